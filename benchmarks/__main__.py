@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other, then the table: `python -m benchmarks [NAME…]`; `--page` measures nothing.
+"""Run all benchmarks, one after the other, then print the table: `python -m benchmarks [NAME…]`; `--page` measures nothing.
 
 Each runs in a process of its own, so that one that fails, hangs or grows does not touch the next. It has DEADLINE_S; then it is
 interrupted, as by Ctrl-C, so that it ends what it started, and killed only if that takes longer than END_S. A benchmark that
@@ -38,12 +38,12 @@ BENCHMARKS: Final = (
     "load",
 )
 DEADLINE_S: Final = 1200.0
-"""One benchmark: `start` waits 750 s for what ends by itself, and takes 900; the longest of the others takes 240."""
+"""Seconds for one benchmark: `start` waits 750 s for what ends by itself, and takes 900; the longest of the others takes 240."""
 END_S: Final = 30.0
 
 
 def main(words: Sequence[str]) -> int:
-    """0, or 1 if a benchmark failed, or 2 if there is none of that name."""
+    """Run the named benchmarks, or all. Return 0, 1 if a benchmark failed, or 2 if a name is unknown."""
     if list(words) == ["--page"]:
         page.write()
         print(page.summary(RESULTS))

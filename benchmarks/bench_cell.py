@@ -1,12 +1,12 @@
-"""What does a cell cost an agent? Its start, and what it does while it is there, with and without one, by the same command.
+"""Measure what a cell costs an agent: its start and its work, in a cell and without one, by the same command.
 
 - How much later does an agent begin? `aileron launch --jail` against `--no-jail`, from starting the command to the first byte of
   the agent. Goal: at most 35 ms more. The agent is a shell script, and everything else is real: the daemon, the session, the
-  gateway, what is looked for on this machine.
+  gateway, the search for the agent's files on this machine.
 - How much longer does its work take? A C compiler on a generated file, and a part of this repository's own tests in a copy of it,
   timed by the agent itself, so without its start. Goal: at most 1.05 times each. All of `make check` is checks.py.
-- A cell by itself, without a command, a daemon and a session, against bubblewrap with the same directories: from asking to the
-  first byte. No goal: the cell makes a memory limit, listeners and a filter of three hundred calls, and watches who asked for it.
+- A cell by itself, without a command, a daemon and a session, against bubblewrap with the same directories: from the request to
+  the first byte. No goal: the cell sets up a memory limit, listeners and a filter of three hundred calls, and watches its parent.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ STARTS, WORKS, BARE = 40, 7, 60
 IN_CELL, OUTSIDE = "aileron launch --jail", "aileron launch --no-jail"
 CELL, BWRAP = "a cell, by itself", "bubblewrap with the same directories"
 FUNCTIONS: Final = 600
-"""Of the file that is compiled: 3 s."""
+"""Functions in the file that is compiled, which takes 3 s."""
 TESTS: Final = "tests/frames"
-"""Of these, some compute and some start processes; none needs a jail or a second user, of which there is none in a cell."""
+"""Tests that are timed: some compute, some start processes; none needs a jail, or a second user, which a cell does not have."""
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def measure_start(home: DaemonHome, place: Path, starts: int) -> None:
-    """Ask so many times how much later an agent begins in a cell."""
+    """Measure, over `starts` rounds, how much later an agent begins in a cell."""
     agent = script(place, "greets", GREETS)
     project = place / "project"
     project.mkdir()

@@ -1,7 +1,7 @@
-"""What does `aileron run` cost by itself? Processor time of the client process, against `python -c pass`.
+"""Measure what `aileron run` costs by itself: processor time of the client process, against `python -c pass`.
 
-The daemon is warm and its time is not counted: what is asked is what every command an agent types costs before and after the
-run. User and system time of the process as the kernel counts them, getrusage(2) by way of wait4(2). Goal: at most 4 times.
+The daemon is warm and its time is not counted: the question is what every command that an agent types costs before and after the
+run. It counts user and system time of the process as the kernel does, getrusage(2) by way of wait4(2). Goal: at most 4 times.
 """
 
 from __future__ import annotations

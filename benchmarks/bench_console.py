@@ -1,8 +1,8 @@
-"""How soon does `aileron console` stand on the screen? First frame with 200 that wait, against a bare Textual app with a table.
+"""Measure how soon `aileron console` is on the screen: first frame with 200 waiting questions, against a bare Textual app.
 
 Both are programs at a terminal of their own (a pty of 80 by 24), timed from exec(2): to the console's first frame, which says
-that it asks the daemon, to the first row of its list, and to the table's first row, which is in its first frame. The daemon is
-one of the test's making, warm, on real sockets. Goal, for the first frame: at most 1.15 times.
+that it asks the daemon, to the first row of its list, and to the first row of the bare app's table, which is in its first frame.
+The daemon is a test's fake, warm, on real sockets. Goal, for the first frame: at most 1.15 times.
 """
 
 from __future__ import annotations

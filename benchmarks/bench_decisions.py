@@ -1,13 +1,13 @@
-"""How many keys, and how long, does a decision take in the console? Five decisions, at a terminal of its own and in tmux.
+"""Measure how many keys and how much time a decision takes in the console: five decisions, at a terminal of its own and in tmux.
 
-The console, the daemon and both terminals are real (80 by 24), and somebody signs. Each sample has a console of its own, where
-what is asked has stood on the screen long enough for keys to count. The approver's key is open, but not in tmux, which takes a
-passphrase for each yes, nor after an edit, because the editor had the terminal.
+The console, the daemon and both terminals are real (80 by 24), and decisions are signed. Each sample has a console of its own, in
+which the question has been on the screen long enough for keys to count. The approver's key is open, except in tmux, which needs a
+passphrase for each approval, and after an edit, because the editor had the terminal.
 
 A key is pressed as soon as the console takes it, so the time is the program's share and not a person's: from the first key to the
 time of the last decision in the record. Most of it is the 0.4 seconds in which a second step takes no key. A passphrase is typed
-at once where it is asked for and counts as no key; deriving the key from it is part of the time. The edit is made by a program
-that takes no keys, and only Enter counts of a reason. Goal: no more keys than the console was built for.
+as soon as it is asked for and does not count as keys; deriving the key from it is part of the time. A program that takes no keys
+makes the edit, and of a reason only Enter counts. Goal: no more keys than the console was built for.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tests.cli.person import APPROVER, INIT, at_terminal
 from tests.support.home import DaemonHome, asking_home, probe_action
 
 ROUNDS: Final = 5
-"""Each has ten consoles, which start, settle and end: some four seconds each."""
+"""Rounds, each with ten consoles, which start, settle and end: some four seconds each."""
 OWN, TMUX = "at a terminal of its own", "in tmux"
 _DEADLINE_S: Final = 30.0
 _REST_S: Final = SETTLED_S * 1.2
-"""Longer than a key is dead after something came up: what is seen here was drawn a moment before."""
+"""Seconds to wait, longer than keys are dead after a change: the benchmark sees a change a moment after it was drawn."""
 _CARD: Final = "expires in"
-"""On the card, and not in the list."""
+"""Text that is on the card, but not in the list."""
 _ACTION: Final = "send-note"
 _END, _ENTER = "\x1b[F", "\r"
 _PROMPT: Final = "Approver passphrase, to "
@@ -52,25 +52,25 @@ _DRAWN: Final = re.compile(r"\x1b\[[0-9;?<>=$]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A key, what it brings on the screen, and whether the next one is dead for SETTLED_S from then on."""
+    """A key to press, the text that it brings on the screen, and whether the next key is dead for SETTLED_S from then on."""
 
     key: str
     shows: str = ""
     rests: bool = False
     typed: str = ""
-    """What is typed after it, which is counted apart."""
+    """Text typed after the key; it does not count as keys."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """One of those that are measured: about how many requests, by which keys, of which there may be so many."""
+    """A decision that is measured: its keys, the most keys it may take, and the number of requests it is about."""
 
     what: str
     steps: tuple[Step, ...]
     target: int
     requests: int = 1
     lines: int = 1
-    """Of what is asked; with nine of them it takes a second screen."""
+    """Lines of the question; with nine of them it takes a second screen."""
 
 
 _YES: Final = (Step("A", "any other key", rests=True), Step("y"))
@@ -110,7 +110,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _add_action(home: DaemonHome) -> None:
-    """One that says what it does, so that a yes is `y`."""
+    """Add an action that declares its effect, so that `y` approves it."""
     text = probe_action("give_back", "text:string", name=_ACTION, gated=True)
     text = text.replace('op = "give_back"\n', 'op = "give_back"\neffect = "send"\n')
     home.must("POST", "/v1/actions", {"text": text, "file": "a benchmark"})
@@ -128,7 +128,7 @@ def _decided(home: DaemonHome, decision: Decision, where: str, pressed: list[flo
                 terminal.until("key open", _CARD)
             terminal.rest()
             terminal.keys = 0
-            began = time.time()  # as the record has it
+            began = time.time()  # the clock of the record
             for step in decision.steps:
                 terminal.take(step)
             terminal.until("nothing waiting")
@@ -139,7 +139,7 @@ def _decided(home: DaemonHome, decision: Decision, where: str, pressed: list[flo
 
 
 def _decided_at(home: DaemonHome, approval_id: str) -> float:
-    """Seconds since 1970, to a millisecond."""
+    """Return the time of the decision in seconds since 1970, to a millisecond."""
     rows = home.must("GET", "/v1/audit?type=approval.decided&limit=10")["events"]
     (at,) = (row["at"] for row in rows if row["approval"] == approval_id)
     return datetime.fromisoformat(at).timestamp()
@@ -147,7 +147,7 @@ def _decided_at(home: DaemonHome, approval_id: str) -> float:
 
 @contextlib.contextmanager
 def _console(home: Path, *, is_tmux: bool) -> Iterator[_Terminal]:
-    """A console that begins; nothing of it is left."""
+    """Start a console in a terminal of its own or in tmux. End it afterwards."""
     words = [sys.executable, "-m", "aileron", "console"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
     for name in ("TMUX", "STY", "ZELLIJ", "NO_COLOR", "VISUAL"):
@@ -161,7 +161,7 @@ def _console(home: Path, *, is_tmux: bool) -> Iterator[_Terminal]:
 
 @contextlib.contextmanager
 def _tmux(words: Sequence[str]) -> Iterator[list[str]]:
-    """The command line of a server of its own, with one window of 24 rows, which runs these words."""
+    """Yield the command line of a tmux server of its own, with one window of 24 rows, which runs these words."""
     folder = Path(tempfile.mkdtemp(prefix="ail-tmux-"))
     (folder / "conf").write_text("set -g status off\nset -g default-terminal tmux-256color\n", encoding="utf-8")
     server = ["tmux", "-S", str(folder / "s")]
@@ -173,7 +173,7 @@ def _tmux(words: Sequence[str]) -> Iterator[list[str]]:
 
 
 class _Terminal:
-    """Keys go in, and what is drawn comes out, without colours and places. A passphrase is typed where it is asked for."""
+    """A terminal that takes keys and returns the drawn text, without colours and positions. It types the passphrase if asked."""
 
     def __init__(self, master: int) -> None:
         self._master = master
@@ -181,7 +181,7 @@ class _Terminal:
         self.keys = 0
 
     def take(self, step: Step) -> None:
-        """Press it, and wait until the next one counts."""
+        """Press the step's key, and wait until the next one counts."""
         self._raw = ""
         self.press(step.key)
         if step.shows:
@@ -192,23 +192,23 @@ class _Terminal:
             os.write(self._master, step.typed.encode())
 
     def press(self, key: str) -> None:
-        """One key."""
+        """Press a key."""
         self.keys += 1
         os.write(self._master, key.encode())
 
     def type_passphrase(self) -> None:
-        """Where it is asked for."""
+        """Type the passphrase when it is asked for."""
         self._read_until(_PROMPT)
         self._raw = ""
         os.write(self._master, f"{APPROVER}\r".encode())
 
     def until(self, *wanted: str) -> None:
-        """Until all of these were drawn since the last key."""
+        """Wait until all of these were drawn since the last key. TimeoutError after _DEADLINE_S."""
         while self._read_until(*wanted, or_at=_PROMPT):
             self.type_passphrase()
 
     def rest(self) -> None:
-        """Until nothing was drawn for so long that keys count; a countdown draws once a second."""
+        """Wait until nothing was drawn for so long that keys count; a countdown draws once a second. TimeoutError."""
         until = time.monotonic() + _DEADLINE_S
         while select.select([self._master], [], [], _REST_S)[0]:
             os.read(self._master, 65536)
@@ -216,7 +216,7 @@ class _Terminal:
                 raise TimeoutError("the screen does not come to rest")
 
     def _read_until(self, *wanted: str, or_at: str | None = None) -> bool:
-        """Whether `or_at` was drawn instead."""
+        """Read until all of `wanted` were drawn. Return whether `or_at` was drawn instead. TimeoutError."""
         until = time.monotonic() + _DEADLINE_S
         while not all(one in (text := _DRAWN.sub("", self._raw)) for one in wanted):
             if or_at is not None and or_at in text:

@@ -1,4 +1,4 @@
-"""What does a request pay on its way out? Against the same HTTP client asked directly, both on kept TLS connections.
+"""Measure the cost of egress for one request, against the same HTTP client used directly, both on kept TLS connections.
 
 The upstream is a process of its own on loopback that answers at once, so that what is measured is ours.
 - The engine (aileron/egress) alone: every check, a credential lent and injected, the answer scrubbed, a journal in memory. Goal:
@@ -50,7 +50,7 @@ _SIGNER = "github://aileron-benchmarks/signer"
 _SOURCE, _SIGNER_SOURCE = Path(__file__).parent / "connector", Path(__file__).parent / "signer"
 _AWS_KEY = b"""{"Version": 1, "AccessKeyId": "ASIAEXAMPLEEXAMPLE", "SecretAccessKey": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
 "SessionToken": "%s"}""" % (b"IQoJb3JpZ2luX2VjEXAMPLE0123456789" * 20)
-"""A session token has several hundred characters."""
+"""AWS credentials with a session token of several hundred characters, which is usual."""
 
 
 def _action(name: str, connector: str, more: str = "") -> str:
@@ -95,7 +95,7 @@ def main() -> None:
                 SIGNED: lambda: _from_the_jail(home, "signed"),
                 UNSIGNED: lambda: _from_the_jail(home, "unsigned"),
             }
-            # Apart: what ran just before is still in the caches, and the first three are compared with each other.
+            # Two calls: what ran just before is still in the caches, and the first three are compared with each other.
             taken = interleave(variants, ROUNDS, warm_ups=2)
             taken |= interleave(of_signing, ROUNDS, warm_ups=2)
         finally:
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _certificates(directory: Path) -> tuple[Path, Path]:
-    """An authority's certificate, and one for localhost with its key."""
+    """Write a CA's certificate, and one for localhost with its key. Return both paths."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
@@ -128,7 +128,7 @@ async def _several(ask: Callable[[], Awaitable[bytes]]) -> Measured:
 
 
 class _Direct:
-    """The client the engine is built on, by itself: what a program without Aileron would have."""
+    """The client that the engine is built on, by itself: what a program without Aileron would use."""
 
     def __init__(self, port: int, authority: Path) -> None:
         self._url = f"https://localhost:{port}/"
@@ -145,7 +145,7 @@ class _Direct:
 
 
 class _Engine:
-    """aileron/egress with a vault that lends one secret and a journal that forgets."""
+    """The egress engine with a vault that lends one secret and a journal that keeps nothing."""
 
     def __init__(self, port: int, authority: Path) -> None:
         host, self._url = HostPort("localhost", port), f"https://localhost:{port}/"
@@ -170,22 +170,22 @@ class _Engine:
 
 class _Lender:
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """It is."""
+        """Return True: the secret is always ready."""
         return True
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Nothing ends."""
+        """Return at once: the secret never expires."""
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Nothing is renewed."""
+        """Return False: this secret is never renewed."""
         return False
 
     def needles(self, destination: HostPort) -> Needles:
-        """The one secret."""
+        """Return needles for the only secret."""
         return _NEEDLES
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """It is."""
+        """Return True: every destination may have a binding."""
         return True
 
     @contextlib.contextmanager
@@ -195,27 +195,27 @@ class _Lender:
 
 class _Forgetful:
     async def sending(self, intent: RequestIntent) -> None:
-        """Nothing is kept."""
+        """Ignore the request."""
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        """Nothing is mailed."""
+        """Ignore the mail."""
 
     async def effects(self, report: EffectsReport) -> None:
-        """Nothing."""
+        """Ignore the effects."""
 
     async def mail_sent(self, report: MailReport) -> None:
-        """Nothing is mailed."""
+        """Ignore the mail's report."""
 
     async def denied(self, denial: RequestDenial) -> None:
-        """Nothing is denied."""
+        """Ignore the denial."""
 
     async def finished(self, report: RequestReport) -> None:
-        """Nothing is kept."""
+        """Ignore the report."""
 
 
 @contextlib.contextmanager
 def _home(port: int, authority: Path) -> Iterator[DaemonHome]:
-    """A daemon that may ask the upstream, with the connector and its credential."""
+    """Yield a home whose daemon may reach the upstream, with the connectors and their credentials."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate = ["localhost:{port}"]\nca_file = "{authority}"\n')
         home.ask("GET", "/healthz")

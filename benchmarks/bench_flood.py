@@ -1,11 +1,11 @@
-"""What does a person lose while 500 hostile clients are at the loopback port? Whole commands, beside a flood and beside a program
-that only computes.
+"""Measure what a person loses while 500 hostile clients flood the loopback port: whole commands, beside a flood and beside a
+program that only computes.
 
-The daemon is real, and so is the flood: tests/attacks/flooder.py, one process, of each kind there is. Beside it, in turn,
+The daemon is real, and so is the flood: tests/attacks/flooder.py, one process, one kind of flood at a time. Beside it, in turn,
 - a person's `aileron run` and `aileron approve`, each a process from its start to its end,
 - an agent's `POST …/run` on the agent socket.
-Each against the same beside one process that computes, which has the same processors. Goal: at most 2 times.
-How much memory it takes is asserted where the flood is a test (tests/attacks/test_floods.py).
+Each is compared with the same beside one process that computes, which has the same processors. Goal: at most 2 times.
+tests/attacks/test_floods.py asserts the memory that a flood takes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS: Final = ("pipelined", "refused", "forms", "agents", "models", "heads", "d
 ROUNDS: Final = 3
 COMMANDS: Final = 2
 CALLS: Final = 8
-"""In a row beside one neighbour, which was started for them."""
+"""Calls in a row beside one neighbour, which was started for them."""
 COMPUTES: Final = "beside one that computes"
 _COMPUTE: Final = ("-c", "print('begun', flush=True)\nwhile True: pass")
 _FLOODER: Final = Path(__file__).parents[1] / "tests" / "attacks" / "flooder.py"

@@ -1,12 +1,12 @@
-"""What do frames cost over the bytes they carry? Against the same bytes behind a length, over the same kind of pipes.
+"""Measure what frames cost over the bytes they carry, against the same bytes behind a length, over the same kind of pipes.
 
 A round trip goes to another process and back: there as a `chunk` frame with its body, through the codec and the session of
 both ends, the far end being the connector's own loop (aileron_connector); or as raw bytes behind four bytes of length, read
 into a buffer made beforehand. Goals: at most 1.25 for 64 B and 4 KiB, at most 1.2 for 1 MiB.
 
-Small round trips are the scheduler: 9 µs or 50, depending on whether it put both ends on one core. So they are put there by
-us: on two cores, as a daemon and a connector would be (the goals are for that), and on one core, where nothing but the
-processor's own work is left. The near end is blocking, like the peer; and, shown besides, as the daemon has it: an event loop.
+Small round trips depend on the scheduler: 9 µs or 50, depending on whether it put both ends on one core. So the benchmark places
+them: on two cores, as a daemon and a connector would be (the goals are for that), and on one core, where only the processor's own
+work is left. The near end is blocking, like the peer; a near end with an event loop, like the daemon's, is shown as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZES = {"64 B": (64, 1.25, 50), "4 KiB": (4 << 10, 1.25, 50), "1 MiB": (1 << 20
 """Bytes of the body, the goal, and round trips in one turn."""
 ROUNDS = 24
 PIPE_BYTES = 256 << 10
-"""As the jail has them, for both sides."""
+"""Size of both sides' pipes, the same as the jail's."""
 _READ_BYTES = 256 << 10
 RAW, FRAMES, LOOP = "raw bytes behind a length", "frames", "frames, the daemon's event loop"
 
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _measure(payload: bytes, times: int, core: int) -> dict[str, list[float]]:
-    """Round trips to a far end on this core."""
+    """Measure round trips to a far end on this core."""
     with (
         _far_end(_echo_raw, core) as (raw_in, raw_out),
         _far_end(_echo_frames, core) as (frames_in, frames_out),
@@ -85,7 +85,10 @@ def _measure(payload: bytes, times: int, core: int) -> dict[str, list[float]]:
 
 @contextlib.contextmanager
 def _far_end(serve: Callable[[int, int], None], core: int) -> Iterator[tuple[int, int]]:
-    """Another process on `core`, forked while this one has a single thread; it ends when we close our end. Our descriptors."""
+    """Run another process on `core`, forked while this one has a single thread. It ends when we close our end.
+
+    Yield our descriptors.
+    """
     theirs_in, ours_in = os.pipe2(os.O_CLOEXEC)
     ours_out, theirs_out = os.pipe2(os.O_CLOEXEC)
     for pipe in (ours_in, theirs_out):
@@ -138,7 +141,7 @@ def _raw(ours_in: int, ours_out: int, payload: bytes, times: int) -> Variant:
 
 
 def _receive_raw(source: int, received: bytearray) -> int:
-    """Read one message, its length in front, into `received`; its bytes with the length, 0 at the end."""
+    """Read a message with its length in front into `received`. Return its bytes with the length, 0 at the end."""
     view, have, whole = memoryview(received), 0, 4
     while have < whole:
         count = os.readv(source, [view[have:]])
@@ -163,7 +166,7 @@ def _write(target: int, parts: list[memoryview]) -> None:
 
 
 def _echo_frames(source: int, target: int) -> None:
-    """The connector's end, as its author's programs have it: one streamed request, whose answer is sent back piece by piece."""
+    """Serve the connector's end through the SDK: send a streamed request, and send back its answer piece by piece."""
     conversation = Conversation(source, target)
     request = conversation.open("POST", "https://localhost/", [], None, None, is_streamed=True)
     conversation.next_answer(request)

@@ -1,11 +1,11 @@
-"""What does the gateway add to an answer of a model that is streamed? Against the same client, connected to the provider itself.
+"""Measure what the gateway adds to a model's streamed answer, against the same client connected to the provider itself.
 
-The provider is a process of its own on loopback: it begins its answer the moment a request is whole, and writes into each event
-when it was sent, by the clock that all processes of a machine share (CLOCK_MONOTONIC, clock_gettime(2)). The client is a blocking
-socket. The gateway is that of a real daemon, with a vault that is not there and with the check of settings, Host and Origin. All
-connections are kept. Goals, for what it adds:
+The provider is a process of its own on loopback: it begins its answer the moment a request is complete, and writes the time of
+sending into each event, by the clock that all processes of a machine share (CLOCK_MONOTONIC, clock_gettime(2)). The client is a
+blocking socket. The gateway is that of a real daemon, without a vault, and with the check of settings, Host and Origin. All
+connections are kept. Goals, for the time that the gateway adds:
 - from sending a request of 16 KiB to the first byte of its answer: at most 0.7 ms;
-- from sending an event to having it, with 2 ms between two events: at most 0.1 ms.
+- from sending an event to receiving it, with 2 ms between two events: at most 0.1 ms.
 
     python -m benchmarks.bench_gateway provider     # the other process: prints its port, ends with its standard input
 """
@@ -25,11 +25,11 @@ from tests.support.home import daemon_home
 
 ROUNDS = 150
 EVENTS = 20
-"""Of one answer; a sentence or two."""
+"""Events of one answer; a sentence or two."""
 PAUSE_S = 0.002
-"""Between two events: a fast model."""
+"""Seconds between two events: a fast model."""
 BODY = b"x" * 16384
-"""Of a request: the first turn of a coding agent, tools included, has this and more."""
+"""Body of a request: the first turn of a coding agent, tools included, has this size and more."""
 EVENT_BYTES = 160
 GATEWAY, DIRECT = "through the gateway", "direct"
 _END_S = 10.0
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 class _Client:
-    """One kept connection."""
+    """A kept connection to the gateway or the provider."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -76,7 +76,7 @@ class _Client:
         self._sock.close()
 
     def first_byte(self) -> Measured:
-        """Seconds from the request to the first byte of its answer's body; the rest is read and not timed."""
+        """Measure the seconds from the request to the first byte of the answer's body; the rest is read but not timed."""
         began = time.perf_counter()
         self._sock.sendall(self._once)
         data = b""
@@ -88,7 +88,7 @@ class _Client:
         return Measured([taken])
 
     def chunk_delays(self) -> Measured:
-        """Seconds from sending each event to having all of it; of all but the first, which waits for the head."""
+        """Measure the seconds from sending each event to having all of it, except the first, which waits for the head."""
         self._sock.sendall(self._streamed)
         data, delays, seen = b"", [], 0
         while not data.endswith(b"0\r\n\r\n"):

@@ -1,16 +1,16 @@
-"""What does a fresh jail cost? Against bubblewrap around the same interpreter running the same echo.
+"""Measure the cost of a fresh jail, against bubblewrap around the same interpreter running the same echo.
 
 Four questions, each interleaved in one run:
 - How long from asking for a jail until its first frame is here? (no goal of its own)
 - How long from asking until every process of it is reaped? Goals: after a pause 0.075 of bubblewrap with Python, at once 0.09,
   and below bubblewrap with /bin/true.
 - How many a second, sustained, with two or four callers, whichever is best for each side? Goal: at least 10 times.
-- How much memory (proc_pid_smaps(5)) does one hold that waits for its frame? Proportional (PSS) with eight that wait, goal: at
-  most 0.12; with fifty, no goal. Private and dirty, which is what one more takes, goal: at most 1.2 MB, whatever the peer takes.
+- How much memory (proc_pid_smaps(5)) does a jail hold while it waits for its frame? Proportional (PSS) with eight that wait: goal
+  at most 0.12; with fifty: no goal. Private and dirty, the cost of one more: goal at most 1.2 MB, whatever the peer's is.
 - How many pages had to be found, made or copied for it by then (minor faults, proc_pid_stat(5))? No goal: each takes 0.5 to 2 µs.
 
 The first two are asked twice, because the template prepares a child ahead of demand: after a pause of PAUSE_S, when one is
-ready, and again at once, when none is. The pause is not measured, and the peer has none to profit from.
+ready, and again at once, when none is. The pause is not measured, and the peer prepares nothing ahead that a pause could help.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ ROUNDS = 200
 
 RATE_ROUNDS = 8
 _MINOR_FAULTS: Final = 7
-"""Field 10 of proc_pid_stat(5), counted from the state, which is field 3."""
+"""Index of field 10 of proc_pid_stat(5), counted from the state, which is field 3."""
 RATE_JAILS, RATE_PEERS = 200, 40
 """Invocations in one window of the sustained rate: about half a second of each."""
 
 MEMORY_ROUNDS = 5
 IDLE, MANY = 8, 50
-"""Jails that wait at the same moment while one is looked at; the same number of peers."""
+"""Jails that wait at the same time while each is measured; the same number of peers."""
 MANY_ROUNDS = 3
 JAIL, SHARES = "a jail", "a jail, with its share of the template"
 JAIL_DIRTY, JAIL_50 = "a jail, private dirty", f"a jail, one of {MANY}"
@@ -154,7 +154,7 @@ def _measure_rate(template: Template, program: int) -> None:
 
 
 def _rate(callers: int, run: Callable[[int], int]) -> Callable[[], Measured]:
-    """Invocations a second over one window."""
+    """Return a variant that measures invocations a second over one window."""
 
     def window() -> Measured:
         began = time.perf_counter()
@@ -165,7 +165,7 @@ def _rate(callers: int, run: Callable[[int], int]) -> Callable[[], Measured]:
 
 
 def _in_flight(template: Template, program: int) -> Callable[[int], int]:
-    """As many jails at once as there are callers, all of one thread: the way an event loop drives them."""
+    """Return a function that keeps as many jails running as there are callers, from one thread, as an event loop drives them."""
 
     def run(callers: int) -> int:
         running: set[Child] = set()
@@ -179,7 +179,8 @@ def _in_flight(template: Template, program: int) -> Callable[[int], int]:
                     left -= 1
                 if not select.select([template], [], [], DEADLINE_S)[0]:
                     raise TimeoutError(f"no jail ended for {DEADLINE_S} s")
-                for child in set(template.pump()):  # born and ended between two looks, it is told twice
+                # A child that was born and ended between two calls is reported twice
+                for child in set(template.pump()):
                     if child.ending is not None:
                         assert os.read(child.frames_out, 65536) == FRAME
                         running.discard(child)
@@ -230,7 +231,7 @@ def _measure_faults(template: Template, program: int) -> None:
 
 
 def _memory_hidden(template: Template, program: int) -> str | None:
-    """Why the memory of a jail cannot be seen; None if it can."""
+    """Return why the memory of a jail cannot be read, or None if it can."""
     try:
         with _waiting_jails(template, program, 1) as children:
             pss(_process_of(children[0], template))
@@ -240,7 +241,7 @@ def _memory_hidden(template: Template, program: int) -> str | None:
 
 
 def _of_jails(template: Template, program: int, count: int, size: Callable[[int], int]) -> Callable[[], Measured]:
-    """The size of each of so many that wait."""
+    """Return a variant that measures the size of each of `count` waiting jails."""
 
     def ours() -> Measured:
         with _waiting_jails(template, program, count) as children:
@@ -250,7 +251,7 @@ def _of_jails(template: Template, program: int, count: int, size: Callable[[int]
 
 
 def _with_shares(template: Template, program: int) -> Callable[[], Measured]:
-    """What all processes of the template take, by the number of jails that wait."""
+    """Return a variant that measures the memory of all the template's processes, divided by the number of waiting jails."""
 
     def ours() -> Measured:
         with _waiting_jails(template, program, IDLE):
@@ -260,7 +261,7 @@ def _with_shares(template: Template, program: int) -> Callable[[], Measured]:
 
 
 def _of_peers(count: int, size: Callable[[int], int]) -> Callable[[], Measured]:
-    """The same of as many peers, each with all of its processes."""
+    """Return a variant that measures the size of each of `count` waiting peers, with all of its processes."""
 
     def theirs() -> Measured:
         with contextlib.ExitStack() as stack:
@@ -285,12 +286,12 @@ def _waiting_jails(template: Template, program: int, count: int) -> Iterator[lis
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all that came of it."""
+    """Return the id of the process and of all its descendants."""
     return [pid, *(process.pid for process in psutil.Process(pid).children(recursive=True))]
 
 
 def _process_of(child: Child, template: Template) -> int:
-    """The process that holds the other end of a child's pipe as descriptor 3. PermissionError unless root."""
+    """Return the process that holds the other end of a child's pipe as descriptor 3. PermissionError unless root."""
     pipe = os.fstat(child.frames_in).st_ino
     for pid in tree(template.pid):
         with contextlib.suppress(FileNotFoundError):
@@ -300,17 +301,17 @@ def _process_of(child: Child, template: Template) -> int:
 
 
 def pss(pid: int) -> int:
-    """Bytes: private pages whole, shared ones divided by those who share them."""
+    """Return a process's proportional memory in bytes: private pages whole, shared ones divided by their number of users."""
     return _rolled_up(pid, "Pss")
 
 
 def private_dirty(pid: int) -> int:
-    """Bytes of pages that nobody shares and that it has written to: what one more of it takes."""
+    """Return the bytes of unshared pages that a process has written to: the memory that one more of it takes."""
     return _rolled_up(pid, "Private_Dirty")
 
 
 def faults(pid: int) -> int:
-    """Pages that were found, made or copied when they were first touched, since it was forked."""
+    """Return the number of pages that were found, made or copied on first touch since the process was forked."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
     return int(fields[_MINOR_FAULTS])
 

@@ -1,10 +1,10 @@
-"""Does the ledger stay as fast as it gets large, and what does durable cost? Against itself when small, a bare flush, and SQLite.
+"""Measure whether the ledger stays fast as it grows, and what durability costs: against itself small, a bare flush, and SQLite.
 
 Three questions, each interleaved in one run:
 - Do appending and every search take at 1,000,000 rows what they take at 10,000? Goal: at most 1.5 times.
 - What does one caller pay for a durable event, against a flush of the same bytes? Goal: at most 3 times.
 - How many events a second do 32 callers get, against an SQLite transaction of its own for each event? Goals:
-  at least 15 times where each caller has a connection, and 6 times where all share one.
+  at least 15 times if each caller has a connection, and 6 times if all share one.
 
 The ledgers are made by the ledger's own writer in a directory on a real disk (`AILERON_BENCH_DIR`, /var/tmp unless set), take
 about 700 MB, and are removed at the end.
@@ -40,7 +40,7 @@ def _ledger(directory: Path, rows: int) -> Ledger:
 
 
 def _searches(rows: int) -> dict[str, EventFilter]:
-    """Each condition alone, together, and pairs that never meet: what a search that finds nothing costs is the worst."""
+    """Return searches by each condition alone, by all together, and by pairs that match no row, which cost the most."""
     runs, span = rows // ROWS_PER_RUN, rows // ROWS_PER_RUN * SPACING_US
 
     def at(share: float) -> int:
@@ -118,7 +118,7 @@ def _measure_size(directory: Path) -> None:
 
 
 def _flush(directory: Path) -> Callable[[], None]:
-    """The peer at its best: in place, in a file that need not grow."""
+    """Return the peer at its best: write and flush in place, in a file that need not grow."""
     size, at = 4 << 20, itertools.count()
     descriptor = os.open(directory / "flushed", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.pwrite(descriptor, bytes(size), 0)
@@ -133,7 +133,7 @@ def _flush(directory: Path) -> Callable[[], None]:
 
 
 def _one_connection(directory: Path) -> Callable[[], None]:
-    """32 threads, one connection behind a lock, a transaction for each event: the fastest of the simple ways."""
+    """Return a peer of 32 threads, one connection behind a lock, and a transaction for each event: the fastest simple way."""
     connection = _peer(directory / "one.db")
     connection.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT")
     lock = threading.Lock()
@@ -147,7 +147,7 @@ def _one_connection(directory: Path) -> Callable[[], None]:
 
 
 def _connection_each(directory: Path) -> Callable[[], None]:
-    """32 threads, a connection and a transaction for each: the way that needs no thought."""
+    """Return a peer of 32 threads, each with a connection, and a transaction for each event: the most obvious way."""
     path = directory / "each.db"
     with contextlib.closing(_peer(path)) as connection:
         connection.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT")

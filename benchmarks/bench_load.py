@@ -1,10 +1,10 @@
-"""What does it cost that there is much? Callers, installed actions, rows of the ledger, waiting questions: against little of it.
+"""Measure the cost of size: many callers, installed actions, ledger rows and waiting questions, each against few.
 
 Four questions, each interleaved in one run, with a real daemon for each size:
-- With 8, 64 and 256 callers: how long does one wait, and how many runs a second are there? At most 64 runs are under way; who is
-  told `busy` asks again after a pause. Goals, against one caller: at most as many times as long as there are callers, and no
+- With 8, 64 and 256 callers: how long does one wait, and how many runs a second are there? At most 64 runs are in progress; a
+  caller that is told `busy` asks again after a pause. Goals, against one caller: for N callers at most N times as long, and no
   fewer runs a second.
-- With 1,000 actions, which is as many as may be, against 10: a run and its processor time, the list, the tools of an agent, and
+- With 1,000 actions, the most that can be installed, against 10: a run and its processor time, the list, an agent's tools, and
   the daemon's start. Goals: 1.5 times for a run; 100 times, by as much as there are more, for a list; 2 times for a start.
 - With 1,000,000 rows in the ledger against none: a run, the daemon's start, and what people read. Goals: 1.5 times.
 - With 100 waiting questions: a run, against none, and their list, against 10 of them. Goals: 1.5 times, and 10 times.
@@ -31,10 +31,10 @@ ACTIONS: Final = (10, 100, 1000)
 ROWS: Final = (0, 10_000, 100_000, 1_000_000)
 WAITING: Final = (0, 10, 100)
 WINDOWS, LEAST_RUNS, RUNS_EACH = 3, 64, 2
-"""Of callers: rounds, and runs in one window."""
+"""Settings for the callers: rounds, least runs in one window, and runs in one window for each caller."""
 ROUNDS, STARTS, COUNTED_RUNS = 30, 5, 5
 PAUSE_S: Final = 0.03
-"""Ahead of each: a daemon that has just run something starts a jail for the next time, on processors that the others use too."""
+"""Pause before each measurement: a daemon that has just run something starts the next jail, on processors that all share."""
 _GROWS: Final = 1.5
 
 
@@ -134,7 +134,7 @@ def _measure_waiting() -> None:
     answer("load-waiting.json", taken, asked)
 
 
-# What is measured of each home
+# Measurements of each home
 
 START, START_PROCESSOR = "the daemon's start", "the daemon's start, processor time"
 _Measure = Callable[[contextlib.ExitStack, DaemonHome], Variant]
@@ -165,7 +165,7 @@ def _run(stack: contextlib.ExitStack, home: DaemonHome) -> Variant:
 
 
 def _run_processor(stack: contextlib.ExitStack, home: DaemonHome) -> Variant:
-    """Of one of a few in a row; what its jail takes is not the daemon's."""
+    """Return a variant that measures the daemon's processor time for one run, as the mean of a few; the jail's is not counted."""
     door, pid = stack.enter_context(Door(home.path)), home.daemon_pid
     assert pid is not None
 
@@ -187,7 +187,7 @@ def _tools(stack: contextlib.ExitStack, home: DaemonHome) -> Variant:
 
 
 def _starts(homes: Mapping[int, DaemonHome]) -> dict[str, list[float]]:
-    """Of the daemon's own command, from nothing to `ready`; and what it has used of a processor by then."""
+    """Measure the daemon's own start command until `ready`, and the processor time that the daemon has used by then."""
     used: dict[str, list[float]] = {_sized(START_PROCESSOR, count): [] for count in homes}
 
     def start(count: int, home: DaemonHome) -> Variant:

@@ -1,13 +1,13 @@
-"""What does a login by the supervisor cost? Against the same library that logs in by itself, over TLS, at the same real server.
+"""Measure the cost of a login by the supervisor, against the same library logging in by itself over TLS at the same real server.
 
 - A login, from the connection to the answer of a first command: redis-py, pg8000 and imaplib, clocked inside the jail, through
   SDK, frames, the daemon, a process that is forked for it, and two rows of the ledger, the first of which is durable before a
-  packet leaves. Directly, the library has the password and, where it can be given one, a TLS context that is made already;
+  packet leaves. Directly, the library has the password and, if it accepts one, a TLS context that is made already;
   at the mail server both use PLAIN. Goal: at most 2.6 times. redis-py makes a context for each connection, which takes longer
-  than the login; how it would be with one that is kept is shown as well, without a goal, since no user of it has that.
+  than the login; the time with a kept context is shown as well, without a goal, since no user of redis-py has that.
 - Bytes behind a login: one answer of Redis of 32 MiB over TLS. Goal: at least 0.6 of what the library reads directly.
 
-Servers of Debian's, on loopback, started here; one that is not installed is left out.
+The servers are Debian's, on loopback, started here. All of them must be installed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ op = "{op}"
 
 
 class Service(NamedTuple):
-    """A server that is running: its place, whom it knows, and how the library logs in at it directly."""
+    """A running server: its library, protocol and port, the user it knows, and how the library logs in to it directly."""
 
     library: str
     protocol: str
@@ -226,7 +226,7 @@ def _imap(server: Dovecot, authority: Authority) -> Service:
 
 @contextlib.contextmanager
 def _home(services: list[Service], directory: Path, authority: Authority) -> Iterator[DaemonHome]:
-    """A daemon that may reach the servers: a connector, a binding and an action for each."""
+    """Yield a home whose daemon may reach the servers, with a connector, a binding and an action for each."""
     with daemon_home() as home:
         places = [f"localhost:{service.port}" for service in services]
         home.configure(f'[egress]\nprivate = {places}\nca_file = "{authority.ca_file}"\n')
@@ -263,7 +263,7 @@ def _install(home: DaemonHome, directory: Path, name: str, service: Service) -> 
 
 
 def _pack(package: str, source: Path) -> None:
-    """As `pip install --target` puts it there, its metadata too."""
+    """Copy an installed package to `source` with its metadata, as `pip install --target` would put it there."""
     (distribution, *_) = importlib.metadata.packages_distributions()[package]
     for file in importlib.metadata.files(distribution) or ():
         if file.parts[0] in (package, f"{package}.py") or file.parts[0].endswith(".dist-info"):

@@ -1,6 +1,6 @@
-"""What does one run lose beside another that misbehaves? A whole `POST …/run` of the probe connector, alone and beside each kind.
+"""Measure what a run loses beside one that misbehaves: a whole `POST …/run` of the probe connector, alone and beside each kind.
 
-The daemon is real; what is timed is what bench_run.py times. A neighbour is another run of the same daemon, in a jail of its
+The daemon is real; the timing is that of bench_run.py. A neighbour is another run of the same daemon, in a jail of its
 own: one that computes (it takes a processor, as any honest connector may), and one for each way of misbehaving. Between two
 measurements every neighbour has its turn, so all see the same machine.
 - Beside a neighbour that misbehaves, against beside one that computes. Goal: at most 2 times.
@@ -24,7 +24,7 @@ from tests.support.upstream_http import CountingServer
 
 ROUNDS: Final = 3
 RUNS: Final = 15
-"""In a row beside one neighbour, which was started for them and has a second."""
+"""Runs in a row beside one neighbour, which was started for them and has a second."""
 ALONE, COMPUTES = "alone", "beside one that computes"
 _COMPUTE: Final = "while True: pass"
 _BEGIN_S: Final = 0.1  # until a neighbour is at it
@@ -63,7 +63,7 @@ def _beside(hostile: HostileHome, door: Door, source: str) -> Callable[[], Measu
 
 @contextlib.contextmanager
 def _neighbour(hostile: HostileHome, source: str) -> Iterator[None]:
-    """A run of this source, while the block lasts and until it is ended by a limit of its own."""
+    """Run this source beside the block, until a limit of its own ends it."""
     neighbour = threading.Thread(target=hostile.attack, args=(source,))
     neighbour.start()
     try:

@@ -1,14 +1,15 @@
-"""What does isolation cost? A jail against no sandbox, against two other sandboxes for Python, and against WebAssembly.
+"""Measure the cost of isolation: a jail against no sandbox, two other sandboxes for Python, and WebAssembly.
 
 Three questions, each interleaved in one run:
-- How long from asking until the first byte, and until every process is gone? Against the same program in a process like any
-  other, which is what isolation costs, and in one confined by nono-py and by sandlock (sandboxes.py). No goals.
-- How long from telling a connector that waits what to do until its first frame? A jail that was started ahead and has loaded its
-  connector (ADR 48) is told `invoke`. Against a compiled module of WebAssembly, of which an instance is made and called in the
-  process that asks. Goal: at most 1.
+- How long from the request until the first byte, and until every process is gone? Against the same program in an ordinary
+  process, which shows the cost of isolation, and in one confined by nono-py and by sandlock (sandboxes.py). No goals.
+- How long from `invoke` to a waiting connector until its first frame? The jail was started ahead and has loaded its
+  connector (ADR 48). Against a compiled module of WebAssembly, of which an instance is made and called in the calling
+  process. Goal: at most 1.
 - The same against such an instance in a process of its own, which has compiled the module and waits at a pipe. No goal.
 
-WebAssembly has done the same once directly before each time, so that its code and data are in the caches; what waits cannot have.
+WebAssembly has done the same once directly before each measurement, so its code and data are in the caches; a waiting jail can
+not have that.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from benchmarks.sandboxes import (
 ROUNDS = 100
 WARM_ROUNDS = 200
 LOADED_S = 0.03
-"""From asking for a jail until it has loaded twelve lines and waits takes 6 ms; this is enough on a busy machine."""
+"""Seconds until a new jail has loaded its connector of twelve lines and waits: 6 ms; this is enough on a busy machine."""
 SPARE = "a jail that waits, loaded"
 WASM, WASM_PIPE = "wasmtime, an instance in the same process", "wasmtime, an instance in a process that waits"
 _ROOT: Final = Path(__file__).parents[1]
@@ -73,7 +74,7 @@ def main() -> None:
 
 
 def _runtime() -> PythonRuntime:
-    """As the daemon's template: the connector's side of the frames is there, and imported."""
+    """Return a runtime like that of the daemon's template: the connector's side of the frames is packed and imported."""
     sandbox = Path(aileron_sandbox.__file__).parent
     packages = {
         "msgspec": MSGSPEC,
@@ -132,7 +133,7 @@ def _measure_warm(template: Template, connector: int) -> None:
 
 
 class _Waiting:
-    """One jail at a time, which has loaded its connector and was told nothing."""
+    """A jail that has loaded its connector and waits for `invoke`; one at a time."""
 
     def __init__(self, template: Template, connector: int) -> None:
         self._template = template
@@ -146,14 +147,14 @@ class _Waiting:
         self._end()
 
     def renew(self) -> None:
-        """Another one, ready; the one before is gone."""
+        """End the current jail and prepare another."""
         self._end()
         self._child = Child.open(self._template, self._connector, Policy())
         time.sleep(LOADED_S)
         self._template.pump()
 
     def told(self) -> Measured:
-        """Seconds from `invoke` to the first frame that comes back, which is the result."""
+        """Send `invoke`. Return the seconds until the first frame comes back, which is the result."""
         assert self._child is not None
         session, decoder = HostSession(), Decoder(FromJail)
         began = time.perf_counter()
@@ -195,7 +196,7 @@ def _over_a_pipe() -> Iterator[Callable[[], None]]:
         assert read_some(process.stdout) == message
 
     with spawned(sys.executable, "-c", code) as process:
-        once()  # it has compiled
+        once()  # waits until it has compiled
         yield once
 
 

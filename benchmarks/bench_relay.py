@@ -1,10 +1,10 @@
-"""What does an agent wait for? The start of `aileron-mcp` until its first answer, and a tool call through it.
+"""Measure how long an agent waits for `aileron-mcp`: from its start to its first answer, and for a tool call through it.
 
 - How long until it is ready? From starting the process to the first answer, with the daemon up, in both eras of the protocol:
   `server/discover` and `initialize`. Against `python -c pass`, from start to end. Goal: at most 1.6 times.
-- How long does a tool call take? Against the official SDK's own server as a process of the agent (stdio, low level; it gives back
-  its argument, and has no sandbox, no record and no checks). One that only looks (`list_pending`), which is what protocol, relay
-  and daemon cost; and one that runs an action in a jail. Both through the same bare client. For information.
+- How long does a tool call take? Against the official SDK's own server as a process of the agent (stdio, low level; it returns
+  its argument, and has no sandbox, no record and no checks). One call only reads (`list_pending`), which shows the cost of
+  protocol, relay and daemon; the other runs an action in a jail. Both go through the same bare client. No goals.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _measure_start(home: DaemonHome, command: str) -> None:
 
 
 def _started(home: DaemonHome, command: str, method: str, params: dict[str, Any]) -> Callable[[], Measured]:
-    """Its end is not measured: the agent waits for the beginning."""
+    """Return a variant that measures from the start to the first answer; its end is not measured, as no agent waits for it."""
 
     def once() -> Measured:
         began = time.perf_counter()
@@ -93,7 +93,7 @@ def _measure_calls(home: DaemonHome, command: str) -> None:
 
 @contextlib.contextmanager
 def _client(home: DaemonHome, program: list[str]) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Calls one tool of a server on pipes; the client writes a line and reads one."""
+    """Yield a function that calls a tool of a server on pipes; the client writes a line and reads one."""
     before = os.getcwd()
     os.chdir(Path(__file__).parents[1])  # where `benchmarks` is
     try:

@@ -1,14 +1,14 @@
-"""What does the one door cost? A whole `POST /v1/actions/{name}/run`: resolved, recorded, jailed, conversed, reaped, recorded.
+"""Measure the cost of a whole `POST /v1/actions/{name}/run`: resolve, record, jail, converse, reap, record.
 
 Three questions, each interleaved in one run. The daemon is a real one in a home of its own, warm, asked over its agent socket on
 connections that are kept open, by a client that does nothing but send and receive bytes.
 - How long does one take? Against a tool call of the official MCP SDK (low-level server, stdio), which has no sandbox, no record
-  and no check at all, called through the SDK's own client session. Goals: at most 2.5 times where one of its connector waits
-  (ADR 48), and at most 4 times where none does.
+  and no check at all, called through the SDK's own client session. Goals: at most 2.5 times if a spare of its connector waits
+  (ADR 48), and at most 4 times if none does.
 - How many a second for 32 callers? Against bubblewrap with Python, which has no ledger and no checks, with as many callers as
   are best for it. Goal: at least 5 times.
 - What does it cost that decisions are signed? A run, and one that is asked about, approved and carried out, against the same in
-  a home without an approver. The derivation of the key from its passphrase is the command's, and not in it.
+  a home without an approver. The command derives the key from its passphrase; that time is not counted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RATE_CALLERS, RATE_RUNS, RATE_PEERS = 32, 192, 40
 RUN, COLD_RUN = "a run, one waits", "a run, none waits"
 MCP_CALL = "a tool call of the MCP SDK"
 WARM, COLD = "give-back", "give-back-cold"
-"""The second is of a connector that prints when it is loaded before it is told anything: of such none is started ahead."""
+"""Actions with and without a spare. The second's connector prints while it loads, and such connectors are not started ahead."""
 _ECHO = Path(__file__).parent / "echo"
 _PRINTS = "import select\nif not select.select([3], [], [], 0)[0]:\n    print('early')\n"
 SIGNED, UNSIGNED = "a run, decisions signed", "a run, decisions unsigned"
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _prepare(home: DaemonHome) -> None:
-    """Two actions of the same little connector, one of which is never started ahead."""
+    """Install two actions of the same small connector, one of which is never started ahead."""
     home.ask("GET", "/healthz")  # makes the home
     home.unlock()
     home.install(_ECHO)
@@ -156,9 +156,9 @@ def _peer_rate(callers: int) -> Callable[[], Measured]:
 
 
 def _window(home: DaemonHome) -> Measured:
-    """Runs a second: each caller asks again as soon as it has its answer.
+    """Measure runs a second: each caller asks again as soon as it has its answer.
 
-    The connections are this window's own: while a peer has its turn the daemon closes those that say nothing.
+    The connections are this window's own: during a peer's turn the daemon closes idle ones.
     """
     left = RATE_RUNS
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -185,7 +185,7 @@ def _window(home: DaemonHome) -> Measured:
 
 @contextlib.contextmanager
 def _mcp_tool() -> Iterator[Callable[[], Measured]]:
-    """A tool call of the SDK, timed in the SDK's own event loop: what it takes to get there is not its fault."""
+    """Yield a tool call of the SDK, timed in the SDK's own event loop, so that reaching that loop is not counted."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(_mcp_session()) as session:
 
         async def call() -> Measured:

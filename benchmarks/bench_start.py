@@ -1,4 +1,4 @@
-"""How long does a person wait for Aileron to begin, and how much memory does it take while nothing happens?
+"""Measure how long a person waits for Aileron to begin, and how much memory it takes while nothing happens.
 
 Each time is a whole process from its start to its end, as a person waits for it, against `python -c pass`. The command is the
 installed `aileron`, and the daemon the one that this command starts. Of the daemon's start there is also the processor time of
@@ -8,10 +8,10 @@ both, which other work on the machine does not lengthen as much.
   vault and events. Goal: at most 20 times. A first `aileron run` while no daemon runs: at most 57 times, which is a second where
   the daemon may take 350 ms.
 - Each command that people and scripts call often, the daemon up. Goal: at most 5 times; `--help` and `--version` 3 times.
-- PSS (proc_pid_smaps(5)) of the daemon and all its children, after the start, and once what ends without use has ended
-  (IDLE_S): after a run, and with an agent beside them that asked for one. Goal: at most 60 MB, and 100 MB with an agent. How
-  much it is directly after use has no goal. The homes for it are used first, and wait while the rest is measured.
-- The start of a cell is asked as in bench_cell.py, with fewer turns.
+- PSS (proc_pid_smaps(5)) of the daemon and all its children, after the start, and again when all that ends for lack of use has
+  ended (IDLE_S): after a run, and with an agent beside them that asked for one. Goal: at most 60 MB, and 100 MB with an agent.
+  The size directly after use has no goal. The homes for it are used first, and wait while the rest is measured.
+- The start of a cell is measured as in bench_cell.py, with fewer turns.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tests.support.home import DaemonHome, daemon_home
 from tests.support.relay import Agent
 
 DAEMON_STARTS, COMMANDS, CELLS, MEMORIES = 7, 15, 10, 3
-"""Rounds: a minute in all on two quiet cores, beside IDLE_S."""
+"""Rounds of each measurement: a minute in all on two quiet cores, beside IDLE_S."""
 IDLE_S: Final = 750.0
-"""After the last use: a template ends after ten minutes, or one more; all that ends while an agent is connected has ended."""
+"""Seconds after the last use: a template ends after ten or eleven minutes; by then all that ends beside a connected agent has."""
 PYTHON: Final = "python -c pass"
 FRESH, USED = "`aileron daemon start`, a fresh home", "`aileron daemon start`, a used home"
 FIRST_RUN, NOBODY = "`aileron run`, no daemon", "`aileron status`, no daemon"
@@ -54,13 +54,13 @@ IN_PLACE: Final = (
     "run --help",
     "audit list --help",
 )
-"""Words that only print something."""
+"""Command lines that only print something."""
 ASKING: Final = (
     "status", "run give-back text=x", "action list", "action list --json", "action show give-back", "approval list",
     "audit list", "audit list --json", "audit verify", "connector list", "binding list", "secret list", "vault status",
     "grant list", "sessions list", "daemon status", "config get",
 )  # fmt: skip
-"""Commands that ask the daemon."""
+"""Command lines that ask the daemon."""
 NO_DAEMON: Final = 69
 IDLE, USED_ONCE, WITH_AGENT = "idle after the start", "idle after a run", "idle with an agent"
 JUST_RAN, JUST_ASKED = "directly after a run", "directly after an agent's call"
@@ -68,7 +68,7 @@ BARE_PYTHON: Final = "a Python that waits"
 _ECHO: Final = Path(__file__).parent / "echo"
 _DEADLINE_S: Final = 60.0
 _SETTLED_S: Final = 2.0
-"""After a request: what is started ahead of the next one is there by then."""
+"""Seconds after a request: what the daemon starts ahead of the next one runs by then."""
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def used_home() -> Iterator[DaemonHome]:
-    """A home with connectors, an action without a credential, a vault, a binding and some runs; its daemon is not forked."""
+    """Yield a home with connectors, an action without a credential, a vault, a binding and runs; its daemon is not forked."""
     with daemon_home() as home:
         must(home.path, "daemon start")
         home.unlock()
@@ -135,7 +135,7 @@ def _measure_commands(home: DaemonHome) -> None:
 
 
 class _Idle:
-    """Homes that were used, and then left alone: their memory now, by name, and directly after use."""
+    """Homes that were used and then left alone, with their memory directly after use and later, by name."""
 
     def __init__(self) -> None:
         self.homes: dict[str, tuple[DaemonHome, list[int]]] = {}
@@ -143,14 +143,14 @@ class _Idle:
         self.left_at = 0.0
 
     def settled(self) -> dict[str, list[float]]:
-        """Once IDLE_S are over since the last use."""
+        """Wait until IDLE_S have passed since the last use. Return the memory samples by home."""
         time.sleep(max(0.0, self.left_at + IDLE_S - time.monotonic()))
         return {name: _memory(home, *others) for name, (home, others) in self.homes.items()}
 
 
 @contextlib.contextmanager
 def _idle_homes() -> Iterator[_Idle]:
-    """A home that ran an action, and one with an agent that had one run; of their daemons nothing else was asked."""
+    """Yield a home that ran an action, and one with an agent that requested a run; their daemons got no other requests."""
     idle = _Idle()
     with used_home() as alone, used_home() as asked:
         for home in (alone, asked):
@@ -170,7 +170,7 @@ def _idle_homes() -> Iterator[_Idle]:
 
 
 def _measure_memory(home: DaemonHome, idle: _Idle) -> None:
-    # Without a restart the home is one that much was asked of.
+    # Restart: until here, this daemon has served many requests.
     home.stop()
     must(home.path, "daemon start")
     taken = {IDLE: _memory(home), **idle.at_once, **idle.settled()}
@@ -185,7 +185,7 @@ def _measure_memory(home: DaemonHome, idle: _Idle) -> None:
 
 
 def _memory(home: DaemonHome, *others: int) -> list[float]:
-    """PSS of the daemon with its children, and of `others`, some times; bytes."""
+    """Return a few samples of the PSS of the daemon with its children and of `others`, in bytes."""
     pid = home.daemon_pid
     assert pid is not None, "no daemon is running"
     samples: list[float] = []
@@ -224,7 +224,9 @@ def must(home: Path, words: str) -> None:
 def _timed(
     home: Path, words: str, processor: list[float], starts: DaemonHome | None = None, code: int = 0
 ) -> Callable[[], Measured]:
-    """A command that ends with `code`; what it takes of a processor, and the daemon that it starts, is appended."""
+    """Return a variant that runs a command which must exit with `code`, and appends to `processor` the processor time that the
+    command and the daemon that it starts have used.
+    """
     arguments, environment = [str(_command()), *words.split()], {**os.environ, "AILERON_HOME": str(home)}
 
     def once() -> Measured:
@@ -249,7 +251,7 @@ def _python(processor: list[float]) -> Callable[[], Measured]:
 
 
 def _spawned(arguments: Sequence[str], environment: Mapping[str, str], code: int) -> tuple[float, float]:
-    """Seconds from start to end, and of a processor."""
+    """Run a program. Return the seconds from start to end, and its processor time."""
     nothing = [
         (os.POSIX_SPAWN_OPEN, fd, os.devnull, how, 0)
         for fd, how in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY))

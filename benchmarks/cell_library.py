@@ -1,11 +1,11 @@
 """Start a program in one of the two sandboxes that are Python libraries: `python cell_library.py LIBRARY PROJECT PORT PROGRAM`.
 
-LIBRARY is nono or sandlock; PORT is that of localhost which the program may reach, 0 for none. A process of its own, because nono
-confines whoever asks; sandlock starts a child and waits for it. Either way the program has standard input, output and error of
-this process, as an agent at a terminal needs them. Only with a proxy, which lives in this process, nono runs a child as well, and
-gives back what it printed. `sandlock` and `capabilities` are what each is allowed, for those who import this file.
+LIBRARY is nono or sandlock; PORT is the port of localhost that the program may reach, 0 for none. This is a process of its own,
+because nono confines the calling process; sandlock starts a child and waits for it. Either way the program has standard input,
+output and error of this process, as an agent at a terminal needs them. Only with a proxy, which lives in this process, nono runs
+a child as well, and returns what it printed. `sandlock` and `capabilities` are the permissions of each, for importers.
 
-Not here: what is tried in there (tests/attacks/cell), the sandboxes that are commands (cell_sandboxes.py).
+Not here: the attempts (tests/attacks/cell), the sandboxes that are commands (cell_sandboxes.py).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, Final, NoReturn
 __all__ = ["ENVIRONMENT", "capabilities", "sandlock"]
 
 ENVIRONMENT: Final = {name: os.environ[name] for name in ("HOME", "PATH", "TERM", "LANG") if name in os.environ}
-"""What an agent needs to run, by name: both libraries can leave out the rest."""
+"""Environment variables that an agent needs to run; both libraries can leave out the rest."""
 _POLICY: Final = ["system_read_linux", "system_write_linux", "python_runtime"]
-"""Groups of the policy that nono-py comes with."""
+"""Groups of the policy that is part of nono-py."""
 _SYSTEM: Final = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev"]
-"""The list of sandlock's own first example, without its writable /tmp."""
+"""Readable paths of sandlock's own first example, without its writable /tmp."""
 
 
 def sandlock(project: str, *reachable: str) -> Any:
-    """A sandbox of sandlock that can write the project and reach these, each as HOST:PORT."""
+    """Return a sandbox of sandlock that can write the project and reach the given hosts, each as HOST:PORT."""
     from sandlock import Sandbox
 
     readable = [path for path in (*_SYSTEM, sys.base_prefix) if os.path.isdir(path)]
@@ -41,12 +41,12 @@ def sandlock(project: str, *reachable: str) -> Any:
 
 
 def capabilities(project: str, proxy: Any = None) -> Any:
-    """What nono lets a program have: its own policy for Linux, the interpreter, the project; its proxy if there is one."""
+    """Return the capabilities that nono grants: its own policy for Linux, the interpreter, the project, and a given proxy."""
     import nono_py
 
     granted = nono_py.CapabilitySet()
     before = os.environ.get("TMPDIR")
-    os.environ["TMPDIR"] = project  # the policy makes it writable, whatever it is
+    os.environ["TMPDIR"] = project  # the policy makes TMPDIR writable, so it must not name another directory
     try:
         nono_py.load_embedded_policy().resolve_groups(_POLICY, granted)
     finally:
@@ -60,7 +60,7 @@ def capabilities(project: str, proxy: Any = None) -> Any:
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Exits as the program does, or becomes it."""
+    """Run the program and exit with its code, or become the program."""
     library, project, port, *program = words
     if library == "sandlock":
         reachable = [] if port == "0" else [f"localhost:{port}"]

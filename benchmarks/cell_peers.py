@@ -1,20 +1,20 @@
-"""A cell beside other sandboxes for an agent: `python -m benchmarks.cell_peers` measures, `--page` writes the page again.
+"""Comparison of a cell with other sandboxes for agents: `python -m benchmarks.cell_peers` measures, `--page` rewrites the page.
 
 The attempts are those of tests/attacks/cell, made by the same program under each sandbox (cell_sandboxes.py), and under none as a
-control. Each is started at a terminal of its own, which is its controlling one, as an agent is. Beside them: two things in the
-project that a cell allows and others do not, what gets out to a host that is listed, whether what is written to the terminal
-arrives as it was written, and how long it takes until the first line of a shell's script has run.
+control. Each is started at a controlling terminal of its own, as an agent is. Also measured: two things in the project that a
+cell allows and others do not, which traffic reaches a listed host, whether output to the terminal arrives as it was written,
+and how long it takes until the first line of a shell script has run.
 
     tried = attempts(house, SANDBOXES)      # answers by sandbox and attempt
     verdict("EACCES")                       # "refused"; the words of the page
 
 Rules
-- Measured as an ordinary user, because that is who starts agents: for root, most of these sandboxes are others.
-- Starts take turns, and are compared as ratios. The two libraries start a program in the process that asks, as they document it,
-  and need no interpreter; nono-py gives back what was printed when all has ended, and so is a few hundred microseconds worse off.
-- What is not installed is left out, with the way to install it, and so is what does not start here, with what it said.
+- It runs as an ordinary user, because ordinary users start agents: for root, most of these sandboxes behave differently.
+- Starts take turns, and are compared as ratios. The two libraries start a program in the calling process, as they document it,
+  and need no interpreter; nono-py returns the output only when the program has ended, which costs it a few hundred microseconds.
+- A sandbox that is not installed is left out, with the way to install it, and so is one that does not start here, with its error.
 
-Not here: reading what a peer does not do (the page, with its sources).
+Not here: what a peer does not do (the page, with its sources).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "explanation" / "cell-and-oth
 BEGIN: Final = "<!-- results: written by `python -m benchmarks.cell_peers`, do not edit -->"
 END: Final = "<!-- end of results -->"
 _FOLDER: Final = Path(os.environ.get("AILERON_BENCH_DIR", "/var/tmp"))
-"""Not /tmp: some sandboxes let everything be written there."""
+"""Folder of the household. It is not /tmp, because some sandboxes let a program write anything there."""
 _ROUNDS: Final = 20
 _DEADLINE_S: Final = 60.0
 _READ_BYTES: Final = 65536
 _SHORT_S: Final = 0.01
-"""Below this, a rounded millisecond would hide a difference."""
+"""Seconds of a start below which a rounded millisecond would hide a difference."""
 _IN_THE_PROJECT: Final = Path(__file__).parents[1] / "tests" / "attacks" / "cell" / "in_the_project.py"
 _WAY_OUT: Final = _IN_THE_PROJECT.with_name("way_out.py")
 _MARKS: Final = {
@@ -77,7 +77,7 @@ _MARKS: Final = {
     "speak to it without TLS": b"no TLS at all",
     "reach a host that is not listed": b"unlisted.example",
 }
-"""By its attempt in way_out.py, what the host has received if it arrived."""
+"""Bytes that the host has received if an attempt of way_out.py arrived, by attempt."""
 _AT_A_TERMINAL: Final = ["setsid", "--ctty", "--wait"]
 _CLIPBOARD: Final = b"\x1b]52;c;YQ==\x07"
 _AFTER: Final = b"after it"
@@ -90,13 +90,13 @@ _SHOWN: Final = {_POSSIBLE: "**possible**", _REFUSED: "refused", _NO_OBJECT: "no
 
 @dataclasses.dataclass(frozen=True)
 class NotStarted(Exception):
-    """A sandbox in which the program did not run, with what was said instead."""
+    """Error: the program did not run in a sandbox; with the output instead."""
 
     said: str
 
 
 def main(words: Sequence[str]) -> int:
-    """0; 2 for words that it does not know, or for root."""
+    """Measure, or write the page again. Return 0, or 2 for unknown arguments or for root."""
     if list(words) == ["--page"]:
         _write_page()
         return 0
@@ -119,7 +119,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def attempts(house: Household, sandboxes: Sequence[Sandbox]) -> Iterator[tuple[Sandbox, dict[str, str] | NotStarted]]:
-    """What each attempt came to in each sandbox, in their order."""
+    """Yield each sandbox, in order, with the answer to each attempt, or with NotStarted."""
     place = Place.of(house)
     for sandbox in sandboxes:
         house.unmark()
@@ -135,7 +135,7 @@ def attempts(house: Household, sandboxes: Sequence[Sandbox]) -> Iterator[tuple[S
 
 
 def verdict(answer: str) -> str:
-    """An answer in the words of the page. ValueError for one that nobody has looked at."""
+    """Translate an answer to the words of the page. ValueError for an answer that household.py does not list."""
     if answer == "ok":
         return _POSSIBLE
     if answer == _IN_VAIN:
@@ -148,7 +148,7 @@ def verdict(answer: str) -> str:
 
 
 def block(results: Path) -> str:
-    """The generated part of the page."""
+    """Return the generated part of the page."""
     record = json.loads((results / FILE).read_text(encoding="utf-8"))
     sandboxes = record["sandboxes"]
     machine = record["machine"]
@@ -253,7 +253,7 @@ def _measured() -> dict[str, Any]:
 
 
 def in_the_project(sandbox: Sandbox, place: Place, environment: Mapping[str, str]) -> dict[str, str]:
-    """What in_the_project.py came to: a hook, and a socket that is made while it waits."""
+    """Run in_the_project.py and return its answers: about a hook, and about a socket that is made while the program waits."""
     (place.project / ".git" / "hooks").mkdir(parents=True, exist_ok=True)
     shutil.copy(_IN_THE_PROJECT, place.project)
     program = place.project / "look"
@@ -289,7 +289,10 @@ def in_the_project(sandbox: Sandbox, place: Place, environment: Mapping[str, str
 
 
 class ListedHost:
-    """A port of localhost, and one of every address that nobody lists. What a connection says first is kept, and it ends."""
+    """Servers on a port of localhost and on an unlisted port of every address.
+
+    They keep the first bytes of each connection and close it.
+    """
 
     def __init__(self) -> None:
         self._listeners = [socket.create_server((address, 0)) for address in ("127.0.0.1", "0.0.0.0")]
@@ -311,7 +314,7 @@ class ListedHost:
             thread.join(_DEADLINE_S)
 
     def allow(self, home: DaemonHome) -> None:
-        """Let cells reach it, which is on a private address, and ask nobody about others; before the daemon starts."""
+        """Let cells reach this host, whose address is private, and ask about no others. Call it before the daemon starts."""
         home.configure(f'[egress]\nprivate = ["localhost:{self.port}"]\n[launch.cell]\nask_hosts = false\n')
 
     def _serve(self, listener: socket.socket) -> None:
@@ -327,7 +330,10 @@ class ListedHost:
 
 
 def way_out(sandbox: Sandbox, house: Household, host: ListedHost) -> dict[str, str]:
-    """What way_out.py came to in a sandbox that lists the host: what arrived there counts, whatever the program was answered."""
+    """Run way_out.py in a sandbox that lists the host and return its answers. NotStarted if it fails.
+
+    Bytes that arrived at the host count as success, whatever the program itself was told.
+    """
     place = Place.of(house)
     shutil.copy(_WAY_OUT, place.project)
     program = place.project / "leave"
@@ -357,7 +363,7 @@ def way_out(sandbox: Sandbox, house: Household, host: ListedHost) -> dict[str, s
 
 
 def _clipboard_arrives(sandbox: Sandbox, place: Place, environment: Mapping[str, str]) -> bool:
-    """Whether a sequence that sets a terminal's clipboard comes out of the terminal in which the sandbox was started."""
+    """Return whether a sequence that sets the clipboard reaches the terminal in which the sandbox was started."""
     program = place.project / "paste"
     program.write_bytes(b"#!/bin/sh\nprintf '\\033]52;c;YQ==\\007after it' >&0\n")
     program.chmod(0o755)
@@ -395,7 +401,7 @@ def _until(fd: int, wanted: bytes) -> bytes:
 
 
 def _starts(sandboxes: Sequence[Sandbox], place: Place, house: Household) -> dict[str, list[float]]:
-    """Seconds until the first line of a script has run, by sandbox."""
+    """Return the seconds until the first line of a script has run, by sandbox."""
     program = place.project / "start"
     program.write_bytes(b"#!/bin/sh\necho started\n")
     program.chmod(0o755)

@@ -1,20 +1,20 @@
-"""A cell, and the other sandboxes for an agent: what is installed, in which version, and the words that start a program in each.
+"""Sandboxes for an agent, the cell among them: which are installed, their versions, and the commands that start a program.
 
-Every one may write one project, and reach no host but that of a `Place` that lists one (and one sandbox shares the network). Each
-is set up with what its own documentation has for that, and for keeping away what else is the person's. An agent's own sandbox is
-here twice: as its maker starts it, and with all that can be configured.
+Each may write one project, and reach no host but the one that its `Place` lists (one sandbox shares the whole network). Each is
+set up as its own documentation says for that, and to hide the person's other files. An agent's own sandbox is here twice: as its
+maker starts it, and with all that can be configured.
 
     for sandbox in SANDBOXES:
         sandbox.missing         # None, or how to install it
-        sandbox.command(place)  # the words before the program's
+        sandbox.command(place)  # the arguments before the program's
 
-- bubblewrap has no policy: this is the list of its demo (`demos/bubblewrap-shell.sh`) with a project, and with what its manual
-  offers to take away: `--unshare-all`, `--new-session`, `--clearenv`, an empty home. It has no proxy, so an agent in there needs
-  `--share-net` to reach its model: that is here as well.
+- bubblewrap has no policy: this is the list of its demo (`demos/bubblewrap-shell.sh`) with a project, and with all restrictions
+  that its manual offers: `--unshare-all`, `--new-session`, `--clearenv`, an empty home. It has no proxy, so an agent in it needs
+  `--share-net` to reach its model: that variant is here as well.
 - srt is the sandbox of Claude Code as a package of its own; its two settings are recipes of its README.
 - Codex runs a command in its sandbox with `codex sandbox`; `:workspace` is built in, `:minimal` is in its page on permissions.
 
-Runs in the process of the benchmark. Not here: what is tried (tests/attacks/cell), the two libraries (cell_library.py).
+Runs in the process of the benchmark. Not here: the attempts (tests/attacks/cell), the two libraries (cell_library.py).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ BARE: Final = "no sandbox"
 BUBBLEWRAP: Final = "bubblewrap"
 CELL: Final = "cell"
 _VERSION_S: Final = 30.0
-"""For one `--version`; node takes 0.1 s to say it."""
+"""Seconds for one `--version`; node takes 0.1 s to print it."""
 _LIBRARY: Final = Path(__file__).with_name("cell_library.py")
 _LINKS: Final = ("/bin", "/sbin", "/lib", "/lib64")
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where the agent works, whose home it is in, what of the person's is elsewhere; the port of localhost that it may reach."""
+    """Paths for setting up a sandbox: the project, the person's home, their other files; and the listed port of localhost."""
 
     project: Path
     person: Path
@@ -58,13 +58,13 @@ class Place:
 
     @classmethod
     def of(cls, house: Household) -> Place:
-        """Of a household."""
+        """Return the place of a household."""
         return cls(house.project, house.person, Path(house.facts["home"]).parent, tuple(house.facts["variables"]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Sandbox:
-    """`version` is asked only where `missing` is None; `command` may write the settings that it names into the person's home."""
+    """A sandbox to compare. `version` needs `missing` to be None; `command` may write settings into the person's home."""
 
     name: str
     missing: str | None
@@ -73,7 +73,7 @@ class Sandbox:
 
 
 def _said(*words: str) -> str:
-    """The version in what a program says of itself."""
+    """Run a program and return the version number in its output. ValueError without one."""
     said = subprocess.run(words, capture_output=True, text=True, timeout=_VERSION_S, check=True).stdout
     found = re.search(r"\d+(?:\.\d+)+", said)
     if not found:
@@ -216,4 +216,4 @@ SANDBOXES: Final[Sequence[Sandbox]] = (
     Sandbox("codex, project only", _CODEX_MISSING, _program("codex"), _codex_project_only),
     Sandbox(BARE, None, _no_version, _bare),
 )
-"""In the order of the page. Without one comes last: what an attempt changes there is for nobody after it."""
+"""All sandboxes, in the order of the page. The control comes last: an attempt may change files there, and none runs after it."""

@@ -1,12 +1,12 @@
-"""What does a cell cost all of `make check` of this repository? Goal: at most 1.05 times, as the median of seven pairs.
+"""Measure how much slower this repository's `make check` is in a cell. Goal: at most 1.05 times, the median of seven pairs.
 
     python -m benchmarks.checks [PAIRS]        as an ordinary user
 
 It takes eleven minutes for each pair on two cores, and so is not part of `make bench`. In a clone of the last commit, with
 an environment of its own, in AILERON_BENCH_DIR (/var/tmp), `make check` is run by the same command in a cell and without one, in
-turns; what it says of itself is what counts. What a first run leaves behind, compiled files and the types that were read, lies in
-the clone and is made before. Each time is printed when it is known, so that the last of them does not take 80 minutes with it.
-Not as root: a cell has no second user, so root's own tests fail in it.
+turns; the time that the run reports itself counts. Files that only a first run makes (compiled files, mypy's cache) are made in
+the clone before. Each time is printed as soon as it is known, so that a failure of the last does not lose 80 minutes.
+It refuses to run as root: a cell has no second user, so root's own tests fail in it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PAIRS: Final = 7
 IN_CELL, OUTSIDE = "make check, in a cell", "make check, outside"
 _COLLECT: Final = [".venv/bin/python", "-m", "pytest", "--collect-only", "-q", "tests"]
 DEADLINE_S: Final = 3600.0
-"""For one `make check`; five minutes on two quiet cores."""
+"""Seconds for one `make check`, which takes five minutes on two quiet cores."""
 
 
 def main(words: Sequence[str]) -> int:
-    """0 when it was measured; 2, with what to type, when it cannot be."""
+    """Measure and report. Return 0, or 2 for root, after printing what to type."""
     if os.geteuid() == 0:
         print(
             "not as root: in a cell its tests have no second user; sudo -u USER, in a checkout of theirs",
@@ -59,7 +59,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _said(where: str, run: Callable[[], Measured]) -> Callable[[], Measured]:
-    """The same, which prints how long it took. A run with a test that failed is none, and made once more."""
+    """Wrap `run` so that it prints how long it took. A run in which a test failed does not count and is repeated once."""
 
     def once() -> Measured:
         try:

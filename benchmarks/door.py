@@ -1,7 +1,7 @@
-"""A client that does nothing but send and receive bytes: one request, again and again, over a connection that is kept.
+"""A client that does nothing but send and receive bytes: the same request, again and again, over a kept connection.
 
-The daemon closes a connection that says nothing for a while, and a peer's turn may be longer; it also closes one that has asked
-a thousand times. Then there is another one.
+The daemon closes a connection that sends nothing for a while, and a peer's turn may be longer; it also closes one after a
+thousand requests. The client then connects again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from benchmarks.measure import Measured
 __all__ = ["TEXT", "Door", "Kept"]
 
 _WAIT_S: Final = 60
-"""For a run: a virtual machine may stand still for half a minute."""
+"""Seconds that the daemon may wait for a run: a virtual machine may stand still for half a minute."""
 _DEADLINE_S: Final = 90.0
 TEXT: Final = {"text": "x"}
 
 
 class Kept:
-    """One request to a socket of a home's daemon."""
+    """A kept connection to a socket of a home's daemon, with the request that it repeats."""
 
     def __init__(self, path: Path, request: bytes) -> None:
         self._path = str(path)
@@ -40,11 +40,11 @@ class Kept:
         self._socket.close()
 
     def fileno(self) -> int:
-        """Readable when there is something of an answer."""
+        """Return the descriptor, which is readable when part of an answer is here."""
         return self._socket.fileno()
 
     def run(self) -> Measured:
-        """Ask, and wait for the answer; seconds from one to the other. Once more where the connection was closed that moment."""
+        """Send the request and wait for the answer. Return the seconds. Repeat once if the connection was closed that moment."""
         self._be_connected()
         try:
             return self._timed()
@@ -58,13 +58,16 @@ class Kept:
         self._socket.sendall(self._request)
 
     def has_answer(self) -> bool:
-        """Read what is there; True when the answer is whole. It must be a 200."""
+        """Read the available data. Return whether the answer is complete. It must be a 200."""
         status = self.maybe_status()
         assert status in {None, 200}, self._received.decode("utf-8", "replace")
         return status is not None
 
     def maybe_status(self) -> int | None:
-        """Read what is there; the status when the answer is whole."""
+        """Read the available data. Return the status when the answer is complete, else None.
+
+        ConnectionResetError if the daemon closed the connection.
+        """
         data = self._socket.recv(65536)
         if not data:
             raise ConnectionResetError("the daemon closed the connection")
@@ -76,18 +79,18 @@ class Kept:
 
     @property
     def fields(self) -> Mapping[bytes, bytes]:
-        """Those of the answer, their names in lower case."""
+        """Header fields of the answer, in lower case."""
         head = self._received.partition(b"\r\n\r\n")[0]
         return dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
 
     @property
     def body(self) -> Any:
-        """That of the answer."""
+        """Body of the answer, decoded from JSON."""
         return json.loads(self._received.partition(b"\r\n\r\n")[2])
 
     def _be_connected(self) -> None:
         is_last = self._received and self.fields.get(b"connection") == b"close"
-        if is_last or select.select([self._socket], [], [], 0)[0]:  # the end: nothing was asked for
+        if is_last or select.select([self._socket], [], [], 0)[0]:  # end of stream: no request is open
             self._connect_again()
 
     def _timed(self) -> Measured:
@@ -103,13 +106,14 @@ class Kept:
 
     def _connected(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.connect(self._path)  # without a deadline, which would be an error where more connect at once than may wait
+        # No timeout: with one, it would fail when more clients connect at once than the backlog holds
+        made.connect(self._path)
         made.settimeout(_DEADLINE_S)
         return made
 
 
 class Door(Kept):
-    """One caller, who asks an agent's socket to run an action."""
+    """A caller that requests a run of an action on the agent socket."""
 
     def __init__(self, home: Path, action: str = "give-back") -> None:
         body = json.dumps({"args": TEXT}).encode()

@@ -1,4 +1,4 @@
-"""Our side, as two benchmarks have it: a fresh jail that echoes one frame (bench_jail.py, bench_peers.py)."""
+"""Aileron's side of two benchmarks: a fresh jail that echoes one frame (bench_jail.py, bench_peers.py)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from benchmarks.peers import FRAME, read_some
 __all__ = ["AGAIN", "DEADLINE_S", "PAUSED", "PAUSE_S", "first_frame", "paused_or_again", "program", "reaped", "zipped"]
 
 PAUSE_S: Final = 0.02
-"""Preparing a child takes the template some 3 ms; this is enough on a machine that is busy besides."""
+"""Seconds of a pause in which the template prepares a child: it takes some 3 ms; this is enough on a busy machine."""
 DEADLINE_S: Final = 30.0
 PAUSED, AGAIN = "jail, after a pause", "jail, again at once"
 
 
 @contextlib.contextmanager
 def program(data: bytes) -> Iterator[int]:
-    """A descriptor of a program of these bytes."""
+    """Yield a descriptor of a program with these bytes."""
     fd = os.memfd_create("echo", os.MFD_CLOEXEC)
     try:
         os.write(fd, data)
@@ -35,7 +35,7 @@ def program(data: bytes) -> Iterator[int]:
 
 
 def zipped(source: str) -> bytes:
-    """A program of one file."""
+    """Return a zip archive that is a program of one file."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("__main__.py", source)
@@ -43,7 +43,7 @@ def zipped(source: str) -> bytes:
 
 
 def reaped(template: Template, echo: int) -> Callable[[], None]:
-    """Request to reaped."""
+    """Return a variant that runs one jail from the request until it is reaped."""
 
     def once() -> None:
         with Child.open(template, echo, Policy()) as child:
@@ -55,7 +55,7 @@ def reaped(template: Template, echo: int) -> Callable[[], None]:
 
 
 def first_frame(template: Template, echo: int) -> Callable[[], Measured]:
-    """Request to first frame; the end is waited for after the clock has stopped."""
+    """Return a variant that measures from the request to the first frame; the end is waited for after the clock has stopped."""
 
     def once() -> Measured:
         began = time.perf_counter()
@@ -70,5 +70,5 @@ def first_frame(template: Template, echo: int) -> Callable[[], Measured]:
 
 
 def paused_or_again(template: Template, echo: int) -> dict[str, Callable[[], object]]:
-    """What `interleave` does ahead of either, so that the template has a child ready, or has none."""
+    """Return the `before` of `interleave` for both variants, so that the template has a child ready, or has none."""
     return {PAUSED: lambda: time.sleep(PAUSE_S), AGAIN: reaped(template, echo)}

@@ -1,4 +1,4 @@
-"""An agent that is a shell script, launched by the real command in a cell or without one, and what it says of itself.
+"""A shell script as agent, launched by the real command in a cell or without one, and timed outside or by itself.
 
 agent = script(place, "works", TIMES.format(command="make"))
 interleave({"in a cell": told(home, project, agent, "--jail"), "outside": told(home, project, agent, "--no-jail")}, 7)
@@ -22,7 +22,7 @@ from tests.support.home import DaemonHome
 __all__ = ["DEADLINE_S", "GREETS", "TIMES", "first_byte", "script", "told"]
 
 DEADLINE_S: Final = 120.0
-"""For one turn; the longest of `make bench` takes ten seconds on two busy cores."""
+"""Seconds for one turn; the longest of `make bench` takes ten seconds on two busy cores."""
 GREETS: Final = "#!/bin/sh\necho here\n"
 TIMES: Final = """#!/bin/sh
 began=$(date +%s%N)
@@ -32,7 +32,7 @@ echo $(( $(date +%s%N) - began ))
 
 
 def script(place: Path, name: str, text: str) -> Path:
-    """A program in a directory of its own, beside the project: in it, an agent's program stays read-only."""
+    """Write a program into a directory beside the project, so that it stays read-only for the agent. Return its path."""
     program = place / "agents" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(text, encoding="ascii")
@@ -47,14 +47,14 @@ def _command(program: Path, way: str) -> list[str]:
 
 
 def _environment(home: DaemonHome, project: Path) -> dict[str, str]:
-    """The person's own, but for a home in which no agent of theirs has settings."""
+    """Return the person's environment with a HOME in which no agent has settings."""
     own = project.parent / "home"
     own.mkdir(exist_ok=True)
     return {**os.environ, "AILERON_HOME": str(home.path), "HOME": str(own)}
 
 
 def first_byte(home: DaemonHome, project: Path, program: Path, way: str) -> Callable[[], Measured]:
-    """Its end is not measured: the person waits for the beginning."""
+    """Return a variant that measures the time to the agent's first byte; its end is not measured, as no person waits for it."""
 
     def once() -> Measured:
         with _started(home, project, program, way) as (process, began):
@@ -69,7 +69,7 @@ def first_byte(home: DaemonHome, project: Path, program: Path, way: str) -> Call
 def told(
     home: DaemonHome, project: Path, program: Path, way: str, deadline_s: float = DEADLINE_S
 ) -> Callable[[], Measured]:
-    """What the agent has measured itself, in seconds."""
+    """Return a variant that takes the seconds which the agent has measured itself."""
 
     def once() -> Measured:
         with _started(home, project, program, way) as (process, _):

@@ -1,6 +1,6 @@
-"""Ledgers of a size, for benchmarks: made by the ledger's own writer, as fast as that goes, with what much use leaves in one.
+"""Ledgers of a given size, for benchmarks: made fast by the ledger's own writer, with the rows that long use leaves.
 
-Some 550 bytes a row with what lies beside it; 1,000,000 rows take 700 MB and half a minute.
+A row takes some 550 bytes with its share of the indexes; 1,000,000 rows take 700 MB and half a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["DIGEST", "EVENT", "ROWS_PER_RUN", "SPACING_US", "START_US", "filled"
 ROWS_PER_RUN: Final = 5
 RUNS_PER_COMMIT: Final = 400
 RUNS_EACH: Final = 100
-"""Of a session, or with one question among them."""
+"""Runs of a session, or runs with one question among them."""
 START_US: Final = 1_700_000_000_000_000
 SPACING_US: Final = 5_000_000
 DIGEST: Final = "sha256:" + "ab" * 32
@@ -32,7 +32,7 @@ EVENT: Final[dict[str, Any]] = {
     "port": 443,
     "path": "/v1/things",
 }
-"""What is appended: with its chain and columns some 550 bytes."""
+"""Event that is appended: some 550 bytes with its chain and columns."""
 
 
 class _Clock:
@@ -45,8 +45,8 @@ class _Clock:
 
 
 def filled(path: Path, home: Path, rows: int, *, are_asked: bool = True) -> Ledger:
-    """A ledger of so many rows: runs of five events, a tenth of them failed, keys for all. In each hundredth run a person was
-    asked, and five still are; or, unless `are_asked`, each hundred runs are those of a session of their own, and nobody was.
+    """Make a ledger of `rows` rows: runs of five events, a tenth of them failed, with a key each. In every hundredth run a person
+    was asked, and five questions are still pending. Unless `are_asked`, every hundred runs have a session of their own instead.
     """
     clock = _Clock()
     ledger = Ledger.open(path, home, "0.1.0", clock=clock)

@@ -1,4 +1,4 @@
-"""Homes with much in them, and who asks them, for bench_load.py: actions, rows of the ledger, waiting questions; many callers."""
+"""Large homes and many callers for bench_load.py: homes with many actions, ledger rows or waiting questions."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _ECHO: Final = Path(__file__).parent / "echo"
 _CONNECTOR: Final = "github://aileron-benchmarks/echo"
 _BUSY: Final = 429
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-"""Before a caller that was told `busy` asks again; twice as long each time, as clients do."""
+"""Seconds before a caller that was told `busy` asks again; twice as long each time, as clients do."""
 
 
 @contextlib.contextmanager
 def echo_home(*, rows: int = 0, waiting: int = 0) -> Iterator[DaemonHome]:
-    """A home with an action `give-back`, and `ask-first`, about which a person is asked; with so many rows in its ledger before
-    the daemon's first, and so many questions that wait.
+    """Yield a home with the action `give-back`, and `ask-first`, about which a person is asked; with `rows` rows in its ledger
+    before the daemon's first, and `waiting` pending questions.
 
-    In `AILERON_BENCH_DIR`, /var/tmp unless set: a million rows take 700 MB, and a disk that is one.
+    It lies in `AILERON_BENCH_DIR`, /var/tmp unless set: a million rows take 700 MB, and need a real disk.
     """
     path = Path(tempfile.mkdtemp(prefix="ail-", dir=os.environ.get("AILERON_BENCH_DIR", "/var/tmp")))
     home = DaemonHome(path / "h")
@@ -59,7 +59,7 @@ def echo_home(*, rows: int = 0, waiting: int = 0) -> Iterator[DaemonHome]:
 
 
 def with_actions(home: DaemonHome, count: int) -> None:
-    """Have `count` actions installed, each a copy of `give-back` under its own name."""
+    """Install copies of `give-back`, each under its own name, until `count` actions are installed."""
     directory = home.path / "actions"
     text = (directory / "give-back.md").read_text(encoding="utf-8")
     for number in range(count - len(list(directory.glob("*.md")))):
@@ -69,12 +69,12 @@ def with_actions(home: DaemonHome, count: int) -> None:
 
 
 def reads(home: DaemonHome, path: str) -> Kept:
-    """A GET that a person's command makes."""
+    """Return a client for a GET request on the operator socket, as a person's command makes it."""
     return Kept(home.path / "run" / "operator.sock", f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
 def processor_s(pid: int) -> float:
-    """Seconds of a processor that all threads of a process have used, to the nanosecond (proc(5), schedstat)."""
+    """Return the processor time in seconds that all threads of a process have used, to the nanosecond (proc(5), schedstat)."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -83,7 +83,7 @@ def processor_s(pid: int) -> float:
 
 
 class ToolList:
-    """An agent's connection, on which it asks for all tools, page by page."""
+    """An agent's connection that requests all tools, page by page."""
 
     def __init__(self, home: DaemonHome) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -101,7 +101,7 @@ class ToolList:
         self._socket.close()
 
     def walk(self) -> int:
-        """Ask for every page; how many tools there are."""
+        """Request every page. Return the number of tools."""
         count, cursor = 0, None
         while True:
             page = self._ask("tools/list", {} if cursor is None else {"cursor": cursor})
@@ -124,18 +124,18 @@ class ToolList:
 
 
 class Crowd:
-    """So many callers of one action, each of which asks again as soon as it has its answer."""
+    """Several callers of one action, each of which asks again as soon as it has its answer."""
 
     def __init__(self, home: DaemonHome, callers: int) -> None:
         self._home = home
         self._callers = callers
         self.latencies: list[float] = []
-        """Seconds from a caller's first asking to its result, with its pauses."""
+        """Seconds from a caller's first request to its result, pauses included."""
         self.refused: list[float] = []
-        """How often callers were told `busy` in one window, for each run that was carried out."""
+        """Number of `busy` answers in each window, divided by the runs that were carried out."""
 
     def window(self, runs: int) -> Measured:
-        """Runs a second over so many."""
+        """Carry out `runs` runs. Return runs a second."""
         with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
             callers = [_Caller(stack.enter_context(Door(self._home.path))) for _ in range(self._callers)]
             began, left, done = time.perf_counter(), runs, 0
@@ -160,7 +160,7 @@ class Crowd:
 
 
 class _Caller:
-    """One of them: what it waits for, and when it asks again."""
+    """A caller of the crowd: what it waits for, and when it asks again."""
 
     def __init__(self, door: Door) -> None:
         self.door = door
@@ -170,17 +170,17 @@ class _Caller:
         self._pause_s = _FIRST_PAUSE_S
 
     def ask(self) -> None:
-        """For a new run."""
+        """Request a new run."""
         self.asked, self._pause_s = time.perf_counter(), _FIRST_PAUSE_S
         self.door.ask()
 
     def ask_again(self) -> None:
-        """For the same."""
+        """Repeat the request that was refused."""
         self.again = None
         self.door.ask()
 
     def has_result(self) -> bool:
-        """Read what is there. Who is told `busy` sets its mind on another time."""
+        """Read the available data. Return whether the result is here. A caller that is told `busy` schedules another attempt."""
         status = self.door.maybe_status()
         if status == _BUSY:
             self.refused += 1
@@ -192,7 +192,10 @@ class _Caller:
 
 
 def _ready(selector: selectors.BaseSelector, callers: list[_Caller]) -> list[_Caller]:
-    """Those who have something of an answer. Who has paused for long enough asks again."""
+    """Repeat the requests of callers whose pause is over. Return the callers that have something to read.
+
+    TimeoutError if no run ended for DEADLINE_S.
+    """
     now = time.perf_counter()
     for caller in callers:
         if caller.again is not None and caller.again <= now:

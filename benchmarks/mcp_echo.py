@@ -1,4 +1,4 @@
-"""A server of the official MCP SDK (low level, stdio) with one tool that gives back its argument: a peer of bench_run.py."""
+"""A server of the official MCP SDK (low level, stdio) with one tool that returns its argument: a peer of bench_run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: taking turns, questions with a goal, percentiles, and a JSON file with every raw number.
+"""Tools that the benchmarks share: taking turns, questions with a goal, percentiles, and a JSON file with every raw number.
 
 Runs in the process of one benchmark. A benchmark measures with `interleave`, which gives samples under the name of each
 variant, and answers its questions with `answer`, which prints one row for each, and keeps everything in results/FILE.
@@ -7,11 +7,11 @@ variant, and answers its questions with `answer`, which prints one row for each,
     answer("jail.json", taken, [Question("request to reaped", "a jail", "bwrap python", at_most(0.075))])
 
 Rules
-- What is compared was measured in the same call of `interleave`. Only the two p50 are judged, by their ratio or by what one adds
-  to the other, never a time by itself; of what takes minutes the p50 of the pairs' ratios, as a machine changes meanwhile. Memory
-  may have a goal by itself: it is no noisier on another machine.
-- A peer that is not installed is said to be left out, with the way to install it; the question stays in the table.
-- AILERON_BENCH_SCALE multiplies all rounds (0.1 for a quick look), AILERON_BENCH_RESULTS is where results go instead.
+- Two variants are compared only if the same call of `interleave` measured both. Only the two p50 are judged, by their ratio or by
+  their difference, never a time by itself; for what takes minutes, the p50 of the pairs' ratios, because a machine changes
+  meanwhile. Memory may have a goal by itself: it is no noisier on another machine.
+- A peer that is not installed is reported as left out, with the way to install it; the question stays in the table.
+- AILERON_BENCH_SCALE multiplies all rounds (0.1 for a quick look); AILERON_BENCH_RESULTS is another directory for the results.
 
 Not here: the peers (peers.py), the table in docs/reference/benchmarks.md (page.py).
 """
@@ -60,29 +60,29 @@ _LEAST_ROUNDS: Final = 3
 _CORES: Final = len(os.sched_getaffinity(0))  # now: a benchmark may keep to one of them for a while
 
 Variant = Callable[[], object]
-"""Does the thing once, and is timed from outside, whatever it returns; unless that is `Measured`."""
+"""A function that does the thing once. It is timed from outside, whatever it returns, unless it returns `Measured`."""
 Samples = Mapping[str, Sequence[float]]
-"""Numbers of each variant, by its name, in the unit they are given to `answer` with."""
+"""Numbers of each variant, by its name, in the unit that `answer` gets with them."""
 Unit = Literal["s", "per s", "bytes", "count"]
 
 
 class Measured(tuple[float, ...]):
-    """What a variant has measured itself and returns: numbers in the unit of the question."""
+    """Numbers that a variant has measured itself, in the unit of the question."""
 
     __slots__ = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What the ratio of the p50s, ours by the peer's, must be; or, for "adds at most", their difference in seconds; or, for
-    "in pairs at most", the p50 of the ratios of what was measured in one turn; or, for "bytes at most", ours alone.
+    """A bound on the ratio of the p50s, ours by the peer's; or, for "adds at most", on their difference in seconds; or, for
+    "in pairs at most", on the p50 of the ratios of what was measured in one turn; or, for "bytes at most", on ours alone.
     """
 
     bound: Literal["at most", "at least", "below", "adds at most", "in pairs at most", "bytes at most"]
     ratio: float
 
     def holds(self, measured: float) -> bool:
-        """Whether a measured ratio, difference or size keeps it."""
+        """Return whether a measured ratio, difference or size meets the goal."""
         if self.bound == "at least":
             return measured >= self.ratio
         return measured < self.ratio if self.bound == "below" else measured <= self.ratio
@@ -98,33 +98,33 @@ class Goal:
 
 
 def at_most(ratio: float) -> Goal:
-    """For times and sizes."""
+    """Return a goal for times and sizes."""
     return Goal("at most", ratio)
 
 
 def adds_at_most(seconds: float) -> Goal:
-    """For what stands in the way of something that takes as long as it takes: the wait it adds, whatever that is a part of."""
+    """Return a goal for the wait that a part adds to something longer, however long the whole takes."""
     return Goal("adds at most", seconds)
 
 
 def in_pairs_at_most(ratio: float) -> Goal:
-    """For what takes minutes, in which a machine gets slower or faster: each is compared with the one beside it alone."""
+    """Return a goal for what takes minutes, in which a machine gets slower or faster: each is compared only with its pair."""
     return Goal("in pairs at most", ratio)
 
 
 def bytes_at_most(size: float) -> Goal:
-    """For memory that there is an allowance of, whatever others take."""
+    """Return a goal for memory with a fixed allowance, whatever the peer takes."""
     return Goal("bytes at most", size)
 
 
 def at_least(ratio: float) -> Goal:
-    """For rates."""
+    """Return a goal for rates."""
     return Goal("at least", ratio)
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """`what` is a row of the table, `subject` and `peer` the names of variants. No goal: the ratio is only shown."""
+    """A row of the table, named by `what`; `subject` and `peer` name variants. Without a goal, the ratio is only shown."""
 
     what: str
     subject: str
@@ -133,14 +133,14 @@ class Question:
 
     @property
     def bound(self) -> str | None:
-        """Of its goal."""
+        """Kind of the goal's bound, or None without a goal."""
         return None if self.goal is None else self.goal.bound
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A question with what was measured: p50 and p99 (for a rate the low end, p1) of both sides, and what ours is by the peer's:
-    of the p50s, or where pairs are judged the p50 of theirs.
+    """A question with its results: p50 and p99 (for a rate the low end, p1) of both sides, and the ratio of ours to the peer's:
+    of the p50s, or, if pairs are judged, the p50 of the pairs' ratios.
     """
 
     question: Question
@@ -151,13 +151,13 @@ class Answer:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the goal is kept; None where there is none."""
+        """True if the goal is met; None without a goal."""
         goal = self.question.goal
         return None if goal is None else goal.holds(self.judged)
 
     @property
     def judged(self) -> float:
-        """What the goal is about: the ratio, what is added in seconds, or our own size."""
+        """Number that the goal judges: the ratio, the seconds added, or our own size."""
         bound = self.question.bound
         if bound == "adds at most":
             return self.ours[0] - self.theirs[0]
@@ -165,7 +165,7 @@ class Answer:
 
     @property
     def compared(self) -> str:
-        """As the table has it: the ratio, or what is added where that is judged."""
+        """Text for the table: the ratio, or the time added if the goal judges that."""
         if self.question.bound == "adds at most":
             return f"{self.judged * 1e3:+.2f} ms"
         return f"{self.ratio:.3f}"
@@ -177,9 +177,9 @@ def interleave(
     warm_ups: int = 5,
     before: Mapping[str, Callable[[], object]] | None = None,
 ) -> dict[str, list[float]]:
-    """Samples of each variant, `rounds` times, taking turns; `before` are things to do ahead of a variant, not measured.
+    """Measure each variant `rounds` times, in turns; `before` holds what to do ahead of a variant, not measured.
 
-    The garbage collector rests meanwhile: its pauses would fall on whoever's turn it is.
+    The garbage collector is off meanwhile: its pauses would fall on whichever variant is running.
     """
     prepare = before or {}
     taken: dict[str, list[float]] = {name: [] for name in variants}
@@ -199,18 +199,18 @@ def interleave(
 
 
 def rates(taken: Samples, count: int) -> dict[str, list[float]]:
-    """Seconds for `count` things → things per second."""
+    """Convert seconds for `count` things to things per second."""
     return {name: [count / value for value in seconds] for name, seconds in taken.items()}
 
 
 def best_of(taken: Samples, names: Sequence[str], unit: Unit = "s") -> str:
-    """The variant with the best p50: a side that can be set up in several ways is judged at its best."""
+    """Return the variant with the best p50: a side that can be set up in several ways is judged at its best."""
     best = max if unit == "per s" else min
     return best(names, key=lambda name: statistics.median(taken[name]))
 
 
 def judge(question: Question, taken: Samples, unit: Unit) -> Answer:
-    """The answer to a question from samples that have both of its variants."""
+    """Answer a question from samples that have both of its variants."""
     ours, theirs = percentiles(taken[question.subject], unit), percentiles(taken[question.peer], unit)
     ratio = ours[0] / theirs[0]
     if question.bound == "in pairs at most":
@@ -256,7 +256,7 @@ def report(
     file: str,
     goals: Mapping[str, Goal] | None = None,
 ) -> None:
-    """The short form of `answer`: seconds, and one question asked of several peers, each with its goal if it has one."""
+    """Call `answer` for times in seconds, with one question asked of several peers, each with its goal if it has one."""
     wanted = goals or {}
     multiple = len(peers) > 1
     asked = [
@@ -267,7 +267,7 @@ def report(
 
 
 def shown(value: float, unit: Unit) -> str:
-    """A number with its unit, as people read it."""
+    """Return a number with its unit, as people read it."""
     if unit == "per s":
         return f"{value:.0f} /s" if value >= 100 else f"{value:.1f} /s"
     if unit == "bytes":
@@ -293,7 +293,7 @@ def _timed(variant: Variant) -> list[float]:
 
 
 def percentiles(values: Sequence[float], unit: Unit) -> tuple[float, float]:
-    """p50, and p99 or for a rate p1."""
+    """Return p50 and p99; for a rate, p50 and p1."""
     ordered = sorted(values, reverse=unit == "per s")
     return statistics.median(ordered), ordered[min(len(ordered) - 1, math.floor(len(ordered) * 0.99))]
 
@@ -329,7 +329,7 @@ def _question_record(answered: Answer) -> dict[str, Any]:
 
 
 def _rounded(value: float, unit: Unit) -> float:
-    """To a tenth of a microsecond, of one per second, or to a byte: finer than any of these clocks is true."""
+    """Round to a tenth of a microsecond, a tenth per second, or a byte: finer than any of these clocks is true."""
     return round(value) if unit == "bytes" else round(value, 7 if unit == "s" else 1)
 
 

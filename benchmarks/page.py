@@ -1,7 +1,7 @@
-"""The table of docs/reference/benchmarks.md, made from results/*.json and nothing else.
+"""Writer of the table in docs/reference/benchmarks.md, which is made from results/*.json alone.
 
-`write` puts it between the marks of the page, and has the curves drawn that are beside it; `block` is what stands there, computed
-again from the raw samples, so that a test can compare. Everything outside the marks is written by people.
+`write` puts the table between the marks of the page, and has the curves beside it drawn; `block` computes the table again from
+the raw samples, so that a test can compare. Everything outside the marks is written by people.
 
 Not here: measuring (measure.py), the curves (plots.py).
 """
@@ -22,7 +22,7 @@ __all__ = ["CURVES", "ORDER", "PAGE", "answers", "block", "summary", "write"]
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
 CURVES: Final = PAGE.with_suffix("")
-"""The folder of the curves."""
+"""Folder of the curves."""
 BEGIN: Final = "<!-- results: written by `python -m benchmarks`, do not edit -->"
 END: Final = "<!-- end of results -->"
 ORDER: Final = (
@@ -39,12 +39,12 @@ ORDER: Final = (
     "ledger-one.json", "ledger-many.json", "ledger-size.json",
     "load-callers.json", "load-rate.json", "load-refused.json", "load-actions.json", "load-rows.json", "load-waiting.json",
 )  # fmt: skip
-"""The files that have rows, in their order; others in results/ are none of this table's."""
+"""Files that have rows, in order; other files in results/ are not part of this table."""
 _VERDICT: Final = {True: "holds", False: "**misses**", None: ""}
 
 
 def write() -> None:
-    """Put the results into the page. Results that go elsewhere (AILERON_BENCH_RESULTS) leave it alone."""
+    """Put the results into the page. Do nothing if results go elsewhere (AILERON_BENCH_RESULTS)."""
     if Path(__file__).parent / "results" != RESULTS:
         return
     page = PAGE.read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def write() -> None:
 
 
 def block(results: Path) -> str:
-    """The generated part of the page: the machine, the table, and what was left out."""
+    """Return the generated part of the page: the machine, the table, and the questions left out."""
     lines = [_machines(results), ""]
     lines += [
         "| question | against | ours: p50 (p99) | theirs: p50 (p99) | ratio | goal | |",
@@ -74,14 +74,14 @@ def block(results: Path) -> str:
 
 
 def answers(results: Path) -> Iterator[Answer]:
-    """Every question that was answered, computed again from the samples."""
+    """Yield every answered question, computed again from the samples."""
     for record in _records(results):
         for asked in record["questions"]:
             yield judge(_question(asked), record["samples"], record["unit"])
 
 
 def summary(results: Path) -> str:
-    """The table for a terminal: question, p50 of both, ratio, goal, verdict."""
+    """Return the table for a terminal: question, p50 of both, ratio, goal, verdict."""
     rows = [("question", "ours p50", "peer p50", "ratio", "goal", "", "peer")]
     for found in answers(results):
         question = found.question
@@ -112,7 +112,7 @@ def _records(results: Path) -> Iterator[dict[str, Any]]:
 
 
 def _left_out(results: Path) -> Iterator[tuple[Question, str, str]]:
-    """What could not be answered, why, and what is known of our side all the same."""
+    """Yield each question that could not be answered, the reason, and our side's result if it was measured."""
     for record in _records(results):
         for asked in record["left_out"]:
             samples = record["samples"].get(asked["subject"])

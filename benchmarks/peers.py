@@ -1,6 +1,6 @@
-"""What we are measured against: the same interpreter, bare or with bubblewrap around it, started as cheaply as it can be.
+"""Peers for comparison: the same interpreter, bare or with bubblewrap around it, started as cheaply as it can be.
 
-A peer that is not installed is not an error: `BWRAP_MISSING` and `MCP_MISSING` are the words for the table, or None.
+A peer that is not installed is not an error: `BWRAP_MISSING` and `MCP_MISSING` are the texts for the table, or None.
 
 The peer is at its best: posix_spawn(3) instead of a fork of this process, no shell, no site packages, one recursive bind of
 / instead of many, and pipes without threads or buffers. It has no seccomp filter, no Landlock, no limits, no ledger.
@@ -61,9 +61,9 @@ BWRAP_PYTHON: Final = "bubblewrap + Python + msgspec"
 BWRAP_TRUE: Final = "bubblewrap + /bin/true"
 PLAIN_PYTHON: Final = "Python + msgspec, no sandbox"
 CALLERS: Final = (2, 4)
-"""At once, when it is about how many a second: two cores are saturated by either."""
+"""Numbers of concurrent callers when a rate is measured: either saturates two cores."""
 DEADLINE_S: Final = 30.0
-"""A process on a machine under load takes a hundred times what it takes on an idle one."""
+"""Seconds for one process: on a machine under load it takes a hundred times as long as on an idle one."""
 
 MSGSPEC: Final = Path(msgspec.__file__).parent
 READY: Final = b"."
@@ -73,14 +73,14 @@ import os, msgspec
 message = msgspec.msgpack.decode(os.read({source}, 65536))
 os.write({target}, msgspec.msgpack.encode(message))
 """
-"""The program, ours and the peer's: one MessagePack frame in, the same out."""
+"""Program of both sides: one MessagePack frame in, the same out."""
 ECHO_PYTHON: Final = (
     f"import sys; sys.path.append({str(MSGSPEC.parent)!r}); sys.modules['typing_extensions'] = None"
     + ECHO.format(source=0, target=1)
 )
-"""msgspec imports typing_extensions where it is installed, 8 ms that the peer does not need to pay."""
+"""The echo for a plain interpreter. It hides typing_extensions, whose import by msgspec would cost the peer 8 ms for nothing."""
 PYTHON: Final = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-"""Without its environment: what a virtual environment adds to its start is not the peer's."""
+"""Path of the base interpreter: the peer does not pay for the start of a virtual environment."""
 _ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}  # without it CPython starts by trying locales, PEP 538
 
 
@@ -95,7 +95,7 @@ class Spawned:
 
 @contextmanager
 def spawned(*arguments: str) -> Iterator[Spawned]:
-    """Run a program; at the end its pipes are closed and it is reaped, killed first if it does not leave by itself."""
+    """Run a program. At the end close its pipes and reap it; kill it first if the block raised."""
     theirs_in, ours_in = os.pipe2(os.O_CLOEXEC)
     ours_out, theirs_out = os.pipe2(os.O_CLOEXEC)
     try:
@@ -116,20 +116,20 @@ def spawned(*arguments: str) -> Iterator[Spawned]:
 
 
 def read_some(fd: int, deadline_s: float = DEADLINE_S) -> bytes:
-    """What comes next, at most 64 KiB; b"" at the end. TimeoutError if nothing does."""
+    """Read what comes next, at most 64 KiB; b"" at the end. TimeoutError if nothing comes within the deadline."""
     if not select.select([fd], [], [], deadline_s)[0]:
         raise TimeoutError(f"nothing to read for {deadline_s} s")
     return os.read(fd, 65536)
 
 
 def bwrap_echo() -> None:
-    """Request to reaped: start it, one frame there and back, gone."""
+    """Run the echo in bubblewrap for one frame, from the request until it is reaped."""
     with spawned(*_bwrap(PYTHON, "-I", "-S", "-c", ECHO_PYTHON)) as process:
         echo(process)
 
 
 def bwrap_first_frame() -> Measured:
-    """Request to first frame, in seconds; the end is waited for after the clock has stopped."""
+    """Return the seconds from the request to the first frame in bubblewrap; its end is waited for after the clock has stopped."""
     began = time.perf_counter()
     with spawned(*_bwrap(PYTHON, "-I", "-S", "-c", ECHO_PYTHON)) as process:
         echo(process)
@@ -137,13 +137,13 @@ def bwrap_first_frame() -> Measured:
 
 
 def plain_echo() -> None:
-    """The same program as a process like any other: request to reaped."""
+    """Run the echo in an ordinary process, from the request until it is reaped."""
     with spawned(PYTHON, "-I", "-S", "-c", ECHO_PYTHON) as process:
         echo(process)
 
 
 def plain_first_frame() -> Measured:
-    """The same to its first frame."""
+    """Return the seconds from the request to the first frame of an ordinary process; its end is not counted."""
     began = time.perf_counter()
     with spawned(PYTHON, "-I", "-S", "-c", ECHO_PYTHON) as process:
         echo(process)
@@ -151,13 +151,13 @@ def plain_first_frame() -> Measured:
 
 
 def bwrap_true() -> None:
-    """The same isolation around a program that does nothing."""
+    """Run a program that does nothing in the same isolation of bubblewrap."""
     with spawned(*_bwrap("/bin/true")) as process:
         read_some(process.stdout)
 
 
 def bwrap_echoes(callers: int, count: int) -> int:
-    """Request to reaped, again and again, by several callers at once; how many were done, `count` or a few less."""
+    """Repeat `bwrap_echo` from several callers at once. Return the number of runs, which is `count` or a few less."""
     with ThreadPoolExecutor(callers) as pool:
         for done in [pool.submit(_repeat, count // callers) for _ in range(callers)]:
             done.result()
@@ -166,7 +166,7 @@ def bwrap_echoes(callers: int, count: int) -> int:
 
 @contextmanager
 def bwrap_waiting() -> Iterator[Spawned]:
-    """bubblewrap and a Python that has imported msgspec and waits on its standard input."""
+    """Yield bubblewrap around a Python that has imported msgspec and waits on its standard input."""
     with spawned(*_bwrap(PYTHON, "-I", "-S", "-c", _waiting(ECHO_PYTHON, 1))) as process:
         assert read_some(process.stdout) == READY
         yield process
@@ -174,7 +174,7 @@ def bwrap_waiting() -> Iterator[Spawned]:
 
 
 def waiting_echo(source: int, target: int) -> str:
-    """The echo program, which says READY once it waits for its frame."""
+    """Return the echo program with a line that writes READY before it waits for its frame."""
     return _waiting(ECHO.format(source=source, target=target), target)
 
 
@@ -192,6 +192,6 @@ def _bwrap(*command: str) -> list[str]:
 
 
 def echo(process: Spawned) -> None:
-    """One frame there and back."""
+    """Send one frame and check that it comes back."""
     os.write(process.stdin, FRAME)
     assert read_some(process.stdout) == FRAME

@@ -1,8 +1,8 @@
-"""The curves of docs/reference/benchmarks/: what a thing costs as there is more of it, from results/load-*.json and nothing else.
+"""Curves of docs/reference/benchmarks/: cost as sizes grow, drawn from results/load-*.json alone.
 
-`write` draws them with matplotlib, of the extra `bench`; `mark` says what stands in each, so that a test sees without it whether
-a curve is that of the results. The same numbers give the same bytes. Each is read on white and on black: no background, lines in
-colours that stand out on both, and letters in a grey that does.
+`write` draws them with matplotlib, of the extra `bench`; `mark` identifies the points of each, so that a test can check a curve
+against the results without matplotlib. The same numbers give the same bytes. Each must be legible on white and on black: no
+background, lines in colours that stand out on both, and letters in a grey that does.
 
 Not here: the table (page.py).
 """
@@ -23,13 +23,13 @@ __all__ = ["PLOTS", "Plot", "mark", "write"]
 
 _GREY: Final = "#7d8590"
 _COLOURS: Final = ("#2f81f7", "#d2691e", "#2da44e", "#a475f9", "#c93c80", "#8a7a00")
-"""Each with a contrast of at least 3 to white and to black."""
+"""Colours of the lines, each with a contrast of at least 3 to white and to black."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """`lines` are names of measures; their samples are `NAME, SIZE`. Where `has_size_first` there is one, `SIZE NAME`, in its own
-    unit with its p99 beside it; the others are p50s by that of the smallest size.
+    """A curve to draw. `lines` are names of measures; their samples are named `NAME, SIZE`. With `has_size_first` there is one
+    measure, `SIZE NAME`, in its own unit with its p99 beside it; the others are p50s divided by that of the smallest size.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Plot:
     has_size_first: bool = False
     is_logarithmic: bool = False
     far_end: str = "p99"
-    """What the slow end is called: of a rate, p1."""
+    """Label of the slow end: p1 for a rate."""
 
     @property
     def is_relative(self) -> bool:
-        """To the smallest size that has samples, which is 1."""
+        """True if values are relative to the smallest size that has samples, which is 1."""
         return not self.has_size_first
 
 
@@ -111,20 +111,20 @@ PLOTS: Final = (
 
 
 def write(folder: Path, results: Path) -> None:
-    """Draw all of them into `folder`. ImportError without matplotlib."""
+    """Draw all curves into `folder`. ImportError without matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     for plot in PLOTS:
         (folder / f"{plot.name}.svg").write_text(_svg(plot, results), encoding="utf-8")
 
 
 def mark(plot: Plot, results: Path) -> str:
-    """What is in the file of a curve that was drawn from these results: a digest of its points, which are p50 and p99."""
+    """Return the mark in the file of a curve drawn from these results: a digest of its points, which are p50 and p99."""
     told = json.dumps([dataclasses.asdict(plot), _curves(plot, results)], sort_keys=True)
     return f"<!-- points: {hashlib.sha256(told.encode()).hexdigest()[:16]} -->"
 
 
 _Point = tuple[int, float, float]
-"""A size, and p50 and p99 there, as they are drawn."""
+"""A size, and the p50 and p99 at that size, as they are drawn."""
 
 
 def _curves(plot: Plot, results: Path) -> dict[str, list[_Point]]:
@@ -143,7 +143,7 @@ def _points(plot: Plot, samples: Mapping[str, list[float]], unit: Unit, line: st
 
 
 def _size(plot: Plot, name: str, line: str) -> int | None:
-    """How much there was when the samples of this name were taken; None if they are of another line."""
+    """Return the size at which the samples of this name were taken, or None if they belong to another line."""
     if plot.has_size_first:
         number, _, rest = name.partition(" ")
         return int(number) if rest.removesuffix("s") == line else None
@@ -152,7 +152,7 @@ def _size(plot: Plot, name: str, line: str) -> int | None:
 
 
 def _svg(plot: Plot, results: Path) -> str:
-    """The file: XML with its mark behind the first line."""
+    """Return the file's text: XML with its mark behind the first line."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -172,7 +172,7 @@ def _figure(plot: Plot, curves: Mapping[str, list[_Point]]) -> Any:
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     axes = figure.add_subplot()
     sizes = sorted({size for points in curves.values() for size, *_ in points})
-    at = {size: place for place, size in enumerate(sizes)}  # evenly: the least may be none
+    at = {size: place for place, size in enumerate(sizes)}  # spaced evenly: the smallest size may be 0
     for colour, (name, points) in zip(_COLOURS, curves.items(), strict=False):
         places = [at[size] for size, *_ in points]
         axes.plot(places, [p50 for _, p50, _ in points], "o-", color=colour, label=name if plot.is_relative else "p50")

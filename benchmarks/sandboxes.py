@@ -1,15 +1,15 @@
 """Two other sandboxes for programs, nono-py and sandlock, each used as its documentation says, and as cheaply as it can be.
 
-Both confine the same interpreter and the same echo (peers.py) by Landlock and seccomp, in the namespaces of whoever asks: what it
-may not open it still sees, and it sees every other process. Neither writes anything down.
+Both confine the same interpreter and the same echo (peers.py) by Landlock and seccomp, in the caller's namespaces: the program
+sees files that it may not open, and every other process. Neither keeps a record.
 
-- nono-py has one call that runs a command, `sandboxed_exec`, which gives back what was printed when the command has ended: so the
-  message is an argument, and there is a time until reaped and none until the first byte. Of its modes `landlock` is the cheapest.
+- nono-py has one call that runs a command, `sandboxed_exec`, which returns the output when the command has ended: so the
+  message is an argument, and there is a time until reaped but none until the first byte. Of its modes `landlock` is the cheapest.
 - sandlock's `popen` has pipes. Its `fork` makes clones of a process that has loaded everything, which is nearest to a template:
-  a clone has the memory of whoever asks for it, is told nothing on the way, and what it prints is another command's to read
-  (`reduce`), so that it echoes what it has in memory.
+  a clone has its caller's memory and gets no input, and only another command can read its output (`reduce`), so it echoes
+  what it has in memory.
 
-What each is allowed: to read the interpreter, its libraries and msgspec; no network.
+Each may read the interpreter, its libraries and msgspec, and has no network.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ECHO_ARGUMENT: Final = ECHO_PYTHON.replace("os.read(0, 65536)", "bytes.fromhex(
 
 
 def nono_echo() -> None:
-    """Request to reaped."""
+    """Run the echo under nono-py, from the request until it is reaped."""
     import nono_py
 
     done = nono_py.sandboxed_exec(
@@ -74,23 +74,23 @@ def nono_echo() -> None:
 
 
 def sandlock_echo() -> None:
-    """Request to reaped."""
+    """Run the echo under sandlock, from the request until it is reaped."""
     _sandlock_echo()
 
 
 def sandlock_first_frame() -> Measured:
-    """Request to first frame, in seconds; the end is waited for after the clock has stopped."""
+    """Return the seconds from the request to sandlock to the first frame; the end is waited for after the clock has stopped."""
     return _sandlock_echo()
 
 
 def sandlock_clone() -> None:
-    """Request to reaped: a clone that decodes and encodes the frame, and prints it where nobody reads."""
+    """Run a clone, from the request until it is reaped; it decodes and encodes the frame, and prints it unread."""
     clones = _cloning().fork(1)
     assert len(clones.pids) == 1
 
 
 def check_clone() -> None:
-    """See that a clone does what it is there for: its output, read as sandlock would have it read, is the frame."""
+    """Check that a clone's output, read by sandlock's `reduce`, is the frame."""
     from sandlock import Sandbox
 
     done = Sandbox(fs_readable=_READABLE).reduce(["/bin/cat"], _cloning().fork(1))

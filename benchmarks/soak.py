@@ -1,16 +1,16 @@
-"""Does anything stay behind? Thousands of invocations, in every way they can end, and what the machine holds before and after.
+"""Check that invocations leave nothing behind: thousands of them, ending in every way, with counts before and after.
 
     python -m benchmarks.soak INVOCATIONS
 
-Counted of this process and all below it: processes, namespaces, mounts, descriptors, temporary files. The first round is not
-counted: it is what fills the pool of children that are forked ahead. Each count must be the same after the last round as after
-the first. Control groups are used again, and there are as many as children were at once, so they must be gone with the
-template. A namespace that nobody is in any more shows in none of these: all of it runs in a user namespace that may have
-MOST_NAMESPACES of each kind, so that if they stayed behind, the next would fail.
-Memory of the template, which a leak would show in too, is printed beside.
+It counts, for this process and all its descendants: processes, namespaces, mounts, descriptors, temporary files. The first round
+is not counted: it fills the pool of children that are forked ahead. Each count must be the same after the last round as after
+the first. Control groups are reused, and there are as many as there were children at once, so they must be gone with the
+template. A namespace without a process shows in none of these counts: so all of it runs in a user namespace that may have
+MOST_NAMESPACES of each kind, and if namespaces stayed behind, the next invocation would fail.
+The growth of the template's memory, which would also show a leak, is printed as well.
 
 The ways to end: a result, an exit, a traceback, a forbidden call, an attempt to reach a network, too much memory, killed while it
-sleeps, closed before it is born. Eight at once, as a busy daemon has them.
+sleeps, closed before it is born. Eight run at once, as in a busy daemon.
 """
 
 from __future__ import annotations
@@ -52,51 +52,51 @@ TOGETHER: Final = len(ENDINGS)
 ROUND: Final = 8 * TOGETHER
 DEADLINE_S: Final = 30.0
 MOST_NAMESPACES: Final = 256
-"""Of each kind at once: ten are in use, and the kernel takes those that are over apart behind the scenes, in batches."""
+"""Most namespaces of each kind at once: ten are in use, and the kernel removes ended ones in the background, in batches."""
 SETTLE_S: Final = 10.0
-"""For what the kernel takes apart behind the scenes: namespaces and groups go a moment after their last process."""
+"""Seconds for the kernel to remove namespaces and groups, which go a moment after their last process."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What is there at one moment. Equal counts are the whole point."""
+    """Counts at one moment, compared for equality."""
 
     processes: int
-    """Below this process: the template, its stub, and those that wait."""
+    """Processes below this one: the template, its stub, and waiting children."""
     namespaces: int
-    """Of all kinds, of the same processes."""
+    """Namespaces of all kinds, of the same processes."""
     mounts: int
-    """Of this process and of the template."""
+    """Mounts of this process and of the template."""
     descriptors: int
-    """Of this process and of the template."""
+    """Descriptors of this process and of the template."""
     files: int
-    """In the directory for temporary files, which is this process's own."""
+    """Files in the directory for temporary files, which is this process's own."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Soaked:
-    """What came of it."""
+    """Result of a soak."""
 
     before: Counts
-    """After a first round."""
+    """Counts after a first round."""
     after: Counts
-    """After so many invocations more."""
+    """Counts after all further invocations."""
     groups_left: int
-    """Control groups, when all was closed."""
+    """Control groups that were left when all was closed."""
     seconds: float
     template_grew_kib: int
-    """Of resident memory."""
+    """Growth of the template's resident memory in KiB."""
 
     @property
     def is_clean(self) -> bool:
-        """Nothing stayed behind."""
+        """True if nothing stayed behind."""
         return self.before == self.after and not self.groups_left
 
 
 def soak(invocations: int) -> Soaked:
-    """Run so many.
+    """Run this many invocations and compare the counts.
 
-    For a process of its own with one thread: it leaves the user and the mount namespace that it was in.
+    Call it in a process of its own with one thread: the process leaves its user and mount namespaces.
     """
     _bound_namespaces()
     with contextlib.ExitStack() as stack:
@@ -117,7 +117,7 @@ def soak(invocations: int) -> Soaked:
 
 
 def _together(template: Template, programs: list[int]) -> None:
-    """One child for each way to end, at the same time; all have ended when this returns."""
+    """Run a child for each way to end, at the same time. All have ended on return."""
     with contextlib.ExitStack() as stack:
         children: list[Child] = []
         for name, program in zip(ENDINGS, programs, strict=True):
@@ -134,7 +134,7 @@ def _together(template: Template, programs: list[int]) -> None:
 
 def _bound_namespaces() -> None:
     uid, gid = os.getuid(), os.getgid()
-    # Its mounts are its own from here on: what others mount meanwhile is none of those that are counted.
+    # The mounts are this process's own from here on: what others mount meanwhile is not counted.
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"1000 {uid} 1", encoding="ascii")
@@ -145,7 +145,7 @@ def _bound_namespaces() -> None:
 
 
 def _settled(template: Template, like: Counts | None = None) -> Counts:
-    """Once the counts are `like` that, or have not changed for a while; as they are after SETTLE_S."""
+    """Return the counts once they equal `like`, or without `like` have not changed for a while; at the latest after SETTLE_S."""
     until = time.monotonic() + SETTLE_S
     counts, same = _counts(template), 0
     while time.monotonic() < until and counts != like and same < 20:
@@ -171,12 +171,12 @@ def _counts(template: Template) -> Counts:
 
 
 def _template_itself(template: Template) -> int:
-    """Below its stub."""
+    """Return the id of the template's process, which is a child of its stub."""
     return next(iter(psutil.Process(template.pid).children())).pid
 
 
 def _is_readable(pid: int) -> bool:
-    """The template is not dumpable: only root can look at its descriptors."""
+    """Return whether a process's descriptors can be listed: the template is not dumpable, so only root can list its."""
     return os.access(f"/proc/{pid}/fd", os.R_OK)
 
 
@@ -206,7 +206,7 @@ def _program(source: str) -> Iterator[int]:
 
 
 def main() -> int:
-    """Print and keep what came of it; 1 if anything was left behind."""
+    """Run the soak, print and keep its result. Return 1 if anything was left behind, else 0."""
     invocations = int(sys.argv[1])
     print(f"{invocations} invocations, each way to end in turn", flush=True)
     soaked = soak(invocations)

@@ -1,4 +1,4 @@
-"""A program at a terminal of its own: a pty of 80 by 24."""
+"""Run a program at a terminal of its own: a pty of 80 by 24."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_S: Final = 30.0
 
 @contextlib.contextmanager
 def at_own_terminal(words: Sequence[str], environment: Mapping[str, str]) -> Iterator[int]:
-    """The terminal's other end, while the program runs. Then it is killed, and nothing of it is left."""
+    """Yield the terminal's other end while the program runs. At the end, kill the program and its process group."""
     pid, master = pty.fork()
     if pid == 0:
         try:
@@ -39,11 +39,11 @@ def at_own_terminal(words: Sequence[str], environment: Mapping[str, str]) -> Ite
 
 
 def _drain(master: int) -> None:
-    """Whoever ends draws once more, and must not wait for somebody to read it."""
+    """Read until the end: an ending program draws once more, and would block if its output were not read."""
     until = time.monotonic() + _END_S
     while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
         try:
             if not os.read(master, 65536):
                 return
-        except OSError:  # EIO: nobody is left on the other side
+        except OSError:  # EIO: no process has the other side open
             return

@@ -1,8 +1,9 @@
-"""How much of a model's context do lists of tools take? `tools/list` with 10, 100 and 1,000 actions, all listed, and found
-by words: `python -m benchmarks.tool_lists` prints the table of docs/reference/mcp.md.
+"""Count how much of a model's context lists of tools take: `tools/list` with 10, 100 and 1,000 actions, all listed, and found
+by words. `python -m benchmarks.tool_lists` prints the table of docs/reference/mcp.md.
 
-Counted, not measured: the same on every machine, so there are no samples, and a test compares the page with this. The actions
-are those of tests/mcp/data. A token is four bytes; Claude's published tokenizer (anthropic 0.38) takes 4.2 of this text for one.
+The sizes are counted, not measured: they are the same on every machine, so there are no samples, and a test compares the page
+with this. The actions are those of tests/mcp/data. A token counts as four bytes; Claude's published tokenizer (anthropic 0.38)
+has 4.2 bytes of this text in one.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _BYTES_PER_TOKEN: Final = 4
 
 
 def main() -> None:
-    """Print it."""
+    """Print the table."""
     print("| actions | all listed | with `find_action` |\n|---|---|---|")
     for row in table():
         print(f"| {' | '.join(row)} |")
 
 
 def table() -> list[list[str]]:
-    """The rows, as the page has them."""
+    """Return the rows as the page has them."""
     return [_row(count) for count in COUNTS]
 
 
 def many(count: int) -> tuple[Offered, ...]:
-    """So many actions, as the daemon offers them."""
+    """Return `count` actions as the daemon offers them."""
     actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(count).items()]
     return tuple(Offered(action=action, input_schema=input_schema(action)) for action in actions)
 
@@ -48,7 +49,7 @@ def _row(count: int) -> list[str]:
 
 
 def _told(offer: Offer) -> str:
-    """The list as kilobytes, and as tokens to two digits, or three of large numbers."""
+    """Return the size of the list in kilobytes, and in tokens to two digits, or to three from 100,000 on."""
     size = _bytes_of(offer)
     tokens = size / _BYTES_PER_TOKEN
     unit = 10 ** (len(str(int(tokens))) - (2 if tokens < 100_000 else 3))
@@ -56,7 +57,7 @@ def _told(offer: Offer) -> str:
 
 
 def _bytes_of(offer: Offer) -> int:
-    """Of all tools of the list, on all its pages, as JSON with a comma after each."""
+    """Return the bytes of all tools on all pages of the list, as JSON with a comma after each."""
     page, cursor = tools.page_of(offer, None)
     listed = list(page)
     while cursor is not None:

@@ -1,7 +1,7 @@
 """A TLS server that gives every request the same small answer: the upstream of bench_egress.py, in a process of its own.
 
-On 127.0.0.1 and a port of the kernel's choice, which it prints. It takes one read for one request, and ends with its standard
-input, so it cannot outlive whoever started it.
+It listens on 127.0.0.1 and a port of the kernel's choice, which it prints. It takes one read for one request, and ends with its
+standard input, so it cannot outlive its parent.
 
     python -m benchmarks.upstream CERTIFICATE-AND-KEY.pem
 """
@@ -24,13 +24,13 @@ _END_S = 10.0
 
 
 def upstream(certificate: Path) -> contextlib.AbstractContextManager[int]:
-    """Its port, while it runs."""
+    """Run the upstream with this certificate. Yield its port."""
     return port_of("benchmarks.upstream", str(certificate))
 
 
 @contextlib.contextmanager
 def port_of(module: str, *words: str) -> Iterator[int]:
-    """The port that a module of ours prints which serves in a process of its own, while it runs."""
+    """Run a module that serves in a process of its own. Yield the port that it prints."""
     with subprocess.Popen(
         [sys.executable, "-m", module, *words],
         stdin=subprocess.PIPE,

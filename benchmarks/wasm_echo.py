@@ -1,7 +1,7 @@
 """An echo in WebAssembly, run by wasmtime: a peer of bench_peers.py. As a program it serves frames on its standard input.
 
-The module is compiled once. For each message a store and an instance are made, so that nothing of one is seen by the next, which
-is what a jail is for; the message goes into its memory, and the answer comes out of it.
+The module is compiled once. For each message a store and an instance are made, so that a message sees no data of the one before,
+as in a jail; the message goes into the instance's memory, and the answer comes out of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ECHO = """
 
 
 def echoing() -> Callable[[bytes], bytes]:
-    """Compile it; what is returned takes at most 32 KiB."""
+    """Compile the module. Return a function that echoes at most 32 KiB."""
     engine = wasmtime.Engine()
     ready = wasmtime.Linker(engine).instantiate_pre(wasmtime.Module(engine, wasmtime.wat2wasm(_ECHO)))
 

@@ -1,4 +1,4 @@
-"""Asks the granted host and measures, inside the jail, how long each answer took."""
+"""A connector that sends requests to the granted host and measures, inside the jail, how long each answer took."""
 
 import time
 
@@ -7,7 +7,7 @@ from aileron_connector import hosts, http, op, run
 
 @op
 def ask(times: int = 20) -> list[float]:
-    """Seconds of each of so many requests with the credential, from the call to the end of the body."""
+    """Send `times` requests with the credential. Return the seconds of each, from the call to the end of the body."""
     url, taken = hosts()[0].url + "/", []
     for _ in range(times):
         began = time.perf_counter()

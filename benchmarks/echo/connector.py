@@ -1,11 +1,11 @@
-"""Gives back what it was given."""
+"""A connector that returns its argument."""
 
 from aileron_connector import op, run
 
 
 @op
 def give_back(text: str) -> dict[str, str]:
-    """What came in."""
+    """Return the text."""
     return {"text": text}
 
 

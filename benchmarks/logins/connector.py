@@ -1,4 +1,4 @@
-"""Logs in at the granted host with a published library, and measures in the jail how long that took, or how fast bytes pass."""
+"""A connector that logs in to the granted host with a published library, and measures the time or the throughput in the jail."""
 
 import contextlib
 import time
@@ -8,7 +8,7 @@ from aileron_connector import hosts, op, run
 
 @op
 def log_in(library: str, times: int) -> list[float]:
-    """Seconds of each of so many logins, from the connection to the answer of a first command."""
+    """Log in `times` times. Return the seconds of each, from the connection to the answer of a first command."""
     login = globals()[f"_{library}"]
     login()  # imports it
     taken = []
@@ -22,7 +22,7 @@ def log_in(library: str, times: int) -> list[float]:
 
 @op
 def pour(megabytes: int) -> list[float]:
-    """Megabytes a second of one answer of so many, read as it comes."""
+    """Read an answer of this many megabytes as it comes. Return megabytes a second."""
     import redis
 
     host = hosts()[0]

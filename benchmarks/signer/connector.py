@@ -1,4 +1,4 @@
-"""Asks the granted host and measures, inside the jail, how long each answer took: signed by the supervisor, or not."""
+"""A connector that measures in the jail how long the granted host takes to answer requests, signed by the supervisor or not."""
 
 import time
 
@@ -7,7 +7,7 @@ from aileron_connector import hosts, http, op, run
 
 @op
 def ask(times: int = 20, is_signed: bool = True) -> list[float]:
-    """Seconds of each of so many requests, from the call to the end of the body."""
+    """Send `times` requests. Return the seconds of each, from the call to the end of the body."""
     url, taken, credential = hosts()[0].url + "/notes/2026", [], "aws_sigv4" if is_signed else None
     for _ in range(times):
         began = time.perf_counter()
