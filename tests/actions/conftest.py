@@ -1,4 +1,4 @@
-"""An action file as strangers write them, and a store to put it in."""
+"""Fixtures: an action file as third parties write them, and an empty store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ Sends it.
 
 @pytest.fixture(scope="session")
 def action_text() -> Callable[..., str]:
-    """The valid file with replacements: `action_text(("old", "new"), …)`. Each must be there."""
+    """Return a function that builds the valid file with replacements: `action_text(("old", "new"), …)`. Each old text
+    must exist.
+    """
 
     def build(*replacements: tuple[str, str]) -> str:
         text = ACTION
@@ -75,5 +77,5 @@ def action_text() -> Callable[..., str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> ActionStore:
-    """An empty store in a fresh home."""
+    """Return an empty store in a fresh home."""
     return ActionStore(tmp_path / "actions", tmp_path / "action-state.json")

@@ -1,4 +1,4 @@
-"""The text of an action file: what is read, and what is refused with a line."""
+"""Parsing of an action file: which texts are accepted, and which are refused with a line."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UNBOUND = ("hash = " + f'"{PIN}"', 'hash = "sha256:bound-at-release"')
 
 
 def parse(text: str) -> ActionFile:
-    """The file as installed."""
+    """Parse the text as an installed file."""
     return parse_action(text, file="send-email.md")
 
 
 def refusal(text: str) -> str:
-    """The message with which the file is refused."""
+    """Return the message with which the file is refused."""
     with pytest.raises(AileronError) as caught:
         parse(text)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -48,7 +48,7 @@ def refusal(text: str) -> str:
 
 
 def test_a_whole_file_is_read(action_text: Text):
-    """Every field arrives, the body is everything after the fence, unchanged."""
+    """Every field arrives, and the body is everything after the fence, unchanged."""
     action = parse(action_text())
 
     assert (action.name, action.version, action.intent) == ("send-email", "1.2.0", "send an email")
@@ -68,8 +68,8 @@ def test_a_whole_file_is_read(action_text: Text):
     assert action.text == action_text()
 
 
-def test_the_least_file_is_enough():
-    """No source, no inputs, no approval: the defaults are a retry never and an approval never."""
+def test_a_minimal_file_is_enough():
+    """Source, inputs and approval may be missing: by default a step is never retried and no approval is required."""
     action = parse(
         '+++\nname = "a"\nversion = "0.0.0-dev"\n[match]\nintent = "x"\n[[requires.connectors]]\n'
         f'name = "hub://a/b"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["go"]\n'
@@ -81,7 +81,7 @@ def test_the_least_file_is_enough():
 
 
 def test_the_digest_covers_every_byte(action_text: Text):
-    """A change in the prose, a comment or a line end is another file."""
+    """Changing the prose, a comment or a line end makes another file."""
     texts = [
         action_text(),
         action_text(("Sends it.", "Sends it!")),
@@ -93,8 +93,8 @@ def test_the_digest_covers_every_byte(action_text: Text):
     assert parse(texts[3]).steps == parse(texts[0]).steps
 
 
-def test_tags_are_read_in_their_order(action_text: Text):
-    """At most eight words of at most 32 characters; without the key there are none."""
+def test_tags_are_read_in_order(action_text: Text):
+    """A file can have up to eight tags of at most 32 characters; without the key it has none."""
     tags = ("mail", "work_2", "a" * 32, *(f"t-{number}" for number in range(5)))
 
     assert parse(action_text()).tags == ()
@@ -172,13 +172,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}-{row[2][:40]}" for n, row in enumerate(WRONG)])
-def test_a_mistake_is_told_with_its_line(action_text: Text, old: str, new: str, message: str):
-    """Each mistake in an otherwise good file is refused by name, with the line it stands on."""
+def test_a_mistake_is_reported_with_its_line(action_text: Text, old: str, new: str, message: str):
+    """Each mistake in an otherwise good file is refused by name, with its line."""
     assert message in refusal(action_text((old, new)))
 
 
 def test_a_preview_is_read(action_text: Text) -> None:
-    """Its one connector, its inputs and lines in the order of the file; the hold too."""
+    """The preview has its one connector, and its inputs and lines in the order of the file; the hold is read too."""
     action = parse(action_text(*PREVIEW))
 
     assert action.approval.undo_window_s == 30
@@ -194,7 +194,7 @@ def test_a_preview_is_read(action_text: Text) -> None:
 
 
 def test_an_action_without_a_preview_has_none(action_text: Text) -> None:
-    """And is not held."""
+    """The action is not held either."""
     assert parse(action_text()).preview is None
     assert parse(action_text()).approval.undo_window_s == 0
 
@@ -269,13 +269,13 @@ WRONG_PREVIEW = [
 @pytest.mark.parametrize(
     ("old", "new", "message"), WRONG_PREVIEW, ids=[f"{n}-{row[2][:40]}" for n, row in enumerate(WRONG_PREVIEW)]
 )
-def test_a_mistake_in_a_preview_is_told_with_its_line(action_text: Text, old: str, new: str, message: str) -> None:
-    """Each mistake in an otherwise good preview is refused by name, with the line it stands on."""
+def test_a_mistake_in_a_preview_is_reported_with_its_line(action_text: Text, old: str, new: str, message: str) -> None:
+    """Each mistake in an otherwise good preview is refused by name, with its line."""
     assert message in refusal(action_text(*PREVIEW, (old, new)))
 
 
 def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
-    """None shows nothing, and more than a screen is not read."""
+    """A preview with no line shows nothing, and nobody reads more than a screen."""
     start = RENDER.index("To =")
     for count, is_fine in ((0, False), (1, True), (32, True), (33, False)):
         lines = "\n".join(f'"line {number}" = "a.{number}"' for number in range(count)) + "\n"
@@ -286,8 +286,10 @@ def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
             assert f"render has {count} labels; expected 1 to 32" in refusal(text)
 
 
-def test_which_of_several_connectors_previews_is_not_guessed(action_text: Text) -> None:
-    """With two required it must be named; the same operation of the other one is another operation."""
+def test_the_connector_of_a_preview_is_not_guessed(action_text: Text) -> None:
+    """The preview of a file with two required connectors must name one; an operation of the same name in the other
+    connector is another operation.
+    """
     second = f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["send_email"]\n\n'
     both = (*PREVIEW, ("[match]", second + "[match]"))
     named = f'op = "send_email"\nconnector = "{POST}"'
@@ -305,8 +307,8 @@ def test_which_of_several_connectors_previews_is_not_guessed(action_text: Text) 
         ("[[execute]]", "step id 'send' is used twice"),
     ],
 )
-def test_a_table_written_twice_is_refused(action_text: Text, table: str, message: str):
-    """One connector has one pin in a file, and one id names one step."""
+def test_a_duplicate_connector_or_step_id_is_refused(action_text: Text, table: str, message: str):
+    """A connector has one pin in a file, and an id names one step."""
     text = action_text()
     start = text.index(table)
     block = text[start : text.index("\n\n", start)] + "\n\n"
@@ -315,16 +317,16 @@ def test_a_table_written_twice_is_refused(action_text: Text, table: str, message
 
 
 def test_a_duplicate_key_is_refused(action_text: Text):
-    """The second spelling of a key does not win in silence."""
+    """The second spelling of a key does not win silently."""
     assert ":3: not TOML" in refusal(action_text(('name = "send-email"\n', 'name = "send-email"\nname = "b"\n')))
 
 
 def test_the_first_line_of_three_pluses_ends_the_frontmatter(action_text: Text):
-    """Even inside a multi-line string: where the frontmatter ends does not depend on parsing it."""
+    """The fence counts even inside a multi-line string: where the frontmatter ends does not depend on parsing it."""
     assert "not TOML" in refusal(action_text(('intent = "send an email"', 'intent = """\n+++\n"""')))
 
 
-def test_a_placeholder_is_bound_to_the_one_installed_pin(action_text: Text):
+def test_a_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text):
     """Only the hash changes; the rest of the file stays byte for byte."""
     bound = bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [OTHER_PIN])
 
@@ -332,13 +334,13 @@ def test_a_placeholder_is_bound_to_the_one_installed_pin(action_text: Text):
     assert parse(bound).connectors[0].hash == OTHER_PIN
 
 
-def test_a_bound_file_is_left_alone(action_text: Text):
-    """Without a placeholder no pin is looked for."""
+def test_a_file_without_a_placeholder_is_left_alone(action_text: Text):
+    """Pins are not looked up for it."""
     assert bind_placeholders(action_text(), file="a.md", pins=lambda name, version: []) == action_text()
 
 
-def test_a_placeholder_with_no_or_several_pins_is_not_guessed(action_text: Text):
-    """Not installed is not found; installed twice is for a person to decide."""
+def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text: Text):
+    """A connector that is not installed is not found; of one that is installed twice, a person decides."""
     with pytest.raises(AileronError, match="is not installed: aileron connector install") as missing:
         bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [])
     with pytest.raises(AileronError, match=f"more than once; write the hash of the one you mean: {PIN}, {OTHER_PIN}"):
@@ -347,8 +349,8 @@ def test_a_placeholder_with_no_or_several_pins_is_not_guessed(action_text: Text)
     assert missing.value.failure.failure_class is FailureClass.NOT_FOUND
 
 
-def test_a_placeholder_written_elsewhere_is_not_bound(action_text: Text):
-    """A text that quotes the placeholder is not a hash, and which place is meant is not guessed."""
+def test_a_placeholder_outside_a_hash_is_not_bound(action_text: Text):
+    """A text that quotes the placeholder is not a hash, and Aileron does not guess which place is meant."""
     text = action_text(UNBOUND, ("Sends it.", 'Source has "sha256:bound-at-release".'))
 
     with pytest.raises(AileronError, match="also written outside a connector's hash"):
@@ -356,7 +358,7 @@ def test_a_placeholder_written_elsewhere_is_not_bound(action_text: Text):
 
 
 def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Text):
-    """JSON Schema of the inputs: what is required, and nothing else allowed."""
+    """The JSON Schema of the inputs says what is required, and allows nothing else."""
     assert input_schema(parse(action_text())) == {
         "type": "object",
         "properties": {
@@ -369,8 +371,8 @@ def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Te
 
 
 @given(st.text(max_size=400))
-def test_any_frontmatter_is_read_or_refused(text: str):
-    """No text between the fences escapes as another exception."""
+def test_any_frontmatter_is_parsed_or_refused(text: str):
+    """Every text between the fences is parsed, or refused with an AileronError."""
     for frame in ("{}", "+++\n{}\n+++\nbody"):
         try:
             parse(frame.format(text))
@@ -382,8 +384,8 @@ _pieces = st.sampled_from(["+++\n", '"', "[", "]", "\n", "=", "${args.to}", "${"
 
 
 @given(cut=st.tuples(st.integers(0, 900), st.integers(0, 30)), piece=_pieces)
-def test_a_mutated_file_is_read_or_refused(action_text: Text, cut: tuple[int, int], piece: str):
-    """A valid file with a piece cut out and another put in never escapes as another exception."""
+def test_a_mutated_file_is_parsed_or_refused(action_text: Text, cut: tuple[int, int], piece: str):
+    """A valid file with a piece cut out and another put in raises AileronError or nothing."""
     text = action_text()
     start, length = cut
     with contextlib.suppress(AileronError):

@@ -1,4 +1,4 @@
-"""The directory of actions: what is listed, what is refused, and that nothing half-written is ever there."""
+"""The directory of actions: what it lists and refuses, and that it never holds a half-written file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Text = Callable[..., str]
 
 
 def drop(tmp_path: Path, name: str, text: str) -> Path:
-    """A file put into the directory by hand, as an editor would."""
+    """Write a file into the directory by hand, as an editor would."""
     (tmp_path / "actions").mkdir(mode=0o700, exist_ok=True)
     path = tmp_path / "actions" / name
     path.write_text(text, encoding="utf-8")
@@ -25,12 +25,12 @@ def drop(tmp_path: Path, name: str, text: str) -> Path:
 
 
 def named(action_text: Text, name: str) -> str:
-    """The valid file under another name."""
+    """Return the valid file under another name."""
     return action_text(('name = "send-email"', f'name = "{name}"'))
 
 
 def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_path: Path, action_text: Text):
-    """It is the user's own file, 0600 in a 0700 directory, whatever the umask."""
+    """The action is the user's own file, 0600 in a 0700 directory, whatever the umask is."""
     before = os.umask(0)
     try:
         added = store.add(action_text())
@@ -47,8 +47,10 @@ def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_pa
     assert sorted(os.listdir(path.parent)) == [".actions.lock", "send-email.md"]
 
 
-def test_a_bad_file_is_told_of_in_a_few_lines(store: ActionStore, tmp_path: Path, action_text: Text):
-    """However much of it is bad: a list is read by a person, and by every agent that asks for its tools."""
+def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: Path, action_text: Text):
+    """The problem is bounded however much of the file is bad: a person reads the list, and so does every agent that
+    asks for its tools.
+    """
     drop(tmp_path, "send-email.md", action_text(('name = "send-email"', f'name = "send-email"\n{"k" * 100_000} = 1')))
     (found,) = store.list_actions()
 
@@ -59,12 +61,12 @@ def test_a_bad_file_is_told_of_in_a_few_lines(store: ActionStore, tmp_path: Path
 
 
 def test_an_empty_home_lists_nothing(store: ActionStore):
-    """No directory is no actions, not an error."""
+    """A missing directory means no actions, and is not an error."""
     assert store.list_actions() == ()
 
 
-def test_a_hand_written_file_is_as_good_and_read_anew_each_time(store: ActionStore, tmp_path: Path, action_text: Text):
-    """An edit counts at the next call, with another digest."""
+def test_a_hand_written_file_works_and_is_read_anew_each_time(store: ActionStore, tmp_path: Path, action_text: Text):
+    """An edit takes effect at the next call, with another digest."""
     path = drop(tmp_path, "send-email.md", action_text())
     first = store.load("send-email")
     path.write_text(action_text(("Sends it.", "Sends it now.")), encoding="utf-8")
@@ -77,7 +79,7 @@ def test_a_hand_written_file_is_as_good_and_read_anew_each_time(store: ActionSto
 
 
 def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(store: ActionStore, tmp_path: Path, action_text: Text):
-    """The good one beside it works on."""
+    """The good file beside it still works."""
     drop(tmp_path, "send-email.md", action_text())
     path = drop(tmp_path, "broken.md", "+++\nnmae = 1\n+++\n")
     found = {listed.name: listed for listed in store.list_actions()}
@@ -100,10 +102,10 @@ def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(store: ActionSt
         ("large.md", b"x" * 300_000, "is larger than 262144 bytes"),
     ],
 )
-def test_a_foreign_file_is_shown_as_a_problem(
+def test_an_invalid_file_in_the_directory_is_shown_as_a_problem(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str, content: bytes | None, problem: str
 ):
-    """Nothing in the directory is silently passed over, and a listing never prints what it cannot show."""
+    """Every file in the directory is listed, and a listing never prints a name that it cannot show."""
     drop(tmp_path, name, "").write_bytes(action_text().encode() if content is None else content)
     (listed,) = store.list_actions()
 
@@ -112,7 +114,7 @@ def test_a_foreign_file_is_shown_as_a_problem(
 
 
 def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path, action_text: Text):
-    """A link would let another file decide, a FIFO would hold the daemon."""
+    """A link would let another file decide, and a FIFO would block the daemon."""
     outside = tmp_path / "outside.md"
     outside.write_text(action_text(), encoding="utf-8")
     (tmp_path / "actions").mkdir(mode=0o700)
@@ -127,7 +129,7 @@ def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path,
 
 
 def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: Path, action_text: Text):
-    """Whoever may write to the directory decides what runs."""
+    """Everyone who can write to the directory decides what runs."""
     real = tmp_path / "real"
     real.mkdir(mode=0o700)
     (tmp_path / "actions").symlink_to(real)
@@ -143,7 +145,7 @@ def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: P
 
 @pytest.mark.parametrize("name", ["../send-email", "/etc/passwd", "", ".", "a/b", "a\0b", "A", "x" * 65, "a\n"])
 def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, action_text: Text, name: str):
-    """What is not an action name is not found, for every operation."""
+    """A text that is not an action name is not found, for every operation."""
     (tmp_path / "send-email.md").write_text(action_text(), encoding="utf-8")
     store.add(action_text())
 
@@ -155,7 +157,7 @@ def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, a
 
 
 def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionStore, tmp_path: Path, action_text: Text):
-    """The second is not added; put there by hand, neither is used."""
+    """The second is not added; if it is put there by hand, neither is used."""
     store.add(named(action_text, "send-email"))
     with pytest.raises(AileronError, match=r"'send\.email' and 'send-email' would both get the tool name 'send_email'"):
         store.add(named(action_text, "send.email"))
@@ -166,10 +168,12 @@ def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionSto
 
 
 @pytest.mark.parametrize("name", ["list-pending", "check_action.status", "wait_for_action", "cancel-action"])
-def test_an_action_cannot_take_the_name_of_a_tool_of_ours(
+def test_an_action_cannot_take_the_name_of_one_of_ailerons_tools(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str
 ):
-    """It is not added; put there by hand, it is shown as a problem and does not run. One with another name is fine."""
+    """The action is not added; if it is put there by hand, it is shown as a problem and does not run. An action with
+    another name is fine.
+    """
     with pytest.raises(
         AileronError, match=r"would get the tool name '\w+', which Aileron uses itself; rename the action"
     ):
@@ -185,8 +189,8 @@ def test_an_action_cannot_take_the_name_of_a_tool_of_ours(
         store.load_enabled(name)
 
 
-def test_another_text_needs_replace_and_the_same_does_not(store: ActionStore, action_text: Text):
-    """What the user has is not overwritten by accident."""
+def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(store: ActionStore, action_text: Text):
+    """The user's file is not overwritten by accident."""
     store.add(action_text())
     store.add(action_text())
     changed = action_text(("Sends it.", "Sends two."))
@@ -197,14 +201,14 @@ def test_another_text_needs_replace_and_the_same_does_not(store: ActionStore, ac
 
 
 def test_a_broken_text_is_not_added(store: ActionStore, tmp_path: Path):
-    """Nothing reaches the directory before it has been checked."""
+    """Every text is checked before it reaches the directory."""
     with pytest.raises(AileronError, match="the first line is not"):
         store.add("hello")
     assert not (tmp_path / "actions").exists()
 
 
 def test_a_disabled_action_loads_but_does_not_run_until_enabled(store: ActionStore, tmp_path: Path, action_text: Text):
-    """Off is remembered across processes, and a removed action forgets it."""
+    """The disabled state is remembered across processes, and removing the action clears it."""
     store.add(action_text())
     store.set_enabled("send-email", False)
     again = ActionStore(tmp_path / "actions", tmp_path / "action-state.json")
@@ -224,10 +228,8 @@ def test_a_disabled_action_loads_but_does_not_run_until_enabled(store: ActionSto
 
 
 @pytest.mark.parametrize("content", ["{", '{"version": 2}', '{"disabld": []}', '{"disabled": "x"}'])
-def test_a_state_that_cannot_be_read_stops_every_run(
-    store: ActionStore, tmp_path: Path, action_text: Text, content: str
-):
-    """What the user switched off must not come back because a file is broken."""
+def test_an_unreadable_state_file_stops_every_run(store: ActionStore, tmp_path: Path, action_text: Text, content: str):
+    """An action that the user disabled must not come back because a file is broken."""
     store.add(action_text())
     (tmp_path / "action-state.json").write_text(content, encoding="utf-8")
 
@@ -237,8 +239,8 @@ def test_a_state_that_cannot_be_read_stops_every_run(
         store.list_actions()
 
 
-def test_an_action_that_is_not_there_cannot_be_removed(store: ActionStore):
-    """Not found, with where to look."""
+def test_a_missing_action_cannot_be_removed(store: ActionStore):
+    """The action is not found, and the message says where to look."""
     with pytest.raises(AileronError, match="no action 'gone' is installed"):
         store.remove("gone")
 
@@ -256,7 +258,7 @@ def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     store: ActionStore, tmp_path: Path, action_text: Text, monkeypatch: pytest.MonkeyPatch
 ):
-    """A full disk keeps what was there."""
+    """A full disk keeps the previous file."""
     store.add(action_text())
 
     def full(descriptor: int, data: object) -> int:
@@ -271,8 +273,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert sorted(os.listdir(tmp_path / "actions")) == [".actions.lock", "send-email.md"]
 
 
-def test_a_list_twice_as_long_is_twice_the_work(store: ActionStore, tmp_path: Path, action_text: Text):
-    """Each name is held against those that share its tool name, not against all: a list of a thousand is read by every agent."""
+def test_listing_twice_as_many_actions_is_at_most_about_twice_the_work(
+    store: ActionStore, tmp_path: Path, action_text: Text
+):
+    """Each name is compared with those that share its tool name, not with all: every agent reads a list of a thousand."""
 
     def steps(count: int) -> int:
         for number in range(count):
@@ -286,7 +290,7 @@ def test_a_list_twice_as_long_is_twice_the_work(store: ActionStore, tmp_path: Pa
 
 
 def lines_of(work: Callable[[], object]) -> int:
-    """How many lines of Python it runs: the same each time, whatever the machine."""
+    """Return how many lines of Python work runs: the same number each time, on every machine."""
     count, before = 0, sys.gettrace()
 
     def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:

@@ -1,4 +1,6 @@
-"""Which credential a run uses: what is named, or the only one that serves; never a guess, and never more than was agreed to."""
+"""Choice of the credential for a run: the named one, or the only one that serves; never a guess, and never more than
+was approved.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ Text = Callable[..., str]
 
 
 def manifest(name: str = MAIL, **changes: Any) -> ConnectorManifest:
-    """A connector that signs in."""
+    """Return a connector that signs in."""
     fields: dict[str, Any] = {"hosts": HOSTS, "credential": NEED, "oauth2": PROVIDER, **changes}
     return ConnectorManifest(name=Fqn.parse(name), version="1.2.0", **fields)
 
@@ -45,7 +47,7 @@ AGREED = Reach.of(manifest())
 
 
 def bound(identity: str, *, service: str = "mail", kind: str = "oauth2", **changes: Any) -> Candidate:
-    """A binding made for what `manifest` asks for."""
+    """Return a binding made for what `manifest` asks for."""
     return Candidate(**{"name": BindingName(kind, service, identity), "reach": AGREED, **changes})
 
 
@@ -53,24 +55,24 @@ HOME, WORK = bound("home", account="mira@example.com"), bound("work")
 
 
 class Vault:
-    """Bindings by the last part of their connector's name."""
+    """A vault with bindings by the last part of their connector's name."""
 
     def __init__(self, **found: Sequence[Candidate]) -> None:
         self._found = found
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
-        """Those of that connector and kind."""
+        """Return the bindings of that connector and kind."""
         return [one for one in self._found.get(connector.rpartition("/")[2], ()) if one.name.kind == kind]
 
 
 def used(wanted: str | None, *manifests: ConnectorManifest, **found: Sequence[Candidate]) -> list[str]:
-    """The names of what is used, in the order of the manifests."""
+    """Return the names of the bindings used, in the order of the manifests."""
     asked = {str(one.name): one for one in manifests or (manifest(),)}
     return [str(use.binding) for use in credentials(wanted, asked, Vault(**found)).values() if use is not None]
 
 
 def refused(wanted: str | None, *manifests: ConnectorManifest, **found: Sequence[Candidate]) -> Failure:
-    """Why none is."""
+    """Return the failure with which no credential is chosen."""
     with pytest.raises(AileronError) as caught:
         used(wanted, *manifests, **found)
     failure = caught.value.failure
@@ -79,12 +81,12 @@ def refused(wanted: str | None, *manifests: ConnectorManifest, **found: Sequence
 
 
 def offered(*manifests: ConnectorManifest, **found: Sequence[Candidate]) -> tuple[Choice, ...]:
-    """What there is to choose between."""
+    """Return the choices that are offered."""
     return choices({str(one.name): one for one in manifests or (manifest(),)}, Vault(**found))
 
 
-def test_the_only_one_is_used_with_its_account():
-    """Nobody has to say what is not in doubt; a connector that needs nothing gets nothing."""
+def test_the_only_credential_is_used_with_its_account():
+    """The caller need not name the only credential; a connector that needs none gets none."""
     free = manifest(POST, credential=None, oauth2=None)
     found = credentials(None, {"a": manifest(), "b": free}, Vault(mail=[HOME]))
 
@@ -101,8 +103,8 @@ def test_the_only_one_is_used_with_its_account():
         (CredentialNeed(kind="api_key", scope="s"), "--name api_key/SERVICE/IDENTITY --secret NAME"),
     ],
 )
-def test_none_says_how_to_bind_one(need: CredentialNeed, options: str):
-    """The whole command, as a fact and at the end of the message, with what the connector wants it for."""
+def test_a_missing_credential_is_reported_with_the_command_to_bind_one(need: CredentialNeed, options: str):
+    """The whole command is a fact and the end of the message, which also says what the connector wants the credential for."""
     failure = refused(None, manifest(credential=need, oauth2=PROVIDER if need is NEED else None))
     setup = f"aileron binding setup {MAIL} {options}"
 
@@ -111,8 +113,8 @@ def test_none_says_how_to_bind_one(need: CredentialNeed, options: str):
     assert need.scope in failure.message
 
 
-def test_one_that_only_reads_is_not_said_to_be_none():
-    """Operations that write are not offered it, and the message says why: it is bound, and only reads."""
+def test_a_read_only_binding_is_mentioned_when_a_writing_one_is_missing():
+    """Operations that write are not offered the reader, and the message says why: a credential is bound, but only reads."""
     reader = bound("reader", kind="login", read_only=True)
     database = manifest(credential=CredentialNeed(kind="login", scope="s"), oauth2=None)
 
@@ -121,8 +123,8 @@ def test_one_that_only_reads_is_not_said_to_be_none():
     assert "and has none that can write (what is bound only reads): aileron binding setup" in failure.message
 
 
-def test_several_are_named_with_whose_they_are():
-    """By name, in order, with the accounts that are known; and each can then be named, in full or by identity."""
+def test_several_credentials_are_listed_with_their_accounts():
+    """They are in order by name, with the accounts that are known; and each can then be named, in full or by identity."""
     failure = refused(None, mail=[WORK, HOME])
 
     assert failure.details["choices"] == ["oauth2/mail/home", "oauth2/mail/work"]
@@ -132,8 +134,8 @@ def test_several_are_named_with_whose_they_are():
         assert used(name, mail=[WORK, HOME]) == ["oauth2/mail/work"]
 
 
-def test_an_unknown_name_is_answered_with_what_there_is():
-    """Not with the only one, and not with "several"."""
+def test_an_unknown_credential_name_is_refused_with_the_existing_ones():
+    """The only credential is not used instead, and the failure is not the one for an ambiguous name."""
     for found in ([HOME], [HOME, WORK]):
         failure = refused("wrok", mail=found)
         assert failure.details["binding"] == "wrok"
@@ -144,8 +146,8 @@ def test_an_unknown_name_is_answered_with_what_there_is():
     assert "there is none" in refused("home", manifest(credential=None, oauth2=None)).message
 
 
-def test_one_name_for_two_credentials_does_not_say_which():
-    """An identity that two have, and two names at once."""
+def test_a_name_that_matches_two_credentials_is_refused():
+    """This holds for an identity that two bindings share, and for two names at once."""
     archive = bound("home", service="archive")
 
     assert "'home' matches several" in refused("home", mail=[HOME, archive]).message
@@ -154,7 +156,7 @@ def test_one_name_for_two_credentials_does_not_say_which():
 
 
 def test_one_name_serves_every_connector_that_has_it():
-    """And a name that only one of them has leaves the other's only choice alone."""
+    """A name that only one of them has leaves the other's only choice alone."""
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("work", service="post"), bound("team", service="post")]}
 
@@ -163,8 +165,10 @@ def test_one_name_serves_every_connector_that_has_it():
     assert used("home", *both, mail=[HOME, WORK], post=[bound("me", service="post")])[1] == "oauth2/post/me"
 
 
-def test_two_connectors_that_each_have_several_take_two_names():
-    """Where no identity is common to both; one alone leaves the other in doubt, and that is said of the other."""
+def test_two_connectors_with_several_credentials_each_take_two_names():
+    """The connectors share no identity. One name alone leaves the other connector ambiguous, and the failure is about
+    that other one.
+    """
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("team", service="post"), bound("own", service="post")]}
 
@@ -206,7 +210,7 @@ WIDER = {
 
 @pytest.mark.parametrize("new", WIDER)
 def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
-    """Told what is new and what to do; the version it was agreed for goes on."""
+    """The failure says what is new and what to do; the version that the binding was approved for still runs."""
     changes, verb = WIDER[new]
     failure = refused(None, manifest(**changes), mail=[HOME])
 
@@ -223,8 +227,8 @@ def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
     [{"token_url": "https://other.example/token"}, {"scopes": ("read", "write")}, {"audience": "https://api.example"}],
     ids=str,
 )
-def test_where_nobody_signs_in_agreeing_is_enough(change: dict[str, Any]):
-    """Of tokens without a person, whatever is new: there is no sign-in to do again. Fewer scopes are no question."""
+def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, Any]):
+    """Tokens without a person have no sign-in to repeat, whatever is new. Asking for fewer scopes needs no consent."""
     grant = TokenGrant(
         grant="client_credentials",
         token_url="https://id.example/token",
@@ -243,8 +247,8 @@ def test_where_nobody_signs_in_agreeing_is_enough(change: dict[str, Any]):
     assert used(None, asks(msgspec.structs.replace(grant, scopes=())), mail=[robot])
 
 
-def test_another_way_on_the_wire_suspends():
-    """A key that went in one header does not go in another; the same way passes."""
+def test_sending_a_credential_in_another_way_suspends_its_binding():
+    """A key that was sent in one header is not sent in another; the same header passes."""
     before = CredentialNeed(kind="api_key", scope="s")
     after = CredentialNeed(kind="api_key", scope="s", header="X-Key", format="{key}")
     key = bound("home", kind="api_key", reach=Reach.of(manifest(credential=before, oauth2=None)))
@@ -255,31 +259,31 @@ def test_another_way_on_the_wire_suspends():
     assert used(None, manifest(credential=before, oauth2=None), mail=[key])
 
 
-def test_a_connector_that_asks_for_less_is_served():
-    """Fewer hosts and scopes are no question."""
+def test_a_connector_that_asks_for_less_keeps_its_binding():
+    """Fewer hosts and scopes need no consent."""
     less = manifest(hosts=(), oauth2=msgspec.structs.replace(PROVIDER, scopes=("mail.read",)))
 
     assert used(None, less, mail=[HOME]) == ["oauth2/mail/home"]
 
 
-def test_a_binding_from_before_reach_was_kept_is_suspended():
-    """It is bound anew once; what it was for is not known."""
+def test_a_binding_without_a_recorded_reach_is_suspended():
+    """The person binds it anew once, because what it was approved for is not known."""
     failure = refused(None, mail=[bound("home", reach=None)])
 
     assert failure.details["setup"] == "aileron binding rebind oauth2/mail/home"
     assert "created before Aileron recorded what a binding may reach" in failure.message
 
 
-def test_it_is_the_version_of_the_step_that_counts():
-    """Of two installed versions one asks for more: an action pinned to the other goes on."""
+def test_the_reach_is_checked_against_the_version_of_the_step():
+    """Two versions are installed and one asks for more: an action pinned to the other still runs."""
     wider = manifest(POST, hosts=(*HOSTS, HostPort("b.example", 443)))
 
     assert used(None, manifest(), mail=[HOME], post=[bound("home", service="post")])
     assert refused(None, manifest(), wider, mail=[HOME], post=[bound("home", service="post")]).details["widened"]
 
 
-def test_a_suspended_one_is_no_choice_unless_it_is_named():
-    """The other serves by itself; named, it is refused, and the other is not taken instead."""
+def test_a_suspended_binding_is_skipped_and_refused_if_named():
+    """The other binding serves by itself. If the suspended one is named, it is refused, and the other is not taken instead."""
     old = bound("home", reach=None)
 
     assert used(None, mail=[old, WORK]) == ["oauth2/mail/work"]
@@ -287,8 +291,8 @@ def test_a_suspended_one_is_no_choice_unless_it_is_named():
     assert refused(None, mail=[old, WORK, bound("team")]).details["choices"] == ["oauth2/mail/team", "oauth2/mail/work"]
 
 
-def test_where_all_of_several_are_suspended_which_is_asked_first():
-    """Nobody guesses which of them to bind anew either."""
+def test_if_all_of_several_bindings_are_suspended_the_choice_comes_first():
+    """Aileron does not guess which of them to bind anew either."""
     both = [bound("home", reach=None), bound("work", reach=None)]
     failure = refused(None, mail=both)
 
@@ -300,15 +304,19 @@ def test_where_all_of_several_are_suspended_which_is_asked_first():
 # What is offered
 
 
-def test_only_a_real_choice_is_offered():
-    """One, one that serves among suspended ones, and none: nothing to choose."""
+def test_a_choice_is_offered_only_between_several_usable_credentials():
+    """A choice is offered neither for no credential or only one, nor for one that serves among suspended ones, nor for
+    suspended ones only.
+    """
     for found in ([], [HOME], [HOME, bound("work", reach=None)], [bound("a", reach=None), bound("b", reach=None)]):
         assert offered(mail=found) == ()
     assert [choice.value for choice in offered(mail=[WORK, HOME])] == ["home", "work"]
 
 
-def test_a_choice_is_spelled_so_that_it_means_one():
-    """An identity where that says it, else names in full; and of no connector that the action does not use."""
+def test_each_offered_value_names_exactly_one_choice():
+    """The value is an identity if that is unambiguous, and otherwise full names; it never names a connector that the
+    action does not use.
+    """
     archive = bound("home", service="archive")
     assert [choice.value for choice in offered(mail=[HOME, archive])] == ["oauth2/archive/home", "oauth2/mail/home"]
 
@@ -323,8 +331,8 @@ def test_a_choice_is_spelled_so_that_it_means_one():
     assert offered(mail=[HOME], other=[HOME, WORK]) == ()
 
 
-def test_more_than_can_be_read_are_marked_as_more():
-    """One beyond the bound, and no more work than that."""
+def test_more_choices_than_can_be_shown_are_bounded_and_counted():
+    """The list holds one beyond the bound, and building it takes no more work than that."""
     many = [bound(f"a{number:03}") for number in range(300)]
 
     assert len(offered(manifest(), manifest(POST), mail=many, post=many)) <= MAX_CHOICES + 1
@@ -338,7 +346,7 @@ REACHES = st.sampled_from([AGREED, msgspec.structs.replace(AGREED, hosts=()), No
 
 
 def _candidates(*services: str) -> st.SearchStrategy[list[Candidate]]:
-    """Bindings of one connector; a name is one connector's."""
+    """Return bindings of one connector; a name belongs to one connector."""
     one = st.builds(
         bound,
         IDENTITIES,
@@ -360,8 +368,10 @@ def _meant(candidates: Sequence[Candidate], wanted: str | None) -> list[Candidat
 
 
 @given(mail=OF_MAIL, post=OF_POST, wanted=WANTED)
-def test_nothing_is_ever_guessed(mail: list[Candidate], post: list[Candidate], wanted: str | None):
-    """Used: the one that is named, or the only one that serves. Never one of two, never a suspended one, never another's."""
+def test_a_credential_is_never_guessed(mail: list[Candidate], post: list[Candidate], wanted: str | None):
+    """A run uses the credential that is named, or the only one that serves. It never uses one of two, a suspended one,
+    or another connector's.
+    """
     asked = {"mail": manifest(), "post": manifest(POST)}
     bound_to: Mapping[str, list[Candidate]] = {"mail": mail, "post": post}
     expected = {
@@ -382,8 +392,10 @@ def test_nothing_is_ever_guessed(mail: list[Candidate], post: list[Candidate], w
 
 
 @given(mail=OF_MAIL, post=OF_POST)
-def test_whatever_is_offered_is_taken_and_covers_all(mail: list[Candidate], post: list[Candidate]):
-    """Each value gives just what it was said to give; together they are every combination of those that serve."""
+def test_every_offered_choice_is_accepted_and_all_combinations_are_offered(
+    mail: list[Candidate], post: list[Candidate]
+):
+    """Each value selects exactly the credentials that it stands for; together they are every combination of those that serve."""
     asked, vault = {"mail": manifest(), "post": manifest(POST)}, Vault(mail=mail, post=post)
     found = choices(asked, vault)
     serving = [[one for one in some if one.reach == AGREED] for some in (mail, post)]
@@ -402,18 +414,18 @@ def test_whatever_is_offered_is_taken_and_covers_all(mail: list[Candidate], post
 
 
 class Store:
-    """One connector, whatever its bytes."""
+    """A store of one connector, whatever its bytes are."""
 
     def __init__(self, *manifests: ConnectorManifest) -> None:
         self._manifests = {str(one.name): one for one in manifests}
 
     def manifest(self, pin: Any) -> ConnectorManifest:
-        """As it was made."""
+        """Return the manifest as it was made."""
         return self._manifests[pin.name]
 
 
 def planned(text: str, binding: str | None, vault: Vault, found: ConnectorManifest | None = None) -> Plan:
-    """The plan of one run."""
+    """Return the plan of one run."""
     invocation = Invocation(action="send-email", args={"to": "ann"}, scope=Scope.AGENT, binding=binding)
     return resolve(
         invocation,
@@ -424,8 +436,8 @@ def planned(text: str, binding: str | None, vault: Vault, found: ConnectorManife
     )
 
 
-def test_a_plan_says_whose_credential_it_uses(action_text: Text):
-    """Kind, scope and account are in it, so they are shown, approved and on record; another account is another plan."""
+def test_a_plan_names_the_credential_and_account_it_uses(action_text: Text):
+    """Kind, scope and account are in the plan, so they are shown, approved and recorded; another account makes another plan."""
     vault = Vault(mail=[HOME, WORK])
     (step,) = planned(action_text(), "home", vault).steps
     use = step.grant.credential
@@ -440,8 +452,8 @@ def test_a_plan_says_whose_credential_it_uses(action_text: Text):
         )
 
 
-def test_which_one_was_named_is_no_argument(action_text: Text):
-    """The same plan, however it came to be the one that is used."""
+def test_naming_the_credential_does_not_change_the_plan(action_text: Text):
+    """The plan is the same whether the credential was named or is the only one."""
     named, only = (
         planned(action_text(), "home", Vault(mail=[HOME, WORK])),
         planned(action_text(), None, Vault(mail=[HOME])),
@@ -452,7 +464,7 @@ def test_which_one_was_named_is_no_argument(action_text: Text):
 
 
 def test_a_providers_own_endpoints_are_reserved(action_text: Text):
-    """All it has, once each; without a provider there is nothing to reserve."""
+    """All endpoints of the provider are reserved, once each; without a provider none is."""
     provider = msgspec.structs.replace(
         PROVIDER,
         device_authorization_url="https://id.example.com/device",
@@ -465,8 +477,8 @@ def test_a_providers_own_endpoints_are_reserved(action_text: Text):
     assert free.grant.reserved == ()
 
 
-def test_what_an_action_offers_is_of_its_own_connectors(action_text: Text):
-    """By its pins; the preview's are among them."""
+def test_an_action_offers_choices_of_its_own_connectors_only(action_text: Text):
+    """The connectors are found by the action's pins; the preview's connectors are among them."""
     found = account_choices(
         parse_action(action_text(), file="a.md"), connectors=Store(manifest()), bindings=Vault(mail=[HOME, WORK])
     )

@@ -1,4 +1,4 @@
-"""A file, and a call, held against the operations its connector has."""
+"""An action file, and a call, checked against the operations of its connector."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SEND = Operation(name="send_email", parameters=(TO, COUNT, SUBJECT))
 
 
 def mail(*operations: Operation) -> ConnectorManifest:
-    """The connector, with these operations on record."""
+    """Return the connector with these operations on record."""
     return manifest(operations=operations or (SEND,))
 
 
 def without(name: str, **changes: Any) -> Operation:
-    """SEND with one parameter changed, or gone."""
+    """Return SEND with one parameter changed or removed."""
     kept = [
         msgspec.structs.replace(one, **changes) if one.name == name else one
         for one in SEND.parameters
@@ -38,26 +38,26 @@ def without(name: str, **changes: Any) -> Operation:
 
 
 def checked(text: str, found: ConnectorManifest | None) -> None:
-    """As when it is added."""
+    """Check the file as when it is added."""
     check_action(parse_action(text, file="a.md"), lambda _pin: found, file="a.md")
 
 
 def refusal(text: str, found: ConnectorManifest) -> AileronError:
-    """Why it is not."""
+    """Return the error with which the file is refused."""
     with pytest.raises(AileronError) as caught:
         checked(text, found)
     return caught.value
 
 
-def test_a_file_that_fits_passes_and_so_does_one_without_a_record(action_text: Text) -> None:
-    """The positive control of all below."""
+def test_a_fitting_file_passes_and_so_does_one_without_recorded_operations(action_text: Text) -> None:
+    """This is the positive control of all tests below."""
     checked(action_text(), mail())
     checked(action_text(), manifest())
     checked(action_text(), None)
 
 
-def test_an_operation_that_is_not_there_is_refused(action_text: Text) -> None:
-    """With the nearest there is, and all of them for programs."""
+def test_an_unknown_operation_is_refused(action_text: Text) -> None:
+    """The message names the nearest operation, and the details list all of them for programs."""
     failure = refusal(action_text(), mail(Operation(name="send_mail"), Operation(name="list"))).failure
 
     assert failure.failure_class is FailureClass.UNKNOWN_OP
@@ -80,10 +80,10 @@ def test_an_operation_that_is_not_there_is_refused(action_text: Text) -> None:
         ),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_with_the_step(
+def test_inputs_that_the_operation_does_not_accept_are_refused(
     action_text: Text, operation: Operation, problem: str
 ) -> None:
-    """What no call could mend; an operation that takes anything takes these."""
+    """Inputs that fit no call are refused; an operation that accepts anything accepts them."""
     failure = refusal(action_text(), mail(operation)).failure
 
     assert failure.failure_class is FailureClass.INVALID_REQUEST
@@ -92,16 +92,16 @@ def test_inputs_that_do_not_fit_are_refused_with_the_step(
     checked(action_text(), mail(Operation(name="send_email", rest=True)))
 
 
-def test_a_written_value_is_held_to_its_parameter(action_text: Text) -> None:
-    """A literal, of the right type and out of bounds."""
+def test_a_literal_value_is_checked_against_its_parameter(action_text: Text) -> None:
+    """A literal of the right type can still be out of bounds."""
     nine, ten = (action_text(('count = "${args.count}"', f"count = {number}")) for number in (9, 10))
 
     checked(nine, mail())
     assert "count: above the maximum of 9" in refusal(ten, mail()).failure.message
 
 
-def test_a_preview_is_held_to_its_operation(action_text: Text) -> None:
-    """It gets what is written for it, and no argument beside."""
+def test_a_preview_is_checked_against_its_operation(action_text: Text) -> None:
+    """The operation gets the preview's own inputs, and no other argument."""
     preview = '[approval.preview]\nop = "look"\ninputs.to = "${args.to}"\nrender.A = "a"\n'
     text = action_text(
         ('expires_in = "10m"\n', f'expires_in = "10m"\n\n{preview}'),
@@ -121,10 +121,10 @@ def test_a_preview_is_held_to_its_operation(action_text: Text) -> None:
         ({"to": "x" * 21}, "argument 'to': longer than the maximum of 20 characters"),
     ],
 )
-def test_a_call_the_operation_does_not_take_is_refused_when_it_is_resolved(
+def test_a_call_that_the_operation_does_not_accept_is_refused_at_resolve(
     action_text: Text, args: dict[str, Any], problem: str
 ) -> None:
-    """Before there is a plan that a person could be asked about; also where a person edits one."""
+    """The refusal comes before there is a plan that a person could be asked about, and also where a person edits one."""
     good = {"to": "ann", "count": 9}
     found = plan(action_text(), good, mail())
 
@@ -141,8 +141,8 @@ def test_a_call_the_operation_does_not_take_is_refused_when_it_is_resolved(
     assert plan(action_text(), args).args["to"] == args["to"], "without a record nothing is refused"
 
 
-def test_a_required_parameter_that_was_left_out_is_missed(action_text: Text) -> None:
-    """An optional input of the action, which the operation needs: the caller can give it."""
+def test_an_omitted_argument_that_the_operation_requires_is_reported(action_text: Text) -> None:
+    """The action's input is optional but the operation needs it: the caller can give it."""
     found = mail(without("count", required=True))
 
     with pytest.raises(AileronError, match="argument 'count': missing; the operation needs integer or null"):
@@ -150,8 +150,8 @@ def test_a_required_parameter_that_was_left_out_is_missed(action_text: Text) -> 
     assert plan(action_text(), {"to": "ann", "count": 1}, found)
 
 
-def test_what_an_earlier_step_fills_is_not_judged(action_text: Text) -> None:
-    """Its value is not known yet; its name is."""
+def test_a_value_from_an_earlier_step_is_not_checked(action_text: Text) -> None:
+    """The value is not known yet, but its name is."""
     two = (
         '[[execute]]\nid = "send"',
         '[[execute]]\nid = "find"\nconnector = "github://acme/mail"\nop = "find"\n\n[[execute]]\nid = "send"',
@@ -169,8 +169,10 @@ def test_what_an_earlier_step_fills_is_not_judged(action_text: Text) -> None:
 
 
 @pytest.mark.parametrize("bound", [(), (HOME, WORK)])
-def test_an_operation_that_names_no_credential_is_not_asked_which(action_text: Text, bound: tuple[Any, ...]) -> None:
-    """With none bound, and with two; one that may name a credential is refused, and a name that is given is held to."""
+def test_an_operation_without_a_credential_needs_no_choice(action_text: Text, bound: tuple[Any, ...]) -> None:
+    """This holds with no binding and with two. An operation that can name a credential is refused, and a name that the
+    caller gives must exist.
+    """
     idle, naming = (
         manifest(credential=BASIC, operations=(msgspec.structs.replace(SEND, credential=name),))
         for name in (False, True)
@@ -191,15 +193,15 @@ LOOK = Operation(name="look", parameters=(TO,))
 
 
 def with_preview(action_text: Text, preview: str = PREVIEW) -> str:
-    """The action with a preview by `look`."""
+    """Return the action with a preview by `look`."""
     return action_text(
         ('expires_in = "10m"\n', f'expires_in = "10m"\n\n{preview}'),
         ('capabilities = ["send_email"]', 'capabilities = ["send_email", "look"]'),
     )
 
 
-def test_a_change_that_has_to_be_seen_is_shown_by_its_preview(action_text: Text) -> None:
-    """By an operation that is rolled back, and not by one that only says something."""
+def test_a_change_that_must_be_previewed_needs_a_preview_that_runs_it(action_text: Text) -> None:
+    """The preview must be an operation that is rolled back, not one that only reads something."""
     seen = msgspec.structs.replace(LOOK, login="previewed")
 
     checked(with_preview(action_text), mail(CHANGE, seen))
@@ -207,8 +209,8 @@ def test_a_change_that_has_to_be_seen_is_shown_by_its_preview(action_text: Text)
     assert "[approval.preview]" in refusal(with_preview(action_text), mail(CHANGE, LOOK)).failure.message
 
 
-def test_the_line_of_the_changes_is_nobody_elses(action_text: Text) -> None:
-    """An author's of that name could be taken for it; where there are no such changes it means nothing."""
+def test_the_label_for_previewed_changes_is_reserved(action_text: Text) -> None:
+    """An author's line of that name could be taken for Aileron's; without such changes the label has no special meaning."""
     seen = msgspec.structs.replace(LOOK, login="previewed")
     text = with_preview(action_text, PREVIEW.replace("render.A", "render.changes"))
 

@@ -1,4 +1,4 @@
-"""What an argument may be: rules as files say them, as calls are held against them, and when a rule is wider than another."""
+"""Rules for arguments: how files declare them, how calls are checked against them, and when a rule is wider than another."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STEP = 'count = "${args.count}"'
 
 @pytest.fixture
 def declared(action_text: Text) -> Callable[[str], str]:
-    """The text of an action whose second input, `count`, is declared by these lines."""
+    """Return a function that builds an action whose second input, `count`, is declared by the given lines."""
     return lambda lines: action_text((COUNT, f'name = "count"\ndescription = "How many."\n{lines}\n'))
 
 
 def spec_of(text: str) -> InputSpec:
-    """The second input."""
+    """Return the second input."""
     return parse_action(text, file="send-email.md").inputs[1]
 
 
@@ -67,7 +67,7 @@ def spec_of(text: str) -> InputSpec:
 def test_a_rule_is_shown_to_the_model_as_json_schema(
     declared: Callable[[str], str], lines: str, shown: dict[str, Any]
 ) -> None:
-    """In the words of the standard, beside type and description; with a default it may be left out."""
+    """The rule is in the words of the standard, beside type and description; an input with a default is optional."""
     schema = input_schema(parse_action(declared(lines), file="a.md"))
 
     assert schema["properties"]["count"] == {**shown, "description": "How many."}
@@ -135,8 +135,8 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ('type = "array"\nschema = {}\ndefault = 1979-05-27', "'default' holds a date, which JSON cannot represent"),
     ],
 )
-def test_a_rule_that_cannot_be_held_is_refused(declared: Callable[[str], str], lines: str, problem: str) -> None:
-    """With the key, and what was expected; nothing is shown to a model that is not held."""
+def test_a_rule_that_cannot_be_enforced_is_refused(declared: Callable[[str], str], lines: str, problem: str) -> None:
+    """The refusal has the key and what was expected; every rule that a model sees is enforced."""
     with pytest.raises(AileronError) as refused:
         spec_of(declared(lines))
 
@@ -145,7 +145,7 @@ def test_a_rule_that_cannot_be_held_is_refused(declared: Callable[[str], str], l
 
 
 def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
-    """In bytes, and in properties."""
+    """The bounds are on its bytes and on its properties."""
     names = ", ".join(f'p{number} = {{type = "string"}}' for number in range(65))
     with pytest.raises(AileronError, match="properties is not a table of at most 64"):
         spec_of(declared(f'type = "object"\nschema = {{properties = {{{names}}}}}'))
@@ -161,10 +161,10 @@ def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
         ('type = "integer"\nrequired = false', "input 'count' is optional and stands inside a longer text"),
     ],
 )
-def test_inside_a_text_stands_what_is_always_there_and_has_a_text(
+def test_only_required_scalar_inputs_may_stand_inside_a_text(
     declared: Callable[[str], str], lines: str, problem: str
 ) -> None:
-    """An input with a default does."""
+    """An input with a default may stand there too."""
     inside = (STEP, 'count = "x ${args.count}"')
     with pytest.raises(AileronError) as refused:
         parse_action(declared(lines).replace(*inside), file="a.md")
@@ -214,10 +214,10 @@ def test_inside_a_text_stands_what_is_always_there_and_has_a_text(
         ),
     ],
 )
-def test_a_call_is_held_against_the_rule(
+def test_a_call_is_checked_against_the_rule(
     declared: Callable[[str], str], lines: str, good: object, bad: object, problem: str
 ) -> None:
-    """The one that fits goes on as it is; the other is bad_input with the rule, and the place inside it."""
+    """The value that fits passes unchanged; the other is bad_input with the rule, and the place inside the value."""
     assert planned(declared(lines), count=good).args["count"] == good
     with pytest.raises(AileronError) as refused:
         planned(declared(lines), count=bad)
@@ -227,8 +227,8 @@ def test_a_call_is_held_against_the_rule(
     assert problem in failure.details["arguments"]["count"]
 
 
-def test_what_does_not_fit_a_pattern_is_told_in_words(declared: Callable[[str], str]) -> None:
-    """With the input's description, in which the author says what to write; a number out of bounds says it itself."""
+def test_a_pattern_mismatch_is_explained_with_the_description(declared: Callable[[str], str]) -> None:
+    """The author says in the input's description what to write; a number that is out of bounds needs no such explanation."""
     told = 'type = "string"\npattern = "^[A-Z]{3}$"'
     said = spec_of(declared(told)).description
     for lines, bad, is_told in ((told, "euro", True), ('type = "integer"\nmaximum = 2', 3, False)):
@@ -237,8 +237,8 @@ def test_what_does_not_fit_a_pattern_is_told_in_words(declared: Callable[[str], 
         assert refused.value.failure.message.endswith(f"; expected: {said}") == is_told
 
 
-def test_deep_arguments_are_refused_and_not_followed(declared: Callable[[str], str]) -> None:
-    """32 levels are far more than any rule describes."""
+def test_deeply_nested_arguments_are_refused_without_recursion(declared: Callable[[str], str]) -> None:
+    """The bound of 32 levels is far more than any rule describes."""
     deep: Any = []
     for _ in range(900):
         deep = [deep]
@@ -247,7 +247,7 @@ def test_deep_arguments_are_refused_and_not_followed(declared: Callable[[str], s
 
 
 def test_a_pattern_takes_time_in_proportion_to_the_text(declared: Callable[[str], str]) -> None:
-    """A pattern that a backtracking engine would follow for ages: in the order of the plain one, for the same text."""
+    """A pattern that makes a backtracking engine explode takes a time of the same order as a plain one, for the same text."""
     text = "a" * 40_000 + "!"
 
     def time_of(pattern: str) -> float:
@@ -260,8 +260,8 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(declared: Callable[[str]
     assert time_of("^(a+)+$") < 100 * time_of("^a+$") + 0.5
 
 
-def test_a_default_stands_for_what_is_not_given(declared: Callable[[str], str]) -> None:
-    """In the plan that a person sees, as if it had been given; what is given wins, and null is not nothing."""
+def test_a_default_is_used_for_a_missing_argument(declared: Callable[[str], str]) -> None:
+    """The plan that a person sees has it, as if it had been given. A given value wins, and null does not count as missing."""
     text = declared('type = "integer"\ndefault = 3')
 
     assert planned(text).args == {"to": "ann", "count": 3}
@@ -298,8 +298,10 @@ VALUES = st.recursive(
 
 
 @given(SCHEMAS, VALUES)
-def test_it_is_held_as_the_standard_says(schema: dict[str, Any], value: Any) -> None:
-    """What fits is what jsonschema's own validator takes (these schemas have no pattern, and no number with a fraction)."""
+def test_rules_are_enforced_as_json_schema_defines(schema: dict[str, Any], value: Any) -> None:
+    """Exactly the values that jsonschema's own validator accepts are accepted (these schemas have no pattern and no
+    fractional number).
+    """
     spec = InputSpec(name="x", type="array", description="x", rule={"items": schema})
     expected = jsonschema.Draft202012Validator(fragment("array", spec.rule)).is_valid([value])
 
@@ -335,16 +337,18 @@ def test_it_is_held_as_the_standard_says(schema: dict[str, Any], value: Any) -> 
         ({"items": {"type": "string"}}, {"items": {"type": "string", "maxLength": 1}}, False),
     ],
 )
-def test_a_rule_is_narrower_where_that_is_plain(before: dict[str, Any], after: dict[str, Any], is_so: bool) -> None:
-    """Keyword by keyword; where it is not plain, it counts as wider."""
+def test_a_rule_counts_as_narrower_only_if_that_is_plain(
+    before: dict[str, Any], after: dict[str, Any], is_so: bool
+) -> None:
+    """The comparison is keyword by keyword; in doubt, a rule counts as wider."""
     assert is_narrower(before, after) is is_so
 
 
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_what_a_narrower_rule_takes_the_wider_one_took(
+def test_every_value_that_a_narrower_rule_accepts_fits_the_wider_one(
     before: dict[str, Any], after: dict[str, Any], value: Any
 ) -> None:
-    """For any two rules of one type, and any value."""
+    """This holds for any two rules of one type, and any value."""
     if before.get("type") == after.get("type") and is_narrower(before, after):
         assert not jsonschema.Draft202012Validator(after).is_valid(value) or jsonschema.Draft202012Validator(
             before
@@ -363,10 +367,8 @@ def test_what_a_narrower_rule_takes_the_wider_one_took(
         ('type = "array"\nschema = {maxItems = 2}', 'type = "array"\nschema = {}', True),
     ],
 )
-def test_a_loosened_rule_needs_the_person(
-    declared: Callable[[str], str], before: str, after: str, widens: bool
-) -> None:
-    """And a default that is new or another; a tighter rule is theirs to write."""
+def test_a_loosened_rule_needs_consent(declared: Callable[[str], str], before: str, after: str, widens: bool) -> None:
+    """A new or different default needs it too; an agent may write a tighter rule without a person."""
     one, other = (parse_action(declared(lines), file="a.md") for lines in (before, after))
 
     found = changes(one, other)

@@ -1,4 +1,6 @@
-"""Operations that run as a role that only reads have bindings of their own, and take no other; nor does any other take theirs."""
+"""Operations that run as a role that only reads have bindings of their own and use no others, and no other operation
+uses theirs.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,23 @@ BOTH: dict[str, Any] = {"manifests": {"writes": MANIFEST, "reads": MANIFEST}, "r
 
 
 def bound(identity: str, *, read_only: bool) -> Candidate:
-    """For what the manifest asks for."""
+    """Return a binding made for what the manifest asks for."""
     return Candidate(name=BindingName("login", "db", identity), reach=Reach.of(MANIFEST), read_only=read_only)
 
 
 class Vault:
-    """With these."""
+    """A vault with these bindings."""
 
     def __init__(self, *found: Candidate) -> None:
         self._found = found
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
-        """All, for the one connector."""
+        """Return all bindings, for the one connector."""
         return list(self._found)
 
 
 def used(*found: Candidate, wanted: str | None = None) -> dict[str, tuple[str, object]]:
-    """By key, the identity and the role of what is used."""
+    """Return, by key, the identity and the role of the credential used."""
     uses = credentials(wanted, bindings=Vault(*found), **BOTH)
     return {key: (use.binding.identity, use.login) for key, use in uses.items() if use is not None}
 
@@ -53,7 +55,7 @@ READER, OTHER = bound("reader", read_only=True), bound("other", read_only=True)
 WRITER = bound("writer", read_only=False)
 
 
-def test_each_takes_the_one_of_its_role():
+def test_each_operation_uses_the_binding_of_its_role():
     """The plan says which of them is a reader."""
     found = used(READER, WRITER)
 
@@ -63,7 +65,7 @@ def test_each_takes_the_one_of_its_role():
 
 
 @pytest.mark.parametrize(("there", "missing"), [(WRITER, " --read-only"), (READER, "")])
-def test_what_is_missing_is_named_with_its_command(there: Candidate, missing: str):
+def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate, missing: str):
     """A writer does not stand in for a reader, nor a reader for a writer."""
     with pytest.raises(AileronError) as caught:
         used(there)
@@ -76,8 +78,8 @@ def test_what_is_missing_is_named_with_its_command(there: Candidate, missing: st
     assert failure.details.get("read_only") is (True if missing else None)
 
 
-def test_a_choice_between_readers_is_between_readers():
-    """The writer is in it only for what writes."""
+def test_a_choice_between_readers_leaves_out_the_writer():
+    """The writer serves only operations that write."""
     with pytest.raises(AileronError) as caught:
         used(READER, OTHER, WRITER)
     assert caught.value.failure.details["choices"] == ["login/db/other", "login/db/reader"]
@@ -87,8 +89,8 @@ def test_a_choice_between_readers_is_between_readers():
 
 
 @given(st.lists(st.booleans(), max_size=4), st.sampled_from([None, "0", "1", "login/db/2"]))
-def test_no_role_is_ever_used_for_the_other(roles: list[bool], wanted: str | None):
-    """Whatever is bound and whatever is named."""
+def test_a_binding_of_one_role_is_never_used_for_the_other(roles: list[bool], wanted: str | None):
+    """This holds whatever is bound and whatever is named."""
     found = [bound(str(number), read_only=read_only) for number, read_only in enumerate(roles)]
     by_name = {str(one.name): one for one in found}
     try:

@@ -1,4 +1,4 @@
-"""Two texts made into one: what both changed is said, and no text takes long."""
+"""Three-way merges of texts: changes on both sides are reported, and no text takes long."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from aileron.actions.merging import difference, merged, merged_closely
 
 
-def test_what_one_side_changed_is_taken() -> None:
-    """Where mine is the old text, or theirs is, there is nothing to compare."""
+def test_a_change_on_one_side_is_taken() -> None:
+    """A side that equals the old text needs no comparison."""
     assert merged("a\n", "a\n", "b\n") == ("b\n", 0)
     assert merged("a\n", "b\n", "a\n") == ("b\n", 0)
     assert merged("a\n", "b\n", "b\n") == ("b\n", 0)
@@ -30,24 +30,24 @@ def test_what_one_side_changed_is_taken() -> None:
         ("A 1 b c", "2 b c", None),
     ],
 )
-def test_changes_beside_each_other_are_both_taken_where_a_line_is_a_fact(
-    mine: str, theirs: str, both: str | None
-) -> None:
-    """Whoever put a label above a description meant the label, whatever the description is now. Otherwise it is a conflict."""
+def test_adjacent_changes_are_both_taken_where_each_line_is_a_fact(mine: str, theirs: str, both: str | None) -> None:
+    """A label that a person put above a description still applies, whatever the description is now. Otherwise it is a
+    conflict.
+    """
     sides = ("".join(f"{word}\n" for word in text.split()) for text in ("a b c", mine, theirs))
     done = merged_closely(*sides)
 
     assert (" ".join(done.text.split()) if not done.conflicts else None) == both
 
 
-def test_a_sentence_that_goes_on_is_changed_by_one_side_only() -> None:
-    """In a text that somebody wrote, changes beside each other are a conflict, as for everybody's version control."""
+def test_adjacent_changes_in_prose_are_a_conflict() -> None:
+    """Adjacent changes of prose are a conflict, as in every version control system."""
     assert merged("a\nb\n", "A\nb\n", "a\nB\n").conflicts == 1
     assert merged_closely("a\nb\n", "A\nb\n", "a\nB\n") == ("A\nB\n", 0)
 
 
 def test_very_long_texts_are_one_conflict() -> None:
-    """Line by line they could take minutes; both are there whole, for a person to choose."""
+    """Comparing them line by line could take minutes; both are kept whole, for a person to choose."""
     base, mine, theirs = ("".join(f"{name}{number}\n" for number in range(4000)) for name in "bmt")
 
     text, conflicts = merged(base, mine, theirs)
@@ -58,8 +58,8 @@ def test_very_long_texts_are_one_conflict() -> None:
     assert merged(base, base, theirs) == (theirs, 0)
 
 
-def test_the_difference_of_very_long_texts_leaves_nothing_out() -> None:
-    """Every line of both, and none where nothing changes."""
+def test_the_difference_of_very_long_texts_is_complete() -> None:
+    """The difference has every line of both texts, and is empty if nothing changes."""
     was, would_be = ("".join(f"{name}{number}\n" for number in range(4000)) for name in "ab")
 
     told = difference(was, would_be, names=("here", "there"))

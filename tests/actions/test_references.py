@@ -1,4 +1,4 @@
-"""`${args.x}` and `${step.path}`: what counts as one, where it comes, and what is put in."""
+"""References `${args.x}` and `${step.path}`: what counts as one, where it may stand, and what is put in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TWO_STEPS = (("[[execute]]\n", f"{FIND}[[execute]]\n"), ('["send_email"]', '["se
 
 
 def planned(text: str, **args: Any) -> Plan:
-    """The plan of the action in `text`."""
+    """Return the plan of the action in `text`."""
     action = parse_action(text, file="send-email.md")
     invocation = Invocation(action=action.name, args={"to": "ann", **args}, scope=Scope.OPERATOR)
     return resolve(invocation, action, connectors=Store(manifest()), bindings=Vault(), settings=Settings())
@@ -40,7 +40,7 @@ def planned(text: str, **args: Any) -> Plan:
 
 @pytest.fixture
 def with_inputs(action_text: Text) -> Callable[[str], str]:
-    """The text of an action of two steps, the second given these inputs."""
+    """Return a function that builds an action of two steps, the second with the given inputs."""
 
     def build(inputs: str) -> str:
         given = 'to = "${args.to}"\ncount = "${args.count}"\nsubject = "From ${args.to}: hello"\n'
@@ -65,8 +65,8 @@ def with_inputs(action_text: Text) -> Callable[[str], str]:
         ("$${args.to}}", ("$", Argument("to"), "}")),
     ],
 )
-def test_a_text_is_cut_where_references_are(text: str, found: tuple[object, ...]) -> None:
-    """Words stay, references become what they name."""
+def test_a_text_is_split_at_its_references(text: str, found: tuple[object, ...]) -> None:
+    """Words stay, and each reference becomes the thing that it names."""
     assert pieces(text) == found
 
 
@@ -91,15 +91,15 @@ NOT_ONE = (
 
 
 @pytest.mark.parametrize("text", NOT_ONE)
-def test_what_only_looks_like_one_is_refused(text: str) -> None:
-    """A typing mistake is not sent as it stands."""
+def test_a_malformed_reference_is_refused(text: str) -> None:
+    """A typing mistake is not sent as plain text."""
     with pytest.raises(ValueError, match="is not"):
         pieces(text)
 
 
 @given(st.text(alphabet="${}args.find_0-x ", max_size=40))
-def test_the_pieces_say_the_text(text: str) -> None:
-    """Put together as they are written, they are the text again; any other text is refused."""
+def test_the_pieces_join_to_the_original_text(text: str) -> None:
+    """Written out again, the pieces are the text; every other text is refused."""
     try:
         found = pieces(text)
     except ValueError:
@@ -120,8 +120,10 @@ def test_the_pieces_say_the_text(text: str) -> None:
         ('id = [{a = "${nobody.id}"}]', "is not an earlier step"),
     ],
 )
-def test_only_a_step_before_this_one_can_be_named(with_inputs: Callable[[str], str], inputs: str, problem: str) -> None:
-    """Its own answer, a later step's and nobody's are refused where the file is read, with the steps there are."""
+def test_only_an_earlier_step_can_be_referenced(with_inputs: Callable[[str], str], inputs: str, problem: str) -> None:
+    """References to the step itself, a later step or an unknown one are refused when the file is read, with a list of
+    the earlier steps.
+    """
     with pytest.raises(AileronError) as refused:
         parse_action(with_inputs(inputs), file="send-email.md")
 
@@ -130,7 +132,7 @@ def test_only_a_step_before_this_one_can_be_named(with_inputs: Callable[[str], s
 
 
 def test_a_step_cannot_be_called_args(action_text: Text) -> None:
-    """It would stand for the arguments of the call."""
+    """The name stands for the arguments of the call."""
     with pytest.raises(AileronError, match="step id 'args'"):
         parse_action(action_text(('id = "send"', 'id = "args"')), file="send-email.md")
 
@@ -138,8 +140,8 @@ def test_a_step_cannot_be_called_args(action_text: Text) -> None:
 # Where they come
 
 
-def test_the_plan_says_what_is_filled_in_and_where(with_inputs: Callable[[str], str]) -> None:
-    """Arguments are put in; values of steps stay, each with its place; what was left out moves those behind it."""
+def test_the_plan_lists_each_place_to_fill(with_inputs: Callable[[str], str]) -> None:
+    """Arguments are put in; values of steps stay, each with its place; an omitted argument shifts the places behind it."""
     inputs = 'id = "${find.messages.0.id}"\nall = ["${args.count}", "a", {"x/~y" = "Re: ${args.to} ${find.subject}"}]'
     plan = planned(with_inputs(inputs), to="${find.id}")
 
@@ -157,7 +159,7 @@ def test_the_plan_says_what_is_filled_in_and_where(with_inputs: Callable[[str], 
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_other_arguments_move_the_places(with_inputs: Callable[[str], str]) -> None:
+def test_edited_arguments_shift_the_places_to_fill(with_inputs: Callable[[str], str]) -> None:
     """An edited call has the places of its own arguments."""
     plan = planned(with_inputs('all = ["${args.count}", "${find.id}"]'))
 
@@ -172,13 +174,13 @@ def test_other_arguments_move_the_places(with_inputs: Callable[[str], str]) -> N
 
 
 def filled(step: Step, answer: Any) -> Any:
-    """The arguments with that answer of `find`."""
+    """Return the step's arguments with that answer of `find`."""
     return with_answers(step, {"find": answer}).args
 
 
 @pytest.mark.parametrize("value", ["x", "${args.to}", "${find.id}", 3, 0.5, True, None, [1], {"a": 1}])
-def test_a_whole_value_keeps_its_type_and_is_looked_at_once(with_inputs: Callable[[str], str], value: object) -> None:
-    """Also one that reads like a reference; and the plan itself stays as it was."""
+def test_a_whole_value_keeps_its_type_and_is_expanded_once(with_inputs: Callable[[str], str], value: object) -> None:
+    """This holds even for a value that looks like a reference, and the plan itself stays as it was."""
     step = planned(with_inputs('id = "${find.messages.0.id}"')).steps[1]
     before = msgspec.to_builtins(step)
 
@@ -186,8 +188,8 @@ def test_a_whole_value_keeps_its_type_and_is_looked_at_once(with_inputs: Callabl
     assert msgspec.to_builtins(step) == before
 
 
-def test_inside_a_text_it_is_its_text(with_inputs: Callable[[str], str]) -> None:
-    """Numbers and booleans as JSON writes them."""
+def test_a_value_inside_a_text_is_written_as_text(with_inputs: Callable[[str], str]) -> None:
+    """Numbers and booleans are spelled as in JSON."""
     step = planned(with_inputs('subject = "${find.a}, ${find.b}, ${find.c} for ${args.to}"')).steps[1]
 
     assert filled(step, {"a": "x ${find.b}", "b": 2.0, "c": True})["subject"] == "x ${find.b}, 2, true for ann"
@@ -208,10 +210,10 @@ def test_inside_a_text_it_is_its_text(with_inputs: Callable[[str], str]) -> None
         ('id = "${find.id}"', {"id": "x" * MAX_ARGS_BYTES}, f"at most {MAX_ARGS_BYTES}"),
     ],
 )
-def test_a_value_that_is_not_there_is_a_clear_failure(
+def test_a_missing_value_fails_with_a_clear_message(
     with_inputs: Callable[[str], str], inputs: str, answer: object, problem: str
 ) -> None:
-    """Said with the step, the place and the reference; of what was answered, nothing."""
+    """The message has the step, the place and the reference, but nothing of the answer."""
     with pytest.raises(AileronError) as refused:
         filled(planned(with_inputs(inputs)).steps[1], answer)
 

@@ -1,4 +1,4 @@
-"""An invocation made exact: what is granted, and which step refuses what."""
+"""Resolution of an invocation to an exact plan: what is granted, and which check refuses what."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ Text = Callable[..., str]
 
 
 def manifest(name: str = MAIL, **changes: Any) -> ConnectorManifest:
-    """A manifest with three hosts and no credential."""
+    """Return a manifest with three hosts and no credential."""
     fields = {"hosts": HOSTS, "imports": frozenset({HostFunction.HTTP}), **changes}
     return ConnectorManifest(name=Fqn.parse(name), version="1.2.0", **fields)
 
 
 class Store:
-    """The store as `resolve` sees it: by name, and it remembers which pins it was asked for."""
+    """The store as `resolve` sees it: by name. It remembers which pins it was asked for."""
 
     def __init__(self, *manifests: ConnectorManifest) -> None:
         self._manifests = {str(manifest.name): manifest for manifest in manifests}
         self.asked: list[ConnectorPin] = []
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """The manifest, or not found."""
+        """Return the manifest. Raise AileronError (not found) if it is not installed."""
         self.asked.append(pin)
         if pin.name not in self._manifests:
             raise AileronError(FailureClass.NOT_FOUND, f"{pin} is not installed")
@@ -67,13 +67,13 @@ class Store:
 
 
 class Vault:
-    """Bound credentials by connector: names, each bound for what `manifest` asks for, or candidates as they are."""
+    """A vault by connector: a name stands for a binding of what `manifest` asks for, a candidate for itself."""
 
     def __init__(self, **bound: Sequence[BindingName | Candidate]) -> None:
         self._bound = bound
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
-        """Those of that connector and kind."""
+        """Return the candidates of that connector and kind."""
         bound = [
             one if isinstance(one, Candidate) else Candidate(name=one, reach=reach(one.kind))
             for one in self._bound.get(connector.split("/")[-1], ())
@@ -82,7 +82,7 @@ class Vault:
 
 
 def reach(kind: str, **changes: Any) -> Reach:
-    """What a binding of that kind was agreed to serve: what `manifest` asks for."""
+    """Return the reach that a binding of that kind was approved for: what `manifest` asks for."""
     agreed = Reach(hosts=tuple(sorted(map(str, HOSTS))), wire=WIRE.get(kind, kind))
     if kind == "oauth2":
         agreed = msgspec.structs.replace(agreed, scopes=OAUTH.scopes, client=f"{OAUTH.client_id} at {OAUTH.token_url}")
@@ -102,13 +102,13 @@ def plan(text: str, args: dict[str, Any], *manifests: ConnectorManifest, **more:
 
 
 def only_step(*args: Any, **more: Any) -> Step:
-    """The one step of the plan."""
+    """Return the only step of the plan."""
     (step,) = plan(*args, **more).steps
     return step
 
 
 def refusal(*args: Any, **more: Any) -> Failure:
-    """Why there is no plan."""
+    """Return the failure with which no plan is made."""
     with pytest.raises(AileronError) as caught:
         plan(*args, **more)
     return caught.value.failure
@@ -150,22 +150,22 @@ def test_a_plan_holds_exactly_what_would_be_done(action_text: Text):
     ],
 )
 def test_a_wrong_argument_is_named_with_what_was_expected(action_text: Text, args: dict[str, Any], message: str):
-    """Nothing is coerced and nothing unknown passes; the value itself is not repeated."""
+    """Values are not coerced and unknown arguments do not pass; the message does not repeat the value."""
     failure = refusal(action_text(), args)
 
     assert (failure.failure_class, failure.boundary) == (FailureClass.BAD_INPUT, Boundary.ACTION)
     assert message in failure.message
 
 
-def test_all_wrong_arguments_are_told_at_once(action_text: Text):
-    """An agent mends the call in one go."""
+def test_all_wrong_arguments_are_reported_at_once(action_text: Text):
+    """An agent can correct the call in one go."""
     failure = refusal(action_text(), {"count": "x", "zzz": 1})
 
     assert set(failure.details["arguments"]) == {"to", "count", "zzz"}
 
 
-def test_a_flood_of_unknown_arguments_is_counted(action_text: Text):
-    """A body of a megabyte names a hundred thousand: neither the answer nor the work grows with them, or with their length."""
+def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text):
+    """A body of a megabyte can name a hundred thousand: neither the response nor the work grows with their number or length."""
     failure = refusal(action_text(), {"to": "a", **{f"z{number}{'z' * 1000}": 1 for number in range(500)}})
 
     assert len(failure.details["arguments"]) == 10
@@ -182,8 +182,8 @@ def test_a_flood_of_unknown_arguments_is_counted(action_text: Text):
         ("string", ["", "x"], [b"x", 1, False]),
     ],
 )
-def test_each_type_takes_its_own_values_only(action_text: Text, kind: str, good: list[Any], bad: list[Any]):
-    """Booleans are not integers, and what JSON cannot say is refused."""
+def test_each_input_type_accepts_only_its_own_values(action_text: Text, kind: str, good: list[Any], bad: list[Any]):
+    """Booleans are not integers, and a value that JSON cannot represent is refused."""
     text = action_text(('type = "integer"', f'type = "{kind}"'))
 
     for value in good:
@@ -192,21 +192,21 @@ def test_each_type_takes_its_own_values_only(action_text: Text, kind: str, good:
         assert refusal(text, {"to": "a", "count": value}).failure_class is FailureClass.BAD_INPUT
 
 
-def test_an_absent_optional_input_leaves_its_key_out(action_text: Text):
-    """Also inside tables and arrays; what is given keeps its type there."""
+def test_a_missing_optional_input_leaves_its_key_out(action_text: Text):
+    """This holds inside tables and arrays too; a given value keeps its type there."""
     nested = ('count = "${args.count}"', 'count = "${args.count}"\nmany = [1, "${args.count}", {a = "${args.count}"}]')
 
     assert only_step(action_text(nested), {"to": "a"}).args == {"to": "a", "subject": "From a: hello", "many": [1, {}]}
     assert only_step(action_text(nested), {"to": "a", "count": 7}).args["many"] == [1, 7, {"a": 7}]
 
 
-def test_what_the_file_says_wins_over_an_argument_of_that_name(action_text: Text):
+def test_a_value_in_the_file_wins_over_an_argument_of_that_name(action_text: Text):
     """The agent cannot change what the file fixes."""
     assert only_step(action_text(('to = "${args.to}"', 'to = "boss"')), {"to": "eve"}).args["to"] == "boss"
 
 
 def test_an_argument_is_not_expanded_again(action_text: Text):
-    """A value that looks like a reference goes through as it stands."""
+    """A value that looks like a reference is passed on unchanged."""
     step = only_step(action_text(), {"to": "${args.count}", "count": 3})
 
     assert step.args["to"] == "${args.count}"
@@ -215,14 +215,14 @@ def test_an_argument_is_not_expanded_again(action_text: Text):
 
 @given(to=st.text(st.characters(codec="utf-8"), max_size=50))
 def test_any_text_argument_arrives_unchanged(action_text: Text, to: str):
-    """Whole or inside a longer string, the text is the agent's own."""
+    """The text is exactly the agent's, whole or inside a longer string."""
     step = only_step(action_text(), {"to": to})
 
     assert (step.args["to"], step.args["subject"]) == (to, f"From {to}: hello")
 
 
 def test_numbers_and_booleans_inside_a_text_are_spelled_as_json(action_text: Text):
-    """One spelling, the canonical one."""
+    """Each value has exactly one spelling, the canonical one."""
     for kind, value, spelled in (("boolean", True, "true"), ("number", 1.0, "1"), ("integer", -3, "-3")):
         text = action_text(
             ('type = "integer"', f'type = "{kind}"'),
@@ -233,7 +233,7 @@ def test_numbers_and_booleans_inside_a_text_are_spelled_as_json(action_text: Tex
 
 
 def test_arguments_beyond_one_frame_are_refused(action_text: Text):
-    """What could never be sent to the jail is refused before anyone is asked."""
+    """Arguments that could never be sent to the jail are refused before a person is asked."""
     assert only_step(action_text(), {"to": "x" * 20_000})
     failure = refusal(action_text(), {"to": "x" * MAX_ARGS_BYTES})
 
@@ -241,8 +241,10 @@ def test_arguments_beyond_one_frame_are_refused(action_text: Text):
     assert f"at most {MAX_ARGS_BYTES}" in failure.message
 
 
-def test_an_operation_outside_the_actions_subset_is_denied(action_text: Text):
-    """The second gate: the connector could, the action may not. With the operation listed, it may."""
+def test_an_operation_outside_the_actions_capabilities_is_denied(action_text: Text):
+    """This is the second gate: the connector has the operation, but the action does not list it. With the operation
+    listed, it may run.
+    """
     denied = refusal(action_text(('["send_email"]', '["list_emails"]')), {"to": "a"})
 
     assert (denied.failure_class, denied.boundary) == (FailureClass.CAPABILITY_DENIED, Boundary.ACTION)
@@ -253,8 +255,8 @@ def test_an_operation_outside_the_actions_subset_is_denied(action_text: Text):
 
 
 @pytest.mark.parametrize("word", ["oauth2", "chat:write", "Post messages"])
-def test_the_kind_or_a_scope_stands_for_every_operation_of_that_credential(action_text: Text, word: str):
-    """As older files write it; but only if the connector has such a credential."""
+def test_a_credential_kind_or_scope_as_capability_allows_all_its_operations(action_text: Text, word: str):
+    """Older files are written this way; it works only if the connector has such a credential."""
     text = action_text(('["send_email"]', f'["{word}"]'))
     need = CredentialNeed(kind="oauth2", scope="Post messages")
     vault = Vault(mail=[BindingName("oauth2", "mail", "me")])
@@ -263,7 +265,7 @@ def test_the_kind_or_a_scope_stands_for_every_operation_of_that_credential(actio
     assert refusal(text, {"to": "a"}).failure_class is FailureClass.CAPABILITY_DENIED
 
 
-def test_a_connector_that_is_not_there_is_not_found(action_text: Text):
+def test_a_connector_that_is_not_installed_is_not_found(action_text: Text):
     """The store's own error passes through, for exactly the pin of the file."""
     store = Store()
     with pytest.raises(AileronError, match="is not installed") as caught:
@@ -279,8 +281,8 @@ def test_a_connector_that_is_not_there_is_not_found(action_text: Text):
     assert store.asked == [ConnectorPin(MAIL, "1.2.0", PIN)]
 
 
-def test_private_and_plain_hosts_are_what_manifest_and_user_agree_on(action_text: Text):
-    """A setting grants nothing the manifest does not name, and the manifest nothing the user did not allow."""
+def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Text):
+    """A setting grants no host that the manifest does not name, and the manifest none that the user did not allow."""
     settings = Settings(
         egress_private=frozenset({HostPort("nas.lan", 443), HostPort("other.lan", 443)}),
         egress_private_plain=frozenset({HostPort("localhost", 8080), HostPort("localhost", 1)}),
@@ -292,8 +294,8 @@ def test_private_and_plain_hosts_are_what_manifest_and_user_agree_on(action_text
     assert only_step(action_text(), {"to": "a"}).grant.private == frozenset()
 
 
-def test_a_needed_credential_that_is_not_bound_says_how_to_bind_it(action_text: Text):
-    """With the command; and with the one binding there is, it is used."""
+def test_a_missing_credential_is_reported_with_the_command(action_text: Text):
+    """A connector with exactly one binding uses it."""
     needy = manifest(credential=BASIC)
     failure = refusal(action_text(), {"to": "a"}, needy)
     bound = only_step(action_text(), {"to": "a"}, needy, vault=Vault(mail=[HOME]))
@@ -306,15 +308,15 @@ def test_a_needed_credential_that_is_not_bound_says_how_to_bind_it(action_text: 
 
 
 def test_a_binding_of_another_kind_or_connector_does_not_serve(action_text: Text):
-    """What a credential was bound for is all it is used for."""
+    """A credential is used only for what it was bound for."""
     needy = manifest(credential=BASIC)
 
     for vault in (Vault(mail=[BindingName("api_key", "mail", "home")]), Vault(post=[HOME])):
         assert refusal(action_text(), {"to": "a"}, needy, vault=vault).failure_class is FailureClass.BINDING_REQUIRED
 
 
-def test_which_of_several_bindings_is_never_guessed(action_text: Text):
-    """None named: refused with the choices. Named in full or by identity: that one."""
+def test_one_of_several_bindings_is_never_guessed(action_text: Text):
+    """A run that names none is refused with the choices; a binding that is named in full or by identity is used."""
     needy, vault = manifest(credential=BASIC), Vault(mail=[HOME, WORK])
     failure = refusal(action_text(), {"to": "a"}, needy, vault=vault)
 
@@ -326,8 +328,8 @@ def test_which_of_several_bindings_is_never_guessed(action_text: Text):
         assert grant.credential.binding == WORK
 
 
-def test_a_binding_that_is_not_among_the_choices_is_refused(action_text: Text):
-    """A misspelled name does not fall back to the only one, nor to one that needs none."""
+def test_an_unknown_binding_name_is_refused(action_text: Text):
+    """A misspelled name falls back neither to the only binding, nor to running without one if none is needed."""
     needy = manifest(credential=BASIC)
 
     for manifests, vault in ((needy, Vault(mail=[HOME])), (manifest(), Vault()), (needy, Vault(mail=[HOME, WORK]))):
@@ -336,7 +338,7 @@ def test_a_binding_that_is_not_among_the_choices_is_refused(action_text: Text):
 
 
 def test_an_identity_that_names_two_bindings_is_refused(action_text: Text):
-    """One word for two credentials does not say which."""
+    """Two credentials with the same identity are ambiguous."""
     vault = Vault(mail=[HOME, BindingName("basic", "archive", "home")])
     failure = refusal(action_text(), {"to": "a"}, manifest(credential=BASIC), vault=vault, binding="home")
 
@@ -344,7 +346,7 @@ def test_an_identity_that_names_two_bindings_is_refused(action_text: Text):
 
 
 def test_each_connector_of_an_action_has_its_own_binding(action_text: Text):
-    """Two connectors, one named binding: it serves the one it was made for."""
+    """The action has two connectors and names one binding, which serves the connector that it was made for."""
     second = f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["post"]\n'
     step = f'[[execute]]\nid = "post"\nconnector = "{POST}"\nop = "post"\n\n[[inputs]]\nname = "to"'
     text = action_text(("[match]", second + "[match]"), ('[[inputs]]\nname = "to"', step))
@@ -357,7 +359,7 @@ def test_each_connector_of_an_action_has_its_own_binding(action_text: Text):
 
 
 def test_a_step_is_idempotent_only_if_file_and_manifest_say_so(action_text: Text):
-    """Absent means no; a connector that says its operations never are has the last word."""
+    """A missing value means no; a connector whose manifest says that its operations are never idempotent has the last word."""
     said = action_text(("idempotent = false", "idempotent = true"))
 
     assert not only_step(action_text(("idempotent = false", "")), {"to": "a"}).idempotent
@@ -379,13 +381,15 @@ PREVIEW = (
 
 
 def previewed(found: Plan) -> PlannedPreview:
-    """The preview, which must be there."""
+    """Return the preview, which must exist."""
     assert found.preview is not None
     return found.preview
 
 
 def test_a_preview_is_a_step_that_only_reads(action_text: Text):
-    """Same connector, hosts and credential; no streams or WebSockets, five seconds, and nothing but its own inputs."""
+    """The step has the same connector, hosts and credential, but no streams or WebSockets, a limit of five seconds, and
+    only its own inputs.
+    """
     everything = frozenset(HostFunction)
     needy = manifest(credential=BASIC, imports=everything, limits=LimitsSpec(timeout_s=30), idempotent_by_default=False)
     found = plan(action_text(*PREVIEW), {"to": "ann", "count": 3}, needy, vault=Vault(mail=[HOME]))
@@ -405,8 +409,8 @@ def test_a_preview_is_a_step_that_only_reads(action_text: Text):
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_a_preview_of_a_login_keeps_its_streams_and_reads_as_the_reader(action_text: Text):
-    """Egress holds such a stream to reading; the step that is asked about writes as another role, and has its own credential."""
+def test_a_preview_by_login_keeps_its_streams_and_reads_as_the_reader(action_text: Text):
+    """Egress restricts such a stream to reading; the step under approval writes as another role, with its own credential."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(
         credential=need,
@@ -432,8 +436,8 @@ def test_a_preview_of_a_login_keeps_its_streams_and_reads_as_the_reader(action_t
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_what_a_binding_says_of_its_login_is_part_of_the_digest(action_text: Text):
-    """User, database, host key and role; a plan that says nothing of it, as older ones, still reads, and is another."""
+def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text):
+    """They are user, database, host key and role. A plan without them, as older ones are, still parses, and differs."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(credential=need, imports=frozenset({HostFunction.TCP}))
     logins = [
@@ -455,8 +459,8 @@ def test_what_a_binding_says_of_its_login_is_part_of_the_digest(action_text: Tex
     assert [use.get("bound") for use in uses[:2]] == [None, {"username": "ada"}]
 
 
-def test_a_credential_that_logs_in_nowhere_says_nothing_of_a_login(action_text: Text):
-    """So its plan has the digest that it ever had."""
+def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text: Text):
+    """The plan of such a credential therefore has the same digest as ever."""
     name = BindingName("basic", "mail", "me")
     plans = [
         plan(
@@ -472,15 +476,15 @@ def test_a_credential_that_logs_in_nowhere_says_nothing_of_a_login(action_text: 
     assert "bound" not in plans[0].to_json()["steps"][0]["grant"]["credential"]
 
 
-def test_a_preview_is_not_given_more_time_than_its_connector_takes(action_text: Text):
-    """The shorter of both."""
+def test_a_preview_gets_no_more_time_than_its_connector(action_text: Text):
+    """The shorter limit applies."""
     short = manifest(limits=LimitsSpec(timeout_s=2))
 
     assert previewed(plan(action_text(*PREVIEW), {"to": "a"}, short)).step.limits.timeout_s == 2
 
 
 def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text):
-    """Another label, path, order or input is another plan."""
+    """Another label, path, order or input makes another plan."""
     text = action_text(*PREVIEW)
     digests = {
         plan(text, {"to": "ann"}).digest,
@@ -493,8 +497,8 @@ def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text)
     assert len(digests) == 7
 
 
-def test_a_preview_needs_its_connector_and_its_credential_as_a_step_does(action_text: Text):
-    """Also where no step uses that connector; all of it is there before anybody is asked."""
+def test_a_preview_needs_its_connector_and_credential_like_a_step(action_text: Text):
+    """This holds even if no step uses that connector; everything must be in place before a person is asked."""
     second = (
         f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["get_draft"]\n\n'
     )
@@ -512,15 +516,15 @@ def test_a_preview_needs_its_connector_and_its_credential_as_a_step_does(action_
 
 
 def test_a_preview_beyond_one_frame_is_refused(action_text: Text):
-    """Each is within the bound or the run is refused, before anybody is asked."""
+    """Each must be within the bound, or the run is refused before a person is asked."""
     twice = ("draft of ${args.to}", "${args.to}${args.to}${args.to}")
 
     assert plan(action_text(*PREVIEW), {"to": "x" * 20_000})
     assert "step 'preview'" in refusal(action_text(*PREVIEW, twice), {"to": "x" * 20_000}).message
 
 
-def test_what_is_run_for_a_preview_asks_nobody_and_does_nothing_else(action_text: Text):
-    """One step, the same action and arguments on record; an action without a preview has none."""
+def test_the_plan_of_a_preview_has_one_step_and_no_approval(action_text: Text):
+    """The plan keeps the action and arguments on record; an action without a preview has no such plan."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     reading = preview_plan(found)
 
@@ -540,10 +544,10 @@ ARGUMENTS = st.fixed_dictionaries(
 
 
 @given(before=ARGUMENTS, after=ARGUMENTS)
-def test_other_arguments_give_the_plan_that_asking_with_them_would(
+def test_edited_arguments_give_the_plan_of_a_request_with_them(
     action_text: Text, before: dict[str, Any], after: dict[str, Any]
 ):
-    """Byte for byte, the preview too; and with its own arguments a plan stays what it is."""
+    """The plan is the same byte for byte, with the preview; with its own arguments a plan stays as it is."""
     text = action_text(*PREVIEW)
     first = plan(text, before)
 
@@ -551,8 +555,8 @@ def test_other_arguments_give_the_plan_that_asking_with_them_would(
     assert with_args(first, before, connectors=Store(manifest())) == first
 
 
-def test_other_arguments_change_nothing_else(action_text: Text):
-    """Nothing is looked up: what the file or a binding would give by now does not come in."""
+def test_edited_arguments_change_nothing_else(action_text: Text):
+    """The edit looks nothing up: later content of the file or a binding does not come in."""
     first = plan(action_text(*PREVIEW), {"to": "ann"}, manifest(credential=BASIC), vault=Vault(mail=[HOME]))
     odd = msgspec.structs.replace(first.steps[0], limits=LimitsSpec(timeout_s=7), idempotent=True)
     edited = with_args(msgspec.structs.replace(first, steps=(odd,)), {"to": "bob"}, connectors=Store(manifest()))
@@ -565,8 +569,8 @@ def test_other_arguments_change_nothing_else(action_text: Text):
 
 
 @pytest.mark.parametrize("args", [{}, {"to": 5}, {"to": "a", "zzz": 1}, {"to": "a", "count": "3"}])
-def test_other_arguments_are_checked_as_those_of_a_run(action_text: Text, args: dict[str, Any]):
-    """Against the inputs that the plan's own text declares."""
+def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, args: dict[str, Any]):
+    """They are checked against the inputs that the plan's own text declares."""
     first = plan(action_text(), {"to": "ann"})
     with pytest.raises(AileronError) as caught:
         with_args(first, args, connectors=Store(manifest()))
@@ -574,8 +578,8 @@ def test_other_arguments_are_checked_as_those_of_a_run(action_text: Text, args: 
     assert caught.value.failure == refusal(action_text(), args)
 
 
-def test_other_arguments_beyond_one_frame_are_refused(action_text: Text):
-    """An edit is no way round the bound."""
+def test_edited_arguments_beyond_one_frame_are_refused(action_text: Text):
+    """An edit is no way around the bound."""
     with pytest.raises(AileronError, match=f"at most {MAX_ARGS_BYTES}"):
         with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES}, connectors=Store(manifest()))
 
@@ -589,8 +593,8 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forge", FORGED)
-def test_a_plan_that_is_not_of_its_own_text_takes_no_other_arguments(action_text: Text, forge: Callable[[Plan], Plan]):
-    """It would be put together from two; the plan itself can be edited."""
+def test_a_plan_that_differs_from_its_own_text_cannot_be_edited(action_text: Text, forge: Callable[[Plan], Plan]):
+    """The result would be put together from two sources; the genuine plan can be edited."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     with pytest.raises(AileronError) as caught:
         with_args(forge(found), {"to": "bob"}, connectors=Store(manifest()))
@@ -603,7 +607,7 @@ def test_a_plan_that_is_not_of_its_own_text_takes_no_other_arguments(action_text
 
 
 def _grant(found: Plan, **changes: Any) -> Plan:
-    """With another grant of the preview."""
+    """Return the plan with another grant of the preview."""
     step = previewed(found).step
     step = msgspec.structs.replace(step, grant=msgspec.structs.replace(step.grant, **changes))
     return msgspec.structs.replace(found, preview=msgspec.structs.replace(previewed(found), step=step))
@@ -641,8 +645,8 @@ WRITTEN_BY_OTHERS = {
 
 
 @pytest.mark.parametrize("how", WRITTEN_BY_OTHERS)
-def test_a_plan_that_somebody_wrote_is_not_what_its_file_gives(action_text: Text, how: str):
-    """Before anything of an unsigned plan is run, all that it says must follow from its file; the real one does."""
+def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str):
+    """Every part of an unsigned plan must follow from its file before any of it runs; the genuine plan passes."""
     vault, needy = Vault(mail=[HOME, WORK]), manifest(credential=BASIC)
     store = Store(needy, manifest(POST))
     real = plan(action_text(*PREVIEW), {"to": "ann"}, needy, vault=vault, binding="home")
@@ -658,8 +662,8 @@ def test_a_plan_that_somebody_wrote_is_not_what_its_file_gives(action_text: Text
     assert check(real) == "send-email"
 
 
-def test_a_plan_from_before_a_setting_changed_is_not_what_its_file_gives(action_text: Text):
-    """An exception that was taken back is not used by a preview either."""
+def test_a_plan_resolved_before_a_setting_changed_is_refused(action_text: Text):
+    """A preview does not use a withdrawn exception either."""
     private = Settings(egress_private=frozenset(HOSTS))
     found = plan(action_text(*PREVIEW), {"to": "ann"}, settings=private)
     with pytest.raises(AileronError, match="request the run again"):
@@ -672,7 +676,9 @@ def test_a_plan_from_before_a_setting_changed_is_not_what_its_file_gives(action_
 
 
 def test_the_credentials_of_an_action_are_those_its_runs_would_use(action_text: Text):
-    """Known without arguments; which of several is not guessed, and a preview's own are not among them."""
+    """They are known without arguments. Aileron does not guess which of several is meant, and a preview's own are not
+    among them.
+    """
     second = (
         f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["get_draft"]\n\n'
     )

@@ -1,4 +1,4 @@
-"""The summary of an action file: which texts are one, and that whatever is one comes back as it was written."""
+"""The summary of an action file: which texts are valid, and that a valid one comes back as it was written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREVIEW = (
 
 
 def summary(text: str) -> tuple[str, str]:
-    """A change of the fixture's file that gives it a summary."""
+    """Return a replacement in the fixture's file that gives it a summary."""
     return ("[[requires", f"summary = '{text}'\n\n[[requires")
 
 
@@ -47,8 +47,8 @@ def summary(text: str) -> tuple[str, str]:
         ("x" * 121, "121"),
     ],
 )
-def test_what_is_no_summary_is_refused_with_its_line(action_text: Text, text: str, reason: str) -> None:
-    """Beside each, what is one."""
+def test_an_invalid_summary_is_refused_with_its_line(action_text: Text, text: str, reason: str) -> None:
+    """A valid summary is the positive control of each case."""
     assert parse_action(action_text(summary("Send to {to}[, {count} times]")), file="a.md").summary is not None
 
     with pytest.raises(AileronError, match=r"a\.md:6: .*summary") as refused:
@@ -56,8 +56,8 @@ def test_what_is_no_summary_is_refused_with_its_line(action_text: Text, text: st
     assert reason in str(refused.value)
 
 
-def test_a_label_of_the_preview_is_named_as_it_is_compared(action_text: Text) -> None:
-    """Case, spaces, `_` and `-` do not count; without the preview nothing has that name."""
+def test_a_preview_label_in_a_summary_is_compared_loosely(action_text: Text) -> None:
+    """Case, spaces, `_` and `-` do not count; without the preview no label has that name."""
     for name in ("In reply to", "in_reply_to", "IN-REPLY-TO"):
         text = f"Answer {{{name}}}"
         assert parse_action(action_text(*PREVIEW, summary(text)), file="a.md").summary == text
@@ -66,8 +66,8 @@ def test_a_label_of_the_preview_is_named_as_it_is_compared(action_text: Text) ->
             parse_action(action_text(summary(text)), file="a.md")
 
 
-def test_an_argument_that_may_be_left_out_needs_no_brackets_where_the_preview_has_it(action_text: Text) -> None:
-    """The card says that it was not read."""
+def test_an_optional_argument_needs_no_brackets_if_the_preview_has_it(action_text: Text) -> None:
+    """The card says if the preview was not loaded."""
     named = ('"In reply to" = "a.b"', '"count" = "a.b"')
     assert parse_action(action_text(*PREVIEW, named, summary("Send {count}")), file="a.md").summary == "Send {count}"
 
@@ -81,15 +81,15 @@ def test_an_argument_that_may_be_left_out_needs_no_brackets_where_the_preview_ha
         ('idempotent = true\neffect = "change"\n', Effect.CHANGE),
     ],
 )
-def test_what_a_step_does_is_what_the_file_says(action_text: Text, lines: str, does: Effect | None) -> None:
-    """What may be repeated unsaid only reads; of the rest nobody knows."""
+def test_the_effect_of_a_step_comes_from_the_file(action_text: Text, lines: str, does: Effect | None) -> None:
+    """A repeatable step without an effect only reads; the effect of any other is unknown."""
     step = parse_action(action_text(("idempotent = false\n", lines)), file="a.md").steps[0]
 
     assert step.does is does
 
 
-def test_another_word_is_no_effect(action_text: Text) -> None:
-    """The nearest one is named."""
+def test_an_unknown_effect_is_refused(action_text: Text) -> None:
+    """The message names the nearest one."""
     with pytest.raises(AileronError, match=r"effect 'deletes' is not one of read, create, .*; did you mean 'delete'\?"):
         parse_action(action_text(("idempotent = false\n", 'effect = "deletes"\n')), file="a.md")
 
@@ -100,8 +100,8 @@ GROUPS = st.lists(st.one_of(WORDS, NAMES.map(lambda name: f"{{{name}}}")), max_s
 
 
 @given(st.lists(st.one_of(WORDS, NAMES.map(lambda name: f"{{{name}}}"), st.tuples(GROUPS, NAMES)), max_size=6))
-def test_what_is_read_is_what_was_written(pieces: list[str | tuple[str, str]]) -> None:
-    """Parts put together again are the text."""
+def test_the_parts_of_a_summary_join_to_its_text(pieces: list[str | tuple[str, str]]) -> None:
+    """Written out again, the parts are the text."""
     text = "".join(piece if isinstance(piece, str) else f"[{piece[0]}{{{piece[1]}}}]" for piece in pieces)
     assume(len(text) <= MAX_SUMMARY)
 
@@ -117,7 +117,7 @@ def test_what_is_read_is_what_was_written(pieces: list[str | tuple[str, str]]) -
 
 
 @given(st.text('{}[]ab "“', max_size=12))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    """With ValueError, and nothing else."""
+def test_any_summary_is_parsed_or_refused(text: str) -> None:
+    """A refusal is a ValueError, and nothing else."""
     with contextlib.suppress(ValueError):
         assert all(part.group is None or part.group > 0 for part in template_of(text))

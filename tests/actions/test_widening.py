@@ -1,4 +1,4 @@
-"""Which changes of an action file need a person: the closed list, row by row, and laws over arbitrary pairs of files."""
+"""Changes of an action file that need a person: the closed list, row by row, and laws over arbitrary pairs of files."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ LOG = '[[execute]]\nid = "log"\nconnector = "github://acme/mail"\nop = "send_ema
 
 
 def read(text: str) -> ActionFile:
-    """An installed file."""
+    """Parse an installed file."""
     return parse_action(text, file="send-email.md")
 
 
 def told(before: ActionFile | None, after: ActionFile) -> dict[str, bool]:
-    """Where, and whether it widens."""
+    """Return each changed place and whether the change widens."""
     return {change.where: change.widens for change in changes(before, after)}
 
 
@@ -173,10 +173,10 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
 @pytest.mark.parametrize(
     ("old", "new", "there", "back"), CHANGES, ids=[f"{n}-{row[1][:30]!r}" for n, row in enumerate(CHANGES)]
 )
-def test_each_change_widens_or_not_by_the_list(
+def test_each_change_widens_or_not_as_listed(
     action_text: Text, old: str, new: str, there: dict[str, bool], back: dict[str, bool]
 ) -> None:
-    """There and back again: only what is changed is told."""
+    """Each change is tried in both directions, and only the changed place is reported."""
     more = (
         (('"get_draft"]', '"get_draft", "get_drafts"]'),) if "get_drafts" in new and "capab" not in str(there) else ()
     )
@@ -186,8 +186,8 @@ def test_each_change_widens_or_not_by_the_list(
     assert told(after, before) == back
 
 
-def test_a_gate_or_a_preview_that_goes_widens(action_text: Text) -> None:
-    """Taking the preview away first, as a gate cannot go before it; a new preview is agreed to as well."""
+def test_removing_a_gate_or_a_preview_widens(action_text: Text) -> None:
+    """The preview is removed first, because a gate cannot go before it; a new preview needs consent as well."""
     whole = read(action_text(*WHOLE))
     start = action_text(*WHOLE).index("[approval.preview]")
     end = action_text(*WHOLE).index("+++\n\n# Send")
@@ -207,16 +207,16 @@ def test_a_gate_or_a_preview_that_goes_widens(action_text: Text) -> None:
     assert told(ungated, seen_less) == {"approval.required": False, "approval.undo_window_s": False}
 
 
-def test_steps_in_another_order_widen(action_text: Text) -> None:
-    """What is done first may not be a matter of taste."""
+def test_reordering_steps_widens(action_text: Text) -> None:
+    """The order of steps can matter."""
     text = action_text(*WHOLE)
     moved = text.replace(LOG, "").replace('[[execute]]\nid = "send"', LOG + '[[execute]]\nid = "send"')
 
     assert told(read(text), read(moved)) == {"execute: order": True}
 
 
-def test_connectors_in_another_order_widen(action_text: Text) -> None:
-    """They stay byte for byte and in order, or a person looks."""
+def test_reordering_connectors_widens(action_text: Text) -> None:
+    """Connectors stay byte for byte and in order, or a person has to consent."""
     after = read(action_text(*WHOLE, ("[match]", SECOND + "[match]")))
     before = read(action_text(*WHOLE, ("[[requires.connectors]]", SECOND + "[[requires.connectors]]")))
 
@@ -224,22 +224,22 @@ def test_connectors_in_another_order_widen(action_text: Text) -> None:
 
 
 def test_a_new_file_is_one_change_that_widens(action_text: Text) -> None:
-    """The whole file stands beside it."""
+    """The consent shows the whole file beside it."""
     (change,) = changes(None, read(action_text()))
 
     assert change == Change(where="file", before=None, after="send-email 1.2.0", widens=True)
 
 
-def test_a_change_says_what_was_and_what_would_be(action_text: Text) -> None:
-    """In the words of the file."""
+def test_a_change_has_the_old_and_the_new_value(action_text: Text) -> None:
+    """The values are in the words of the file."""
     (change,) = changes(read(action_text(*WHOLE)), read(action_text(*WHOLE, ('"10m"', '"1h"'))))
 
     assert (change.where, change.before, change.after) == ("approval.expires_in (seconds)", "600", "3600")
 
 
 @pytest.mark.parametrize("same", [0, 500, 5000])
-def test_long_texts_are_cut_and_still_differ(action_text: Text, same: int) -> None:
-    """Wherever the difference is it is shown, with a mark that says how much is not."""
+def test_long_texts_are_truncated_and_still_differ(action_text: Text, same: int) -> None:
+    """The difference is shown wherever it is, with a mark that says how much is left out."""
     before = read(action_text(("Sends it.", "x" * same + "before" + "y" * 9000)))
     after = read(action_text(("Sends it.", "x" * same + "after" + "y" * 9000)))
     (change,) = changes(before, after)
@@ -254,7 +254,7 @@ def test_long_texts_are_cut_and_still_differ(action_text: Text, same: int) -> No
 
 
 def test_hostile_text_is_kept_as_it_is(action_text: Text) -> None:
-    """Making it visible is the surfaces' work, on all of it alike."""
+    """Making it visible is the task of the surfaces, for all text alike."""
     (change,) = changes(read(action_text()), read(action_text(("Sends it.", "Sends\u200d it."))))
 
     assert change.after is not None
@@ -343,18 +343,18 @@ PROSE_OF_INPUTS = (": description", ": multiline")
 
 
 def is_prose(change: Change) -> bool:
-    """What a model reads, and no rule."""
+    """Return whether the change is in text that only a model reads, not in a rule."""
     is_of_input = change.where.startswith("inputs ") and change.where.endswith(PROSE_OF_INPUTS)
     return change.where in PROSE or is_of_input
 
 
 def widens(before: ActionFile, after: ActionFile) -> bool:
-    """Whether a person is asked."""
+    """Return whether a person is asked."""
     return any(change.widens for change in changes(before, after))
 
 
 def beside_prose(action: ActionFile) -> bytes:
-    """All that a file says, but for prose, in one spelling that keeps types apart."""
+    """Return everything in a file except prose, in one spelling that keeps types apart."""
     bare = msgspec.structs.replace(
         action,
         version="",
@@ -371,14 +371,16 @@ def beside_prose(action: ActionFile) -> bytes:
 
 
 @given(FILES)
-def test_a_file_does_not_differ_from_itself(action: ActionFile) -> None:
-    """Nothing is told, and nothing asked."""
+def test_a_file_has_no_changes_against_itself(action: ActionFile) -> None:
+    """Changes are neither reported nor asked about."""
     assert changes(action, action) == ()
 
 
 @given(FILES, FILES)
-def test_every_difference_that_counts_is_told(before: ActionFile, after: ActionFile) -> None:
-    """Two files that differ in more than prose have a change that is none; prose never widens, and has both sides."""
+def test_every_difference_in_rules_is_reported(before: ActionFile, after: ActionFile) -> None:
+    """Two files that differ in more than prose have a change outside prose; prose never widens, and both sides of a
+    change differ.
+    """
     found = changes(before, after)
 
     assert any(not is_prose(change) for change in found) == (beside_prose(before) != beside_prose(after))
@@ -388,8 +390,8 @@ def test_every_difference_that_counts_is_told(before: ActionFile, after: ActionF
 
 
 @given(FILES, FILES, FILES)
-def test_prose_hides_nothing(before: ActionFile, after: ActionFile, other: ActionFile) -> None:
-    """What widens does so whatever is written around it."""
+def test_prose_does_not_hide_a_change(before: ActionFile, after: ActionFile, other: ActionFile) -> None:
+    """A change that widens does so whatever prose is around it."""
     dressed = msgspec.structs.replace(
         after, version=other.version, source=other.source, intent=other.intent, body=other.body
     )
@@ -400,8 +402,8 @@ def test_prose_hides_nothing(before: ActionFile, after: ActionFile, other: Actio
 
 
 @given(FILES, FILES)
-def test_no_way_leads_to_a_wider_file_unasked(before: ActionFile, after: ActionFile) -> None:
-    """What passes without a person in one direction is asked about in the other."""
+def test_no_change_passes_without_consent_in_both_directions(before: ActionFile, after: ActionFile) -> None:
+    """A change that passes without a person in one direction is asked about in the other."""
     found = changes(before, after)
     if any(not is_prose(change) for change in found) and not widens(before, after):
         assert widens(after, before)
@@ -409,7 +411,7 @@ def test_no_way_leads_to_a_wider_file_unasked(before: ActionFile, after: ActionF
 
 @given(FILES, FILES, FILES)
 def test_harmless_edits_do_not_add_up(first: ActionFile, second: ActionFile, third: ActionFile) -> None:
-    """If neither of two edits widens, both together do not."""
+    """Two edits that each do not widen do not widen together."""
     if not widens(first, second) and not widens(second, third):
         assert not widens(first, third)
 
@@ -418,7 +420,7 @@ def test_harmless_edits_do_not_add_up(first: ActionFile, second: ActionFile, thi
 
 
 def manifests(pin: ConnectorPin) -> ConnectorManifest:
-    """Two connectors, one of which needs a password."""
+    """Return one of two connectors, one of which needs a password."""
     if pin.name not in (str(MAIL), str(POST)):
         raise AileronError(FailureClass.NOT_FOUND, f"{pin} is not installed")
     need = CredentialNeed(kind="basic", scope="Send mail")
@@ -429,7 +431,7 @@ def manifests(pin: ConnectorPin) -> ConnectorManifest:
 
 
 def test_a_consent_has_the_whole_file_and_what_it_can_reach(action_text: Text) -> None:
-    """Each host and kind of credential once, of all its connectors."""
+    """The consent lists each host and kind of credential once, for all connectors of the file."""
     before, after = read(action_text()), read(action_text(("[match]", SECOND + "[match]")))
     consent = consent_of(before, after, manifests=manifests, install=True, replace=True)
 
@@ -443,8 +445,8 @@ def test_a_consent_has_the_whole_file_and_what_it_can_reach(action_text: Text) -
     assert canonical_json(msgspec.to_builtins(consent))
 
 
-def test_a_connector_that_is_not_there_is_not_agreed_to(action_text: Text) -> None:
-    """What it reaches could not be shown."""
+def test_a_file_with_a_missing_connector_cannot_be_approved(action_text: Text) -> None:
+    """A consent could not show what that connector reaches."""
     text = action_text(("acme/mail", "acme/other"))
     with pytest.raises(AileronError) as caught:
         consent_of(None, read(text), manifests=manifests, install=True, replace=False)
