@@ -1,9 +1,8 @@
-"""The five agents as programs: how each is run without a person, kept from calling home, and told of a model by hand.
+"""The five agents as programs: how each runs without a person, is kept from calling home, and gets a model by hand.
 
-Each runs with a home of its own and sees nothing of the tests' environment. `HTTPS_PROXY` leads into a trap that notes who
-wanted to leave the machine and lets nobody. What a person would have configured before Aileron comes (a model's name, and that
-this machine is offline) is written here; what Aileron adds is Aileron's to add, by `aileron launch` or by what `aileron mcp
-config` prints.
+Each runs with a home of its own and sees nothing of the tests' environment. `HTTPS_PROXY` leads into a trap that notes every
+request to leave the machine, and refuses it. This module writes what a person would have configured before Aileron (a model's
+name, and that this machine is offline); Aileron adds its own part, by `aileron launch` or by what `aileron mcp config` prints.
 
 Source: each agent's own help and configuration reference. Not here: what the model then does (script.py).
 """
@@ -30,14 +29,14 @@ __all__ = ["ALL", "Agent", "By", "Desk", "Ended", "Trap", "desk"]
 
 _PROMPT: Final = "Do what has to be done."
 _RUN_S: Final = 240.0
-"""One conversation: 3 to 15 s on a quiet machine, 50 where three others want each processor."""
+"""Seconds for one conversation. It takes 3 to 15 s on a quiet machine, 50 where three others want each processor."""
 _MODEL: Final = "scripted"
 _KEY: Final = "sk-nothing"
 
 
 @dataclasses.dataclass(frozen=True)
 class By:
-    """How an agent is told where its model is: variables, and arguments around its own."""
+    """Variables and arguments that tell an agent where its model is; the arguments go around the agent's own."""
 
     variables: dict[str, str]
     before: tuple[str, ...] = ()
@@ -46,11 +45,12 @@ class By:
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-    """One agent. `words` run it once and print; `wire` is what it then speaks to a model.
+    """An agent as a program. `words` run it once and print; `wire` is the API that it then speaks to a model.
 
-    `quiet` are variables that keep it from calling home. `own` writes what a person had configured. `follows` says whether it
-    lists the tools again when they change. `paste` puts what `aileron mcp config` prints where it belongs; `at` is what leads to
-    a model on a port of this machine without Aileron: variables, and what is said before or after `words`.
+    `quiet` are variables that keep it from calling home. `own` writes what a person had configured. `follows` is True
+    if it lists the tools again when they change. `paste` puts what `aileron mcp config` prints where it belongs; `at`
+    leads the agent to a model on a port of this machine without Aileron, by variables and by words before or after
+    `words`.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Agent:
 
     @property
     def version(self) -> str:
-        """As installed."""
+        """The agent's installed version."""
         return AGENTS[self.name]
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """What a run of an agent left."""
+    """The exit code and the output of an agent's run."""
 
     code: int
     out: str
@@ -98,7 +98,7 @@ class Trap:
 
 
 class Desk:
-    """Where an agent works: its home, the folder it is started in, its environment. Everything below `path` is the agent's."""
+    """An agent's workplace: its home, its working folder, its environment. Everything below `path` is the agent's."""
 
     def __init__(self, path: Path, agent: Agent, aileron_home: Path, trap: Trap) -> None:
         self.path = path
@@ -120,20 +120,20 @@ class Desk:
         agent.own(self.home)
 
     def launch(self, *options: str) -> Ended:
-        """`aileron launch AGENT … -- …`, to its end."""
+        """Run `aileron launch AGENT … -- …` to its end."""
         return self._run(["aileron", "launch", self.agent.name, *options, "--", *self.agent.words], {})
 
     def start(self, port: int) -> Ended:
-        """The agent by itself, with a model on a port of this machine, to its end."""
+        """Run the agent by itself to its end, with a model on a port of this machine."""
         by = self.agent.at(self.home, port)
         return self._run([self.agent.name, *by.before, *self.agent.words, *by.after], by.variables)
 
     def doctor(self) -> Ended:
-        """`aileron doctor AGENT`, to its end."""
+        """Run `aileron doctor AGENT` to its end."""
         return self._run(["aileron", "doctor", self.agent.name], {})
 
     def files(self) -> dict[str, bytes]:
-        """Every file in the agent's home, by its path there."""
+        """Return every file in the agent's home, by its path there."""
         paths = [path for path in self.home.rglob("*") if path.is_file() and not path.is_symlink()]
         return {str(path.relative_to(self.home)): path.read_bytes() for path in paths}
 
@@ -145,13 +145,13 @@ class Desk:
         path.write_text(found.replace(text, by), encoding="utf-8")
 
     def paste_configuration(self) -> None:
-        """What `aileron mcp config AGENT` prints, put into the agent's own file."""
+        """Put what `aileron mcp config AGENT` prints into the agent's own file."""
         said = self._run(["aileron", "mcp", "config", self.agent.name], {})
         assert said.code == 0, said.err
         self.agent.paste(self.home, said.out)
 
     def _run(self, words: list[str], environment: dict[str, str]) -> Ended:
-        """In a process group of its own, so that what an agent leaves behind goes with it."""
+        """Run a command in a process group of its own, so that everything an agent leaves behind is killed with it."""
         everything = {**self.environment, **environment}
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             process = subprocess.Popen(
@@ -176,13 +176,13 @@ class Desk:
 
 @contextlib.contextmanager
 def desk(agent: Agent, aileron_home: Path, trap: Trap) -> Iterator[Desk]:
-    """A new one, gone at the end."""
+    """Create an agent's workplace, removed at the end."""
     with tempfile.TemporaryDirectory(prefix=f"{agent.name}-") as path:
         yield Desk(Path(path), agent, aileron_home, trap)
 
 
 def _nothing(_home: Path) -> None:
-    """An agent that needs no file."""
+    """Write nothing: the agent needs no file."""
 
 
 def _write(path: Path, value: Any) -> None:
@@ -191,7 +191,7 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _add_json(path: Path, text: str) -> None:
-    """Beside what is there, as a person would who was given an object."""
+    """Add an object to the JSON file, as a person would who was given it; what is in the file stays."""
     there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     _write(path, {**there, **json.loads(text)})
 
@@ -233,14 +233,14 @@ def _opencode_at(_home: Path, port: int) -> By:
 
 
 def _goose_at(_home: Path, port: int) -> By:
-    """By Messages, where `aileron launch` was by Chat Completions."""
+    """Return the way to the model by Messages; `aileron launch` uses Chat Completions."""
     return By(
         {"ANTHROPIC_HOST": f"http://127.0.0.1:{port}", "ANTHROPIC_API_KEY": _KEY, "GOOSE_PROVIDER": "anthropic"},
     )
 
 
 def _pi_at(home: Path, port: int) -> By:
-    """By Chat Completions, where `aileron launch` was by Responses."""
+    """Return the way to the model by Chat Completions; `aileron launch` uses Responses."""
     model = {"baseUrl": f"http://127.0.0.1:{port}/v1", "apiKey": _KEY, "api": "openai-completions"}
     _write(home / ".pi/agent/models.json", {"providers": {"here": {**model, "models": [{"id": _MODEL}]}}})
     return By({}, after=("--provider", "here", "--model", _MODEL))
@@ -308,4 +308,4 @@ ALL: Final = {
         ),
     )
 }
-"""By name, in the order of the pages."""
+"""The agents by name, in the order of the pages."""

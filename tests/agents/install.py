@@ -1,7 +1,7 @@
 """The five agents as their makers publish them, in the versions of pins/, installed once into a cache.
 
-Every archive is checked against a hash that stands in pins/. pi's own dependencies are not all published, so it is unpacked
-beside them: its archive carries them bundled, all but `quickjs-wasi`, and `jiti`, which loads extensions. The cache is of kind
+Every archive is checked against a hash in pins/. pi's own dependencies are not all published, so it is unpacked
+beside them: its archive bundles all but `quickjs-wasi` and `jiti`, which loads extensions. The cache is of kind
 `agents`, about 1.7 GB.
 
     $ python -m tests.agents.install            # prints the directory to put first into PATH
@@ -29,7 +29,7 @@ _PINS: Final = Path(__file__).parent / "pins"
 _PI: Final[dict[str, str]] = json.loads((_PINS / "pi.json").read_text(encoding="utf-8"))
 _PI_WANTED: Final = f"{_PI['name']}@{_PI['version']}"
 _FORM: Final = 1
-"""Raised when something else is made of the same pins."""
+"""Form of the cache; raised when something else is made from the same pins."""
 
 _PROGRAMS: Final = {
     "claude": "node_modules/@anthropic-ai/claude-code/bin/claude.exe",
@@ -57,12 +57,14 @@ _VERSION_S: Final = 60.0
 
 
 def installed() -> Path:
-    """The directory with `claude`, `codex`, `opencode`, `goose`, `pi` and `node`, installed first if need be; or NotInstalled."""
+    """Return the directory with `claude`, `codex`, `opencode`, `goose`, `pi` and `node`; install it first if needed,
+    or NotInstalled.
+    """
     return cached("agents", _PINS, form=_FORM, build=_build) / "bin"
 
 
 def _build(at: Path) -> None:
-    """node, then the agents, then one directory with all of them, and a word from each."""
+    """Install node, then the agents, then one directory with all of them, and check that each starts."""
     print("installing node and five agents, once: 1.7 GB, half a minute on a fast line", file=sys.stderr)
     node = put_packages(at, _PINS, "--ignore-scripts=false", "--include=optional")
     _unpack_pi(at)
@@ -74,7 +76,7 @@ def _build(at: Path) -> None:
 
 
 def _unpack_pi(at: Path) -> None:
-    """pi where npm would put it, so that it finds `quickjs-wasi` and `jiti` beside itself."""
+    """Unpack pi where npm would put it, so that it finds `quickjs-wasi` and `jiti` beside itself."""
     npm(at, "pack", _PI_WANTED, f"--pack-destination={at}")
     (archive,) = at.glob("*.tgz")
     found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
@@ -91,7 +93,7 @@ def _unpack_pi(at: Path) -> None:
 
 
 def _check_version(at: Path, agent: str, version: str) -> None:
-    """It starts, and is the one that was asked for."""
+    """Check that the agent starts and has the requested version."""
     with tempfile.TemporaryDirectory() as home:
         said = run(at, [str(at / "bin" / agent), "--version"], _VERSION_S, HOME=home, PI_OFFLINE="1")
     if version not in said:

@@ -1,6 +1,6 @@
-"""One agent through the whole list, and what was seen on the way: by the model, on the daemon's socket, by the person.
+"""An agent's whole conversation, and what the model, the daemon's socket and the person saw of it.
 
-    with observed(ALL["claude"]) as seen:
+with observed(ALL["claude"]) as seen:
         seen.notes.denied.text        # what the model was shown
         cells(seen)["protocol"]       # the same as one word of docs/reference/agents.md
 
@@ -45,13 +45,13 @@ __all__ = ["ROWS", "UPSTREAM_KEY", "Seen", "cells", "documented", "lead_to", "ob
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agents.md"
 
 UPSTREAM_KEY: Final = "sk-canary-7c1f0a9be254"
-"""What the gateway adds, and no agent may have."""
+"""The key that the gateway adds, and that no agent may have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` the files of its own and of Aileron's that
-    have a secret in them, `changed` those of the person's that are not what they were.
+    """The traces of one conversation. `egress` are the names it asked a proxy for, `leaks` the files of its own and of
+    Aileron's that have a secret in them, `changed` the person's files that are no longer as they were.
 
     `pasted` is what a second, short one left, in which the agent was started by itself and without a daemon, with what `aileron
     mcp config` printed in its own configuration, and spoke to the model directly. `many` is what a third one left, in the same
@@ -79,7 +79,7 @@ class Seen:
 
 @contextlib.contextmanager
 def observed(agent: Agent, *options: str) -> Iterator[Seen]:
-    """Run it, launched with these options; the home is there until the end, for more."""
+    """Launch the agent with these options and run the conversations; the home stays until the end, for more checks."""
     with daemon_home() as home, Trap() as trap, desk(agent, home.path, trap) as place:
         notes = Notes()
         home.unlock()
@@ -127,7 +127,7 @@ def observed(agent: Agent, *options: str) -> Iterator[Seen]:
 
 
 def lead_to(home: DaemonHome, port: int) -> None:
-    """Both providers are the scripted model, with the key from the vault; the daemon reads that when it starts."""
+    """Make the scripted model both providers, with the key from the vault; the daemon reads that when it starts."""
     home.stop()
     kept = (home.path / "config.toml").read_text(encoding="utf-8") if (home.path / "config.toml").exists() else ""
     upstream = f'url = "http://127.0.0.1:{port}"\nsecret = "upstream"\n'
@@ -136,7 +136,7 @@ def lead_to(home: DaemonHome, port: int) -> None:
 
 
 def _ran(home: DaemonHome) -> dict[str, str]:
-    """The newest runs that were requested, with their actions."""
+    """Return the newest runs that were requested, with their actions."""
     events = home.must("GET", "/v1/audit?type=run.requested")["events"]
     return {event["run"]: event["action"] for event in events}
 
@@ -193,7 +193,7 @@ def _switched_off(seen: Seen) -> str:
 
 
 def _part(seen: Seen) -> str:
-    """Which half of a result the model was shown: both say the same, but only the text begins with a sentence."""
+    """Return which half of a result the model was shown: both say the same, but only the text begins with a sentence."""
     shown = seen.notes.called
     if shown is None:
         return "nothing"
@@ -205,7 +205,7 @@ def _part(seen: Seen) -> str:
 
 
 def _has_json(shown: Shown, wanted: Any) -> bool:
-    """Whether a JSON value stands somewhere in the text, however it is spaced and ordered."""
+    """Return whether a JSON value stands somewhere in the text, however it is spaced and ordered."""
     decoder = json.JSONDecoder()
     for at, letter in enumerate(shown.text):
         if letter == "{":
@@ -221,7 +221,7 @@ def _instructions(seen: Seen) -> str:
 
 
 def _where(asked: Asked, instructions: str) -> str:
-    """In which part of a request the server's instructions stand."""
+    """Return in which part of a request the server's instructions stand."""
     begin = instructions[:60]
     assert begin, "the server gave no instructions"
     for role, text in asked.told:
@@ -248,7 +248,7 @@ def _long(seen: Seen) -> str:
 
 
 def _cold(seen: Seen) -> str:
-    """The first turn of a session that had to start the daemon."""
+    """Return the table's word for the first turn of a session that had to start the daemon."""
     return "started, tools offered" if seen.pasted.offered and seen.pasted.offered.tool("give_back") else "no"
 
 
@@ -290,17 +290,17 @@ ROWS: Final = {
     "daemon restarted in the session": _restarted,
     "`aileron doctor`": _doctor,
 }
-"""The rows of the table in docs/reference/agents.md, each with how its word is found."""
+"""The rows of the table in docs/reference/agents.md, each with the function that finds its word."""
 
 
 def cells(seen: Seen) -> dict[str, str]:
-    """One column of the table."""
+    """Return one column of the table."""
     return {row: word(seen) for row, word in ROWS.items()}
 
 
 @functools.cache
 def documented() -> dict[str, dict[str, str]]:
-    """The table of the page, column by column."""
+    """Return the table of the page, column by column."""
     table = re.search(r"(?:^\|.*\n?)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert table, "the page has no table"
     (_corner, *agents), _rule, *rows = [

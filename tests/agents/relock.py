@@ -3,8 +3,7 @@
 For the conformance suite's pins: `python -m tests.agents.relock tests/conformance/pins`.
 
 npm's own lock, without what is for other systems (npm leaves some of those half written, and then refuses its own lock) and
-without the address each archive came from: the hashes say what it has to be, and the machine's configuration says where it is
-had.
+without the address of each archive: the hashes say what it has to be, and the machine's configuration says where to get it.
 
 Not here: installing (install.py). pi and node are pinned there and in pins/node.txt.
 """
@@ -21,12 +20,12 @@ from typing import Any, Final
 
 _PINS: Final = Path(__file__).parent / "pins"
 _TO_SPARE: Final = {"node_modules/opencode-linux-x64-baseline"}
-"""For processors without AVX2: 180 MB nobody starts."""
+"""Packages to leave out: for processors without AVX2, 180 MB that nobody starts."""
 _NPM_S: Final = 300.0
 
 
 def main(pins: Path = _PINS) -> None:
-    """Ask npm for the lock, keep what is installed here, write it."""
+    """Ask npm for the lock, keep what is installed here, and write it."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(pins / "package.json", folder)
         npm = ["npm", "install", "--package-lock-only", "--no-audit", "--omit-lockfile-registry-resolved=true"]
@@ -42,7 +41,7 @@ def main(pins: Path = _PINS) -> None:
 
 
 def _is_for_here(entry: dict[str, Any]) -> bool:
-    """Linux, x86-64, the GNU C library: the one system of install.py."""
+    """Return whether a package is for Linux, x86-64 and the GNU C library, the one system of install.py."""
     return all(here in entry.get(key, [here]) for key, here in (("os", "linux"), ("cpu", "x64"), ("libc", "glibc")))
 
 

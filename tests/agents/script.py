@@ -1,4 +1,4 @@
-"""What the model does in a test, the same for all agents, and what it was shown of it.
+"""The model's part in a test, the same for all agents, and notes of what the model was shown.
 
 One conversation goes through everything an agent is used for: a call, a call a person approves meanwhile, one they deny, one
 whose connector fails, an action that appears, one that is switched off. The script does what the person would do, through the
@@ -40,21 +40,22 @@ __all__ = [
 GREETING = "a word in return"
 REASON = "Not on a Friday, please."
 LONG = " ".join(f"word{number:04}" for number in range(2500))
-"""22 KiB: an argument may not be much longer, and every agent would cut it."""
+"""A text of 22 KiB: an argument may not be much longer, and every agent would cut it."""
 MEANT = "tasks-add-task-comment"
-"""One of 300 actions, and what an agent that means it asks for."""
+"""The action among 300 that the model looks for; `_WORDS` is what it asks for."""
 _WORDS = "comment on a task"
 _WAITS_S = 15.0
-"""How long an agent may take from one request to the next."""
+"""Seconds that an agent may take from one request to the next."""
 _LISTS_S = 1.0
 _TURNS = 10
-"""How many turns a new list may take to reach the model, with up to `_LISTS_S` seconds before each: an agent makes its next
-request while it still reads the list, and those that follow needed three at most."""
+"""Number of turns that a new list may take to reach the model, with up to `_LISTS_S` seconds before each: an agent
+makes its next request while it still reads the list, and those that follow needed three at most.
+"""
 
 
 @dataclasses.dataclass
 class Notes:
-    """What the model was shown, by what it did."""
+    """The requests and results that the model was shown, by step of the script."""
 
     offered: Asked | None = None
     called: Shown | None = None
@@ -71,7 +72,7 @@ class Notes:
 
 
 def prepare(home: DaemonHome) -> None:
-    """The connector, bound, and the actions of the script; the vault is open."""
+    """Install and bind the connector, and add the actions of the script; the vault is open."""
     home.install_probe()
     home.bind_probe()
     home.add_probe_action("give_back", "text:string", name="give-back")
@@ -81,7 +82,7 @@ def prepare(home: DaemonHome) -> None:
 
 
 def list_and_call(notes: Notes, home: DaemonHome) -> Script:
-    """The tools are there, though there was no daemon, and one answers, also after the daemon was stopped and started again."""
+    """List the tools without a running daemon, and call one: before and after the daemon was stopped and started again."""
     turn = yield "list_pending", {}
     notes.offered = turn.asked
 
@@ -96,7 +97,7 @@ def list_and_call(notes: Notes, home: DaemonHome) -> Script:
 
 
 def install_many(home: DaemonHome) -> None:
-    """300 more actions, as files: nobody is asked about them here."""
+    """Install 300 more actions as files, so that nobody is asked about them."""
     (connector,) = home.must("GET", "/v1/connectors")["connectors"]
     for name, text in many_actions(pin=connector["hash"]).items():
         path = home.path / "actions" / f"{name}.md"
@@ -105,7 +106,7 @@ def install_many(home: DaemonHome) -> None:
 
 
 def find_and_run(notes: Notes, home: DaemonHome) -> Script:
-    """One of them is meant: the model takes its name and its argument from what it was shown, and nothing else."""
+    """Find and run one of the 300 actions: the model uses only the name and the argument that it was shown."""
     turn = yield "find_action", {"words": _WORDS}
     notes.offered, notes.found = turn.asked, turn.shown
     tool = tool_name(MEANT)
@@ -118,7 +119,7 @@ def find_and_run(notes: Notes, home: DaemonHome) -> Script:
 
 
 def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Script:
-    """The whole list; `follows` says whether this agent is known to list the tools again when they change."""
+    """Go through the whole list; `follows` says whether this agent is known to list the tools again when they change."""
     turn = yield "give_back", {"text": GREETING}
     notes.offered, notes.called = turn.asked, turn.shown
 
@@ -169,14 +170,14 @@ def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Sc
 
 
 def id_in(shown: Shown) -> str:
-    """The id of the question, as the model finds it in what it is shown."""
+    """Return the id of the question, as the model finds it in what it is shown."""
     found = re.search(r'"approval_id"\s*:\s*"([^"]+)"', shown.text)
     assert found, f"no id is shown: {shown.text}"
     return found[1]
 
 
 def decide(home: DaemonHome, decision: str, reason: str | None = None) -> None:
-    """What the person says to the one question about an action; an agent in a cell may have others, about hosts."""
+    """Give the person's decision on the one question about an action; an agent in a cell may have others, about hosts."""
     asked = home.must("GET", "/v1/action-approvals")["approvals"]
     (question,) = [each for each in asked if (each["kind"], each["status"]) == ("action", "pending_approval")]
     answer = home.decide(question, decision, reason)
@@ -185,7 +186,7 @@ def decide(home: DaemonHome, decision: str, reason: str | None = None) -> None:
 
 @contextlib.contextmanager
 def _approved_meanwhile(home: DaemonHome, tap: Tap) -> Iterator[None]:
-    """Somebody who says yes as soon as the agent has begun to wait."""
+    """Approve the question in a thread as soon as the agent has begun to wait."""
 
     def person() -> None:
         if tap.wait(lambda tap: bool(tap.calls("wait_for_action")), _WAITS_S):
@@ -200,11 +201,11 @@ def _approved_meanwhile(home: DaemonHome, tap: Tap) -> Iterator[None]:
 
 
 def _lists(tap: Tap) -> int:
-    """How often the tools were listed, and the list answered."""
+    """Return how often the tools were listed and the list was answered."""
     return len([each for each in tap.asked("tools/list") if tap.answer(each)])
 
 
 def _wait_for_list(tap: Tap, lists: int, follows: bool) -> None:
-    """Until the tools have been listed again, for an agent that does; some do so only with their next request to the model."""
+    """Wait until an agent that follows has listed the tools again; some do so only with their next request to the model."""
     if follows:
         tap.wait(lambda tap: _lists(tap) > lists, _LISTS_S)

@@ -1,7 +1,7 @@
-"""Between an agent's relay and the daemon's `run/mcp.sock`: every message in both directions, as it passes.
+"""A tap between an agent's relay and the daemon's `run/mcp.sock`: every message in both directions, as it passes.
 
 The daemon's socket is renamed, and one of ours put in its place that passes everything on unchanged; neither side can tell. So
-a test knows what an agent really said, however it was made to start `aileron-mcp`. Runs in threads of the test process.
+a test knows what an agent really sent, however it was made to start `aileron-mcp`. Runs in threads of the test process.
 
     with Tap(home.path / "run" / "mcp.sock") as tap:
         ...run an agent...
@@ -28,14 +28,14 @@ from tests.support.waiting import wait_until
 __all__ = ["Message", "Tap"]
 
 _APPEARS_S: Final = 15.0
-"""How long a daemon may take until its socket is there: the protocol's server is imported after it is ready."""
+"""Seconds that a daemon may take until its socket exists: the protocol's server is imported after the daemon is ready."""
 _MESSAGE_BYTES: Final = 16 << 20
-"""Of one line: far above what either side sends, so that a mistake ends a test and not the machine."""
+"""Bytes of one line: far above what either side sends, so that a mistake ends a test and not the machine."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """One line; `up` from the agent to the daemon. `connection` counts from 0: request ids are its own."""
+    """A line; `up` from the agent to the daemon. `connection` counts from 0: request ids are its own."""
 
     connection: int
     up: bool
@@ -75,13 +75,13 @@ class Tap:
 
     @property
     def messages(self) -> list[Message]:
-        """Everything so far, oldest first."""
+        """Every message so far, oldest first."""
         with self._news:
             return list(self._messages)
 
     @property
     def spoke(self) -> str:
-        """The version of the protocol in which the tools were listed: as agreed in `initialize`, or as each request says it."""
+        """The version of the protocol in which the tools were listed: from `initialize`, or from the request itself."""
         agreed: dict[int, str] = {}
         for message in self.messages:
             if message.up and message.body.get("method") == "tools/list":
@@ -93,7 +93,7 @@ class Tap:
 
     @property
     def token(self) -> str:
-        """The session's token, which the relay says before the agent has a word; "" where there is none."""
+        """The session's token, which the relay sends before the agent's first message; "" if there is none."""
         for message in self.messages:
             if message.up and message.body.get("method") == "notifications/aileron/session":
                 return str(message.body["params"]["token"])
@@ -101,20 +101,20 @@ class Tap:
 
     @property
     def instructions(self) -> str:
-        """What the server says of itself, in either era."""
+        """The server's instructions, in either era of the protocol; "" if there are none."""
         said = [message.body.get("result", {}).get("instructions") for message in self.messages if not message.up]
         return next((text for text in said if text), "")
 
     def asked(self, method: str) -> list[Message]:
-        """The requests of one method, oldest first."""
+        """Return the requests of one method, oldest first."""
         return [message for message in self.messages if message.up and message.body.get("method") == method]
 
     def calls(self, tool: str) -> list[Message]:
-        """The calls of one tool, oldest first."""
+        """Return the calls of one tool, oldest first."""
         return [call for call in self.asked("tools/call") if call.body["params"]["name"] == tool]
 
     def answer(self, request: Message) -> dict[str, Any]:
-        """The result a request was answered with; {} where there is none yet, or an error."""
+        """Return the result of a request; {} if there is none yet, or an error."""
         for message in self.messages:
             if (
                 not message.up
@@ -126,7 +126,7 @@ class Tap:
         return {}
 
     def wait(self, seen: Callable[[Self], bool], deadline_s: float) -> bool:
-        """Until what has passed is as wanted; False when the deadline came first."""
+        """Wait until the messages are as wanted; return False if the deadline came first."""
         with self._news:
             return self._news.wait_for(lambda: seen(self), deadline_s)
 
@@ -147,7 +147,7 @@ class Tap:
             self._start(self._serve, number, agent, daemon)
 
     def _serve(self, number: int, agent: socket.socket, daemon: socket.socket) -> None:
-        """One connection, until both directions have ended."""
+        """Serve one connection until both directions have ended."""
         down = threading.Thread(target=self._pass_on, args=(number, daemon, agent, False), daemon=True)
         down.start()
         self._pass_on(number, agent, daemon, True)
@@ -157,7 +157,7 @@ class Tap:
         daemon.close()
 
     def _pass_on(self, number: int, reading: socket.socket, writing: socket.socket, up: bool) -> None:
-        """One direction; a message is known before it is passed on, so whoever saw its effect can look it up."""
+        """Pass on one direction. A message is noted before it is passed on, so a caller who saw its effect can look it up."""
         line = b""
         with contextlib.suppress(OSError):  # the other side has gone
             while data := reading.recv(65536):

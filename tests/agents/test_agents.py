@@ -1,7 +1,7 @@
 """The five agents, as their makers publish them, through `aileron launch`: what the model is shown, and what never leaves.
 
 One conversation for each agent (script.py); every test looks at one thing in it. What each agent does with it is a cell of
-docs/reference/agents.md, and the page is compared with what was seen.
+docs/reference/agents.md, and the page is compared with the conversation.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tests.support.canary import find
 from tests.support.home import PASSPHRASE, SECRET, daemon_home
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
-"""Half an hour: where nothing is cached, the first of them installs all five."""
+"""Half an hour: if nothing is cached, the first test installs all five agents."""
 
 
 @pytest.fixture(scope="module", params=list(ALL))
 def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
-    """One agent's conversation, whole."""
+    """Return the observed conversation of one agent."""
     with observed(ALL[request.param]) as one:
         yield one
 
 
-def test_the_conversation_comes_to_its_end(seen: Seen) -> None:
-    """The script was followed to the last word, the agent printed that word and ended well."""
+def test_the_conversation_reaches_its_end(seen: Seen) -> None:
+    """The script is followed to the last word, and the agent prints that word and exits with 0."""
     assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
     assert seen.ended.code == 0, seen.ended.err[-3000:]
     assert LAST_WORDS in seen.ended.out
@@ -50,16 +50,18 @@ def test_every_tool_is_offered_with_its_schema(seen: Seen) -> None:
     assert "A test" in tool.description
 
 
-def test_an_ungated_call_brings_its_result(seen: Seen) -> None:
-    """What the connector returned is what the model reads."""
+def test_an_ungated_call_returns_its_result(seen: Seen) -> None:
+    """The model reads what the connector returned."""
     assert seen.notes.called is not None
     assert GREETING in seen.notes.called.text
     assert "completed" in seen.notes.called.text
     assert not seen.notes.called.is_error
 
 
-def test_a_gated_call_answers_at_once_and_ends_after_the_person_said_yes(seen: Seen) -> None:
-    """The model is told that somebody must decide, with the id; while it waits they do, and it has the result."""
+def test_a_gated_call_answers_at_once_and_completes_after_approval(seen: Seen) -> None:
+    """The model is told at once that a person must decide, with the id. The person approves while it waits, and it
+    gets the result.
+    """
     assert seen.notes.pending is not None
     assert seen.notes.approved is not None
     assert "pending_approval" in seen.notes.pending.text
@@ -69,31 +71,31 @@ def test_a_gated_call_answers_at_once_and_ends_after_the_person_said_yes(seen: S
     assert "completed" in seen.notes.approved.text
 
 
-def test_a_denial_comes_with_its_reason(seen: Seen) -> None:
-    """What the person wrote is what the model reads, and nothing was done."""
+def test_a_denial_has_its_reason(seen: Seen) -> None:
+    """The model reads what the person wrote, and the action did not run."""
     assert seen.notes.denied is not None
     assert REASON in seen.notes.denied.text
     assert "approval_denied" in seen.notes.denied.text or "denied" in seen.notes.denied.text
     assert "and now" not in seen.notes.denied.text
 
 
-def test_an_error_of_a_connector_has_its_class_and_message(seen: Seen) -> None:
-    """Enough to tell the person what went wrong, and whether it is worth another try."""
+def test_a_connector_error_has_its_class_and_message(seen: Seen) -> None:
+    """The model can tell the person what went wrong, and whether another try is worthwhile."""
     assert seen.notes.failed is not None
     assert "external_api_error" in seen.notes.failed.text
     assert "the upstream said 503" in seen.notes.failed.text
 
 
-def test_a_long_result_is_shown_whole_page_by_page(seen: Seen) -> None:
-    """No agent cuts a page; at most the one word on each border is in two."""
+def test_a_long_result_is_shown_completely_page_by_page(seen: Seen) -> None:
+    """The agents do not cut a page; at most the one word on each border is split in two."""
     shown = "".join(page.text for page in seen.notes.pages)
 
     assert len(seen.notes.pages) > 2
     assert len([word for word in LONG.split() if word not in shown]) < len(seen.notes.pages)
 
 
-def test_an_action_added_meanwhile_can_be_used(seen: Seen) -> None:
-    """By every agent that lists the tools again; by the others not before their next session."""
+def test_an_action_added_during_the_session_can_be_used(seen: Seen) -> None:
+    """Every agent that lists the tools again can use it; the others cannot before their next session."""
     if seen.agent.follows:
         assert seen.notes.late is not None, "the new action was never offered"
         assert GREETING in seen.notes.late.text
@@ -102,8 +104,8 @@ def test_an_action_added_meanwhile_can_be_used(seen: Seen) -> None:
         assert len(seen.tap.asked("tools/list")) == 1
 
 
-def test_an_action_switched_off_meanwhile_does_not_run(seen: Seen) -> None:
-    """It is no longer offered; where it still is, the agent or Aileron refuses, and the model is told."""
+def test_an_action_disabled_during_the_session_does_not_run(seen: Seen) -> None:
+    """The action is no longer offered. If it still is, the agent or Aileron refuses the call, and the model is told."""
     if seen.notes.withdrawn:
         assert seen.agent.follows
         return
@@ -114,8 +116,8 @@ def test_an_action_switched_off_meanwhile_does_not_run(seen: Seen) -> None:
         assert "action_disabled" in seen.notes.switched_off.text
 
 
-def test_the_model_is_reached_through_the_gateway_alone(seen: Seen) -> None:
-    """Each request has the vault's key, which only the gateway can add; nothing asked for the way out."""
+def test_the_model_is_reached_only_through_the_gateway(seen: Seen) -> None:
+    """Each request has the vault's key, which only the gateway can add, and the proxy was asked for no name."""
     assert seen.model.turns
     for asked in [*seen.model.turns, *seen.model.asides]:
         assert asked.key == UPSTREAM_KEY
@@ -123,10 +125,11 @@ def test_the_model_is_reached_through_the_gateway_alone(seen: Seen) -> None:
     assert seen.egress == []
 
 
-def test_no_secret_is_in_what_the_agent_wrote_or_said(seen: Seen) -> None:
+def test_the_agents_files_and_output_contain_no_secret(seen: Seen) -> None:
     """Neither the model's key, nor a connector's secret, nor its session's token is in its files, its output, or a body it sent.
 
-    The token is in no field that reached the model either: the gateway takes it for the key and puts the key there.
+    The token is in no field that reached the model either: the gateway accepts it as the key and puts the real key
+    there.
     """
     assert seen.tap.token.startswith("ail_")
     secrets = (UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), seen.tap.token.encode())
@@ -138,11 +141,11 @@ def test_no_secret_is_in_what_the_agent_wrote_or_said(seen: Seen) -> None:
         assert seen.tap.token.encode() not in request.head
 
 
-def test_what_mcp_config_prints_serves_as_well(seen: Seen) -> None:
-    """Put into the agent's own configuration, and the agent started by itself: the actions are offered, and one is called.
+def test_the_configuration_of_mcp_config_works_too(seen: Seen) -> None:
+    """The agent is started by itself, with that text in its own configuration: the actions are offered, and one is called.
 
-    No daemon ran: the agent's server started it, and the tools were there in the first turn; so was the action that was added
-    while an agent ran that did not look again.
+    No daemon ran: the agent's server started it, and the tools were there in the first turn. So was the action that was
+    added during the session of an agent that did not list the tools again.
     """
     assert seen.pasted.called is not None, f"{seen.pasted_ended.out[-3000:]}\n{seen.pasted_ended.err[-3000:]}"
     assert GREETING in seen.pasted.called.text
@@ -152,14 +155,16 @@ def test_what_mcp_config_prints_serves_as_well(seen: Seen) -> None:
 
 
 def test_an_agent_survives_a_restart_of_the_daemon(seen: Seen) -> None:
-    """The call after it is served, without a word from the agent about it."""
+    """The call after the restart succeeds, and the agent does nothing special for it."""
     assert seen.pasted.restarted is not None
     assert GREETING in seen.pasted.restarted.text
     assert not seen.pasted.restarted.is_error
 
 
-def test_one_of_many_actions_is_found_and_run(seen: Seen) -> None:
-    """Of 300 that are not listed: the model is offered what finds and runs, sees what was found, and the right one ran."""
+def test_one_of_300_actions_is_found_and_run(seen: Seen) -> None:
+    """The 300 actions are not listed: the model is offered tools that find and run one, sees what was found, and the
+    right one ran.
+    """
     assert seen.many.offered is not None, f"{seen.many_ended.out[-3000:]}\n{seen.many_ended.err[-3000:]}"
     for name in sorted(RESERVED_TOOLS):
         assert seen.many.offered.tool(name), f"{name} is not offered"
@@ -173,20 +178,20 @@ def test_one_of_many_actions_is_found_and_run(seen: Seen) -> None:
     assert seen.many_ended.code == 0
 
 
-def test_doctor_proves_the_way_for_this_agent(seen: Seen) -> None:
-    """Configured, started, tools listed, one call: in this order, and nothing is in the way."""
+def test_doctor_checks_this_agents_whole_path(seen: Seen) -> None:
+    """The steps pass in this order: configured, started, tools listed, one call."""
     assert seen.doctor.code == 0, seen.doctor.out + seen.doctor.err
     assert cells(seen)["`aileron doctor`"] == "configured, started, tools, call"
     assert seen.agent.version in seen.doctor.out
 
 
-def test_no_file_of_the_persons_is_changed(seen: Seen) -> None:
-    """What they had configured is there as it was, byte for byte."""
+def test_no_file_of_the_person_is_changed(seen: Seen) -> None:
+    """The person's configuration is as it was, byte for byte."""
     assert seen.changed == []
 
 
-def test_the_session_is_on_record(seen: Seen) -> None:
-    """Which agent, where, how it ended; and what was asked in it is its own."""
+def test_the_session_is_recorded(seen: Seen) -> None:
+    """The record has the agent, its folder and how it ended; the session's runs belong to it."""
     asked = seen.home.must("GET", f"/v1/sessions/{seen.session['id']}")
 
     assert asked["agent"] == seen.agent.name
@@ -195,13 +200,13 @@ def test_the_session_is_on_record(seen: Seen) -> None:
     assert asked["runs"] >= 4
 
 
-def test_the_page_says_what_was_seen(seen: Seen) -> None:
-    """Every cell of this agent's column in docs/reference/agents.md."""
+def test_the_page_documents_what_was_seen(seen: Seen) -> None:
+    """Every cell of this agent's column in docs/reference/agents.md matches."""
     assert documented()[seen.agent.name] == cells(seen)
 
 
-def test_the_trap_notices_who_wants_to_leave() -> None:
-    """The control of the above: Claude Code, not told to keep quiet, asks for its maker's server, and gets nowhere."""
+def test_the_trap_notices_an_agent_that_calls_home() -> None:
+    """This is the positive control: Claude Code without its quiet variables asks the proxy for its maker's server."""
     loud = dataclasses.replace(ALL["claude"], quiet={})
     notes = Notes()
     with daemon_home() as home, Trap() as trap, desk(loud, home.path, trap) as place:
@@ -215,7 +220,7 @@ def test_the_trap_notices_who_wants_to_leave() -> None:
     assert "api.anthropic.com:443" in trap.asked_for
 
 
-def test_codex_calls_from_a_script_where_it_knows_the_model() -> None:
+def test_codex_calls_tools_from_a_script_for_a_model_it_knows() -> None:
     """A model that codex knows is offered no tool but one that runs JavaScript; the call in it arrives as any other.
 
     The server's instructions are shown to the model beside the name under which it finds the tools.
@@ -241,8 +246,8 @@ def test_codex_calls_from_a_script_where_it_knows_the_model() -> None:
     assert trap.asked_for == []
 
 
-def test_the_page_has_these_rows_and_agents() -> None:
-    """Neither more nor less, in the order of the code."""
+def test_the_page_has_exactly_these_rows_and_agents() -> None:
+    """The rows and columns are in the order of the code."""
     columns = documented()
 
     assert list(columns) == list(ALL)

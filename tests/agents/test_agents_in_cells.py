@@ -1,4 +1,4 @@
-"""The five agents, as their makers publish them, each in a cell: the whole conversation of test_agents.py, and nothing else left.
+"""The five agents, as their makers publish them, each in a cell: the whole conversation of test_agents.py, and no secret leaves.
 
 Not here: what each agent does with actions (test_agents.py), what a cell keeps from an agent (tests/launch, tests/attacks).
 """
@@ -21,13 +21,13 @@ pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module", params=list(ALL))
 def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
-    """One agent's conversation in a cell, whole."""
+    """Return the observed conversation of one agent in a cell."""
     with observed(ALL[request.param], "--jail") as one:
         yield one
 
 
-def test_the_conversation_in_a_cell_comes_to_its_end(seen: Seen) -> None:
-    """Calls, a call that a person approves meanwhile, one that they deny, and the model, through the doors of the cell."""
+def test_the_conversation_in_a_cell_reaches_its_end(seen: Seen) -> None:
+    """Calls, an approved call, a denied one and the model all work through the doors of the cell."""
     assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
     assert seen.ended.code == 0, seen.ended.err[-3000:]
     assert LAST_WORDS in seen.ended.out
@@ -40,12 +40,12 @@ def test_the_conversation_in_a_cell_comes_to_its_end(seen: Seen) -> None:
     assert REASON in seen.notes.denied.text
 
 
-def test_the_column_of_the_page_is_the_same_in_a_cell(seen: Seen) -> None:
-    """Every row of docs/reference/agents.md: an agent works in a cell as it does outside."""
+def test_an_agent_works_in_a_cell_as_the_page_says(seen: Seen) -> None:
+    """Every row of docs/reference/agents.md is the same as for an agent outside a cell."""
     assert cells(seen) == documented()[seen.agent.name]
 
 
-def test_the_key_and_the_token_stay_outside_of_the_cell(seen: Seen) -> None:
+def test_the_key_and_the_token_stay_outside_the_cell(seen: Seen) -> None:
     """The model's key is added by the gateway; the session's token is in nothing that the agent wrote, said or sent."""
     secrets = (UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), seen.tap.token.encode())
 
@@ -54,6 +54,6 @@ def test_the_key_and_the_token_stay_outside_of_the_cell(seen: Seen) -> None:
     assert find((seen.ended.out + seen.ended.err).encode(), *secrets) == []
 
 
-def test_an_agent_in_a_cell_changes_nothing_that_was_configured(seen: Seen) -> None:
-    """What the person had written is there as it was, byte for byte."""
+def test_an_agent_in_a_cell_does_not_change_its_configuration(seen: Seen) -> None:
+    """The person's configuration is as it was, byte for byte."""
     assert seen.changed == []

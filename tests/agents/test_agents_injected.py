@@ -27,7 +27,7 @@ WIRES = {"claude": "messages", "goose": "chat"}
 
 @dataclasses.dataclass(frozen=True)
 class Injected:
-    """What one conversation left."""
+    """The traces of one conversation."""
 
     home: DaemonHome
     place: Desk
@@ -38,7 +38,7 @@ class Injected:
 
 
 def _script(notes: Notes, home: DaemonHome) -> Script:
-    """An action that runs, one that a person approves before the model asks again, and one that they deny."""
+    """Call an action that runs, one that a person approves before the model asks again, and one that they deny."""
     turn = yield "give_back", {"text": GREETING}
     notes.offered, notes.called = turn.asked, turn.shown
 
@@ -71,13 +71,13 @@ def _conversation(name: str) -> Iterator[Injected]:
 
 @pytest.fixture(scope="module", params=list(WIRES))
 def seen(request: pytest.FixtureRequest) -> Iterator[Injected]:
-    """One agent's conversation, whole."""
+    """Return one agent's whole conversation."""
     with _conversation(request.param) as one:
         yield one
 
 
 def test_the_model_calls_actions_that_the_agent_does_not_know(seen: Injected) -> None:
-    """One runs, one after a person approved it, one not at all; the agent prints the last words and ends well."""
+    """An action runs, another runs after approval, one is denied; the agent prints the last words and exits with 0."""
     assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
     assert seen.ended.code == 0, seen.ended.err[-3000:]
     assert LAST_WORDS in seen.ended.out
@@ -91,8 +91,8 @@ def test_the_model_calls_actions_that_the_agent_does_not_know(seen: Injected) ->
     assert REASON in seen.notes.denied.text
 
 
-def test_it_has_them_by_the_gateway_alone(seen: Injected) -> None:
-    """On the wire that the agent speaks; nothing was called over MCP, and the calls are not in what the agent says."""
+def test_only_the_gateway_adds_the_actions(seen: Injected) -> None:
+    """The actions come on the wire that the agent speaks. No call is made over MCP, and the agent's output has none of them."""
     assert {turn.wire for turn in seen.model.turns} == {WIRES[seen.place.agent.name]}
     assert seen.notes.offered is not None
     ours = [tool.name for tool in seen.notes.offered.tools if "give_back" in tool.name]

@@ -15,13 +15,15 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
 def script() -> Script:
-    """One call, and a look at what came of it."""
+    """Make one call and check its result."""
     turn = yield "give_back", {"text": "hello"}
     assert turn.shown.text == "it said hello"
 
 
 class Caller:
-    """A client of one wire that knows nothing of the server: what an agent would send, and what it would make of the answer."""
+    """A client of one wire that knows nothing of the server: it sends what an agent would send, and reads the answer
+    as one would.
+    """
 
     def __init__(self, wire: Wire, stream: bool, port: int) -> None:
         self._wire = wire
@@ -30,7 +32,7 @@ class Caller:
         self._said: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
 
     def ask(self, *, tools: bool = True) -> dict[str, Any]:
-        """One request: the text that came, or the call (`id`, `name`, `arguments`)."""
+        """Send one request; return the text that came, or the call (`id`, `name`, `arguments`)."""
         path, body = {
             "messages": ("/v1/messages?beta=true", {"messages": self._said, "max_tokens": 100}),
             "chat": ("/v1/chat/completions", {"messages": self._said}),
@@ -83,7 +85,7 @@ class Caller:
 
 
 def _events(data: bytes) -> list[dict[str, Any]]:
-    """Server-sent events: their data, where it is JSON; the name of each is its type."""
+    """Return the data of server-sent events that is JSON, and check that each event's name is its type."""
     found = []
     for block in data.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines())
@@ -128,8 +130,10 @@ def _of_responses(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", ["messages", "chat", "responses"])
-def test_a_conversation_goes_as_scripted_on_every_wire(wire: Wire, stream: bool) -> None:
-    """A call, the same call when it is asked for again, its result, the last words; and an aside in between changes nothing."""
+def test_a_conversation_follows_the_script_on_every_wire(wire: Wire, stream: bool) -> None:
+    """A call, the same call when it is requested again, its result and the last words come in order; an aside in
+    between changes nothing.
+    """
     with LanguageModel(script) as model:
         caller = Caller(wire, stream, model.port)
 
@@ -149,8 +153,8 @@ def test_a_conversation_goes_as_scripted_on_every_wire(wire: Wire, stream: bool)
     assert model.turns[0].tool("another") is None
 
 
-def test_a_mistake_in_the_script_is_told_to_the_test() -> None:
-    """The agent gets an end to its conversation, the test the reason."""
+def test_a_mistake_in_the_script_is_reported_to_the_test() -> None:
+    """The agent's conversation ends, and `problem` has the reason."""
     with LanguageModel(script) as model:
         caller = Caller("chat", False, model.port)
         caller.tell(caller.ask(), "something else")
@@ -161,7 +165,7 @@ def test_a_mistake_in_the_script_is_told_to_the_test() -> None:
 
 
 def test_a_tool_that_is_not_offered_ends_the_conversation() -> None:
-    """And says which there are."""
+    """The problem names the tools that are offered."""
 
     def another() -> Script:
         yield "another", {}
@@ -173,8 +177,8 @@ def test_a_tool_that_is_not_offered_ends_the_conversation() -> None:
     assert model.problem == "another is not offered: mcp__aileron__give_back"
 
 
-def test_every_conversation_has_the_script_where_that_is_wanted() -> None:
-    """A second one begins where the first did, and comes to the same end."""
+def test_every_conversation_gets_the_whole_script_with_again() -> None:
+    """A second conversation begins where the first did, and comes to the same end."""
     with LanguageModel(script, again=True) as model:
         ends = []
         for _conversation in range(2):

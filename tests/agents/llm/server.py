@@ -1,7 +1,7 @@
 """A language model that follows a script: an HTTP server on loopback which the agents take for the real one.
 
 A script is a generator of steps, written once for all agents. `yield "tool", {…}` uses a tool of our MCP server, by the name it
-has there, and gets what the model is then shown of the result, with the whole request; to return is to say a last word. It runs
+has there, and gets the result as the model is then shown it, with the whole request; a return ends the conversation. It runs
 in the server's thread between two turns of the agent, so it can also do what a person would meanwhile.
 
     def script() -> Script:
@@ -12,8 +12,8 @@ in the server's thread between two turns of the agent, so it can also do what a 
         ...run an agent against http://127.0.0.1:{model.port}...
     assert model.is_finished, model.problem
 
-Only requests in which an agent offers tools of its own are turns; for the others (a title, a summary) some words will do. A turn
-that is asked for again gets the same answer. Everything that was asked is kept. Not here: the wires (wires.py).
+Only requests in which an agent offers tools of its own are turns; any words answer the others (a title, a summary). A repeated
+turn gets the same answer. Every request is kept. Not here: the wires (wires.py).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["LAST_WORDS", "LanguageModel", "Script", "Turn"]
 LAST_WORDS: Final = "Everything was done."
 _ASIDE: Final = Say("A conversation")
 _ADDED: Final = re.compile(r"aileron_[a-z].*")
-"""A tool that the gateway adds: to requests for a title as well, in which the agent has none."""
+"""Pattern of the tools that the gateway adds. It adds them to requests for a title as well, in which the agent has none."""
 
 
 class Turn(NamedTuple):
-    """What the model is shown of the result of its last call, and the whole request."""
+    """The result of its last call as the model is shown it, and the whole request."""
 
     shown: Shown
     asked: Asked
@@ -47,7 +47,7 @@ Script = Generator[tuple[str, dict[str, Any]], Turn, None]
 
 
 class LanguageModel:
-    """A running server; a context manager. `again`: a conversation that begins after the end has the whole script."""
+    """A running server; a context manager. With `again`, a conversation that begins after the end gets the whole script."""
 
     def __init__(self, script: Callable[[], Script], *, again: bool = False) -> None:
         self._make = script
@@ -72,7 +72,7 @@ class LanguageModel:
 
     @property
     def requests(self) -> list[Seen]:
-        """Everything that came, turns or not, as it was on the wire."""
+        """Every request that came, turns or not, as it was on the wire."""
         return self._upstream.requests
 
     def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
@@ -101,7 +101,7 @@ class LanguageModel:
             return self._step
 
     def _advance(self, asked: Asked, turn: Turn | None) -> Say | Use:
-        """The script's next step. A mistake in it, or a tool that is not offered, ends the conversation: `problem`."""
+        """Return the script's next step. A mistake in it, or a tool that is not offered, ends the conversation: `problem`."""
         try:
             name, args = next(self._script) if turn is None else self._script.send(turn)
         except StopIteration:

@@ -2,7 +2,7 @@
 
 `read` turns a request into one `Asked`, whatever the wire: which tools the model is offered, which results it is shown, what
 else it is told. `speak` turns one `Say` or `Use` into the answer, as one document or as server-sent events, as the request
-wants it. Pure: bytes in, bytes out. It knows what the five agents send and need, and what it does not know it leaves alone.
+wants it. Pure: bytes in, bytes out. It knows what the five agents send and need, and ignores everything else.
 
     asked = read(seen)                                  # None where it is no conversation: a list of models, a count
     declared = asked.tool("give_back")                  # whatever the agent made of the name
@@ -35,7 +35,7 @@ _MODEL: Final = "scripted"
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """One tool as the model is offered it; `namespace` where the wire groups tools (Responses, as codex uses it).
+    """A tool as the model is offered it; `namespace` is set if the wire groups tools (Responses, as codex uses it).
 
     `by_script`: it is not offered itself, but callable from the JavaScript that the tool of this name runs ("code mode").
     """
@@ -50,7 +50,7 @@ class Declared:
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What the model is shown of one tool call's result: the text, and whether it is marked as an error."""
+    """The result of one tool call as the model is shown it: the text, and whether it is marked as an error."""
 
     text: str
     is_error: bool
@@ -58,7 +58,7 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """One request for the model's next words. `told` has everything that is neither a tool nor a result, by role."""
+    """A request for the model's next words. `told` has everything that is neither a tool nor a result, by role."""
 
     wire: Wire
     target: str
@@ -70,16 +70,16 @@ class Asked:
 
     @property
     def stream(self) -> bool:
-        """Whether the answer is wanted piece by piece."""
+        """True if the request wants the answer piece by piece."""
         return bool(self.body.get("stream"))
 
     @property
     def key(self) -> str:
-        """The API key it came with, whichever field carried it."""
+        """The API key of the request, from whichever header field carried it."""
         return self.fields.get("x-api-key") or self.fields.get("authorization", "").removeprefix("Bearer ")
 
     def tool(self, name: str) -> Declared | None:
-        """The tool of our server with this name, as this agent spells it; None where it is not offered."""
+        """Return the tool of our server with this name, as this agent spells it; None if it is not offered."""
         spelled = {f"mcp__{_SERVER}__{name}", f"{_SERVER}__{name}", f"{_SERVER}_{name}"}
         for tool in self.tools:
             inside = tool.namespace is not None and tool.namespace.rstrip("_").endswith(_SERVER) and tool.name == name
@@ -93,14 +93,14 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Say:
-    """The model's turn is over with these words."""
+    """A final answer of the model: it ends its turn with these words."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """The model uses a tool."""
+    """A tool call of the model."""
 
     call_id: str
     tool: Declared
@@ -108,18 +108,20 @@ class Use:
 
     @property
     def arguments(self) -> str:
-        """As JSON."""
+        """The arguments as JSON."""
         return json.dumps(self.args)
 
     @property
     def script(self) -> str:
-        """As JavaScript, for an agent that has its model write that: find the tool as the model must, call it, show all."""
+        """The call as JavaScript, for an agent that has its model write that: find the tool as the model must, call
+        it, show all.
+        """
         found = f"ALL_TOOLS.find((tool) => tool.name.endsWith({json.dumps(f'{_SERVER}__{self.tool.name}')}))"
         return f"const found = {found};\ntext(await tools[found.name]({self.arguments}));\n"
 
 
 def read(seen: Seen) -> Asked | None:
-    """One request, or None where it is not for words."""
+    """Return the parsed request, or None if it does not ask for the model's words."""
     wire = WIRES.get(seen.target.partition("?")[0])
     if wire is None or seen.method != "POST":
         return None
@@ -193,14 +195,14 @@ def _function(tool: dict[str, Any], namespace: str | None) -> Declared:
 
 
 def _text(content: str | list[Any]) -> str:
-    """The words of a content, in order; what is no text (an image, a file) has none."""
+    """Return the words of a content, in order; parts without text (an image, a file) have none."""
     if isinstance(content, str):
         return content
     return "\n".join(part if isinstance(part, str) else part.get("text", "") for part in content)
 
 
 def speak(asked: Asked, step: Say | Use) -> bytes | Iterable[bytes]:
-    """The answer to one request: what a script of tests/support/upstream.py returns."""
+    """Return the answer to one request, in the form that a script of tests/support/upstream.py returns."""
     whole = {"messages": _message, "chat": _completion, "responses": _response}[asked.wire](step)
     if not asked.stream:
         return answer(json.dumps(whole).encode(), "Content-Type: application/json")
@@ -209,7 +211,7 @@ def speak(asked: Asked, step: Say | Use) -> bytes | Iterable[bytes]:
 
 
 def _event(data: dict[str, Any]) -> bytes:
-    """One event, named after its type where it has one."""
+    """Return one server-sent event, named after its type if it has one."""
     name = f"event: {data['type']}\n" if "type" in data else ""
     return f"{name}data: {json.dumps(data)}\n\n".encode()
 
