@@ -1,4 +1,4 @@
-"""A plan, as small as one can be, to change one thing of."""
+"""A minimal plan, of which tests change one thing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NEED = CredentialNeed(kind="basic", scope="Send mail")
 
 
 def use(identity: str, connector: str = MAIL) -> CredentialUse:
-    """The credential `basic/mail/IDENTITY`."""
+    """Return the credential `basic/mail/IDENTITY`."""
     return CredentialUse(connector=connector, binding=BindingName("basic", "mail", identity), need=NEED)
 
 
 def step(connector: str = MAIL, *, hosts: tuple[str, ...] = ("mail.example.com:465",), **changes: Any) -> Step:
-    """One that sends."""
+    """Return a step that sends."""
     credential = changes.pop("credential", use("home"))
     pin = ConnectorPin(connector, changes.pop("version", "1.2.0"), changes.pop("hash", "sha256:" + "ab" * 32))
     grant = Grant(hosts=tuple(map(HostPort.parse, hosts)), credential=credential)
@@ -31,7 +31,7 @@ def step(connector: str = MAIL, *, hosts: tuple[str, ...] = ("mail.example.com:4
 
 @pytest.fixture(scope="session")
 def plan() -> Plan:
-    """A gated call that can be undone, with one credential."""
+    """Return the plan of a gated call that can be undone, with one credential."""
     return Plan(
         action="send-money",
         action_version="1.0.0",

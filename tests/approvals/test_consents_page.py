@@ -1,4 +1,4 @@
-"""The page about consents against the code: kinds, what each holds, and the bounds of a grant."""
+"""The page about consents compared with the code: kinds, fields of each, and the bounds of a grant."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "consents.md").read_t
 
 
 def rows(heading: str, number: int = 0) -> list[list[str]]:
-    """The cells of a table below a heading, its own head left out."""
+    """Return the cells of a table below a heading, without the table's own head."""
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     tables = re.findall(r"(?:^\|.*\n?)+", section, re.MULTILINE)
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables[number].splitlines()[2:]]
 
 
-def test_every_kind_has_its_row() -> None:
-    """In the order of the code."""
+def test_every_kind_of_consent_has_its_row_on_the_page() -> None:
+    """The rows are in the order of the code."""
     assert [row[0].strip("`") for row in rows("Kinds")] == [kind.value for kind in ConsentKind]
 
 
 @pytest.mark.parametrize("subject", get_args(Subject), ids=lambda subject: subject.__struct_config__.tag)
-def test_what_each_kind_holds_is_on_the_page(subject: type) -> None:
-    """All its fields, in order; what a person agrees to is no secret."""
+def test_the_fields_of_each_kind_are_on_the_page(subject: type) -> None:
+    """All fields are there in order; nothing that a person consents to is hidden."""
     config, fields = subject.__struct_config__, subject.__struct_fields__  # type: ignore[attr-defined]
     told = {row[0].strip("`"): row[1] for row in rows("Subjects")}
 
@@ -37,7 +37,7 @@ def test_what_each_kind_holds_is_on_the_page(subject: type) -> None:
 
 
 def test_the_bounds_of_a_grant_are_those_of_the_code() -> None:
-    """Numbers that people plan with."""
+    """People plan with these numbers."""
     told = dict(rows("Grants"))
 
     assert told["constraints"] == f"at most {grants.MAX_CONSTRAINTS}"

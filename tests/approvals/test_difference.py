@@ -1,4 +1,4 @@
-"""A call against the last one that was approved: what is told first, and that nothing which differs is not told."""
+"""Comparison of a call with the last one that was approved: the order of differences, and that none is left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.approvals.conftest import MAIL, POST, step, use
 
 
 def called(plan: Plan, **changes: Any) -> Plan:
-    """The same with other arguments, or without those that are None."""
+    """Return the plan with other arguments, or without those that are None."""
     args = {**plan.args, **changes}
     return msgspec.structs.replace(plan, args={name: value for name, value in args.items() if value is not None})
 
@@ -37,17 +37,17 @@ def called(plan: Plan, **changes: Any) -> Plan:
         ({"amount": None}, ("args.amount (left out)", "10", None, False)),
     ],
 )
-def test_an_argument_that_differs_is_named(
+def test_an_argument_that_differs_is_reported(
     plan: Plan, changes: dict[str, Any], expected: tuple[str, str | None, str | None, bool]
 ) -> None:
-    """With how it differs, what it was and what it is."""
+    """The change says how the argument differs, its old value and its new one."""
     (change,) = differences(plan, called(plan, **changes))
 
     assert (change.where, change.before, change.after, change.widens) == expected
 
 
-def test_a_host_that_was_not_reached_before_is_told(plan: Plan) -> None:
-    """Once; one that is gone is not."""
+def test_a_new_host_is_reported(plan: Plan) -> None:
+    """A new host is reported once; one that is no longer used is not."""
     hosts = ("api.example.com:443", "mail.example.com:465")
     wider = msgspec.structs.replace(plan, steps=(step(hosts=hosts), step(hosts=hosts)))
 
@@ -55,16 +55,16 @@ def test_a_host_that_was_not_reached_before_is_told(plan: Plan) -> None:
     assert differences(wider, plan) == ()
 
 
-def test_what_only_the_preview_reaches_is_told(plan: Plan) -> None:
-    """It is reached with a credential too."""
+def test_a_host_that_only_the_preview_reaches_is_reported(plan: Plan) -> None:
+    """The preview reaches it with a credential too."""
     reading = PlannedPreview(step=step(POST, hosts=("api.example.com:443",), credential=None), render=(("A", "b"),))
     now = msgspec.structs.replace(plan, preview=reading)
 
     assert [change.where for change in differences(plan, now)] == ["host (new)", f"connector {POST}"]
 
 
-def test_another_credential_is_told(plan: Plan) -> None:
-    """And the first one of a connector that had none; a new connector is told as such."""
+def test_another_credential_is_reported(plan: Plan) -> None:
+    """The first credential of a connector that had none is reported too."""
     work = msgspec.structs.replace(plan, steps=(step(credential=use("work")),))
     none = msgspec.structs.replace(plan, steps=(step(credential=None),))
     where = f"credential of {MAIL}"
@@ -83,10 +83,10 @@ def test_another_credential_is_told(plan: Plan) -> None:
     ],
     ids=["another one signed in", "the same", "not named now", "not named then"],
 )
-def test_another_account_under_the_same_binding_is_told(
+def test_another_account_under_the_same_binding_is_reported(
     plan: Plan, before: str | None, now: str | None, expected: tuple[str, str] | None
 ) -> None:
-    """Where both are known: a name that nobody gave is no other one."""
+    """Both accounts must be known: an account that is not named does not count as another one."""
     as_before, as_now = (
         msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("home"), account=who)),))
         for who in (before, now)
@@ -97,8 +97,8 @@ def test_another_account_under_the_same_binding_is_told(
     )
 
 
-def test_another_login_under_the_same_binding_is_told(plan: Plan) -> None:
-    """Another database of the same user; not told is what an older plan does not say."""
+def test_another_login_under_the_same_binding_is_reported(plan: Plan) -> None:
+    """A user with two databases has two logins; a plan from before logins were recorded has nothing to compare."""
     target = LoginTarget.parse("postgres://db.example.com:5432")
     need = CredentialNeed(kind="login", scope="Query", logins=(target,))
     shop, test = (BoundLogin(username="ada", details=LoginDetails(database=name)) for name in ("shop", "test"))
@@ -118,8 +118,8 @@ def test_another_login_under_the_same_binding_is_told(plan: Plan) -> None:
     assert differences(in_shop, in_shop) == differences(unsaid, in_shop) == ()
 
 
-def test_another_connector_is_told(plan: Plan) -> None:
-    """By its version, and by its bytes where the version is the same."""
+def test_another_connector_is_reported(plan: Plan) -> None:
+    """The version tells them apart, and the hash if the version is the same."""
     newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
     other = msgspec.structs.replace(plan, steps=(step(hash="sha256:" + "cd" * 32),))
 
@@ -132,8 +132,8 @@ def test_another_connector_is_told(plan: Plan) -> None:
         )
 
 
-def test_arguments_come_first(plan: Plan) -> None:
-    """In the order of the call; then where it goes, as whom, and by what."""
+def test_changed_arguments_are_reported_first(plan: Plan) -> None:
+    """Arguments are in the order of the call; host, credential and connector follow."""
     now = msgspec.structs.replace(
         called(plan, to="bob", amount=11),
         steps=(step(hosts=("a.example.com:443",), credential=use("work"), version="2.0.0"),),
@@ -153,8 +153,8 @@ CALLS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES)
 
 
 @given(CALLS, CALLS)
-def test_every_argument_that_differs_is_told(plan: Plan, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Also where Python holds two values for equal: `1` and `true` are not."""
+def test_every_argument_that_differs_is_reported(plan: Plan, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Values count as different even if Python considers them equal, such as `1` and `true`."""
     changes = differences(msgspec.structs.replace(plan, args=before), msgspec.structs.replace(plan, args=now))
     told = [change.where.removeprefix("args.").split(" ")[0] for change in changes]
     absent = object()
@@ -168,8 +168,8 @@ def test_every_argument_that_differs_is_told(plan: Plan, before: dict[str, Any],
     assert differences(plan, plan) == ()
 
 
-def test_the_most_similar_call_is_the_one_that_differs_in_the_least(plan: Plan) -> None:
-    """However many are newer; of several alike the newest; a new host counts as an argument does."""
+def test_the_most_similar_call_is_the_one_with_the_fewest_differences(plan: Plan) -> None:
+    """The number of newer calls does not matter; of equally similar calls the newest wins; a new host counts like an argument."""
     to_ann, to_bob = called(plan), called(plan, to="bob@example.com", amount=99)
     elsewhere = msgspec.structs.replace(to_ann, steps=(step(hosts=("evil.example:443",)),))
 

@@ -1,4 +1,4 @@
-"""What the vault says of uses, which nobody can set back: what is used up lets nothing through, and each use is written there."""
+"""The vault's record of uses, which nobody can reset: a used-up grant lets nothing through, and each use is written there."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ KEY = "ab" * 32
 
 class _Queue:
     async def redeem(self, approval_id: str, digest: str, now: float) -> None:
-        """Nobody asks for it here."""
+        """Raise AssertionError: no test here redeems an approval."""
         raise AssertionError
 
 
 class _Vault:
-    """An approver's, with these grants; None: nobody signs."""
+    """The vault of an approver with these grants; with `signs=False`, nobody signs."""
 
     def __init__(self, *grants: StandingGrant, signs: bool = True) -> None:
         self._consents = Consents(key_id="k", public_key=KEY, created_ms=0, grants=grants) if signs else None
         self.written: list[tuple[Any, ...]] = []
 
     def consents(self) -> Consents | None:
-        """As it is."""
+        """Return the consents as they are."""
         return self._consents
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Write it down."""
+        """Record the call."""
         self.written.append((approval_id, until))
 
     async def spend_use(self, grant_id: str) -> None:
-        """Write it down."""
+        """Record the call."""
         self.written.append((grant_id,))
 
 
 def grant(plan: Plan, used: int) -> StandingGrant:
-    """For two runs like this one, of which there were so many."""
+    """Return a grant for two runs like this one, of which `used` are used."""
     return StandingGrant(
         id="act-grant",
         action=plan.action,
@@ -58,7 +58,9 @@ def grant(plan: Plan, used: int) -> StandingGrant:
 
 
 def test_a_grant_that_is_used_up_in_the_vault_lets_nothing_through(plan: Plan) -> None:
-    """Whatever the ledger counts, which whoever can write its file sets back; the use before it passes."""
+    """The ledger's count does not matter, because everyone who can write its file can reset it; the use before the last
+    passes.
+    """
     last, none_left = grant(plan, used=1), grant(plan, used=2)
 
     admitted = Gate(_Queue(), _Vault(last)).admit(plan)
@@ -69,8 +71,8 @@ def test_a_grant_that_is_used_up_in_the_vault_lets_nothing_through(plan: Plan) -
 
 
 @pytest.mark.anyio
-async def test_what_lets_a_run_through_is_written_into_the_vault(plan: Plan) -> None:
-    """A grant's use, and a signed decision for as long as it could be used; without a signature there is nothing to keep."""
+async def test_every_use_that_lets_a_run_through_is_written_into_the_vault(plan: Plan) -> None:
+    """The vault keeps a grant's use, and a signed decision for as long as it could be used; an unsigned decision is not kept."""
     signed = Signature(key_id="k", at=moment(time.time()), signature="")
     decided = QueuedApproval("act-1", plan.digest, None, None, signed)
     vault, nobody = _Vault(), _Vault(signs=False)

@@ -1,4 +1,4 @@
-"""Standing grants: which calls pass without a question, each beside one that does not, and which grants there may be."""
+"""Standing grants: which calls pass without a question, each beside one that does not, and which grants are allowed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOW = 1_800_000_000.0
 
 
 def constraint(argument: str, operator: str, value: Any) -> Constraint:
-    """What one argument must be."""
+    """Return a constraint on one argument."""
     return Constraint(argument=argument, operator=operator, value=value)  # type: ignore[arg-type]
 
 
 def grant(plan: Plan, *constraints: Constraint, **changes: Any) -> StandingGrant:
-    """One that is for this plan, with these constraints."""
+    """Return a grant for this plan, with these constraints."""
     made = StandingGrant(
         id="apr-1",
         action=plan.action,
@@ -39,8 +39,8 @@ def grant(plan: Plan, *constraints: Constraint, **changes: Any) -> StandingGrant
     return msgspec.structs.replace(made, **changes)
 
 
-def test_a_grant_is_for_one_action_as_its_file_was(plan: Plan) -> None:
-    """Another action, and the same with one byte changed, are asked about."""
+def test_a_grant_is_for_one_action_file_exactly(plan: Plan) -> None:
+    """Another action needs a question, and so does the same action with one byte changed."""
     found = grant(plan)
 
     assert matches(found, plan, NOW)
@@ -48,8 +48,8 @@ def test_a_grant_is_for_one_action_as_its_file_was(plan: Plan) -> None:
     assert not matches(found, msgspec.structs.replace(plan, action_digest="sha256:" + "2" * 64), NOW)
 
 
-def test_no_grant_is_for_what_changes_only_what_was_seen(plan: Plan) -> None:
-    """A person looks at each; a step that only reads as another role is let through."""
+def test_a_grant_does_not_cover_changes_that_a_person_must_see(plan: Plan) -> None:
+    """A person looks at each such change; a step that only reads as another role passes."""
     for login, is_let in (("previewed", False), ("read_only", True)):
         credential = msgspec.structs.replace(use("home"), login=login)
         subject = msgspec.structs.replace(plan, steps=(step(credential=credential),))
@@ -57,8 +57,8 @@ def test_no_grant_is_for_what_changes_only_what_was_seen(plan: Plan) -> None:
         assert matches(grant(subject), subject, NOW) == is_let
 
 
-def test_a_grant_ends(plan: Plan) -> None:
-    """At `until`, to the second."""
+def test_a_grant_expires(plan: Plan) -> None:
+    """The grant ends at `until`, to the second."""
     found = grant(plan)
 
     assert matches(found, plan, found.until - 0.001)
@@ -66,7 +66,7 @@ def test_a_grant_ends(plan: Plan) -> None:
 
 
 def test_a_grant_is_for_the_credentials_it_was_made_with(plan: Plan) -> None:
-    """Another, one more and one less are asked about; their order and how often each is used are nothing."""
+    """Another, an additional and a missing credential each need a question; order and number of uses do not matter."""
     found, both = grant(plan), (step(), step(POST, credential=use("work", POST)))
 
     assert not matches(found, msgspec.structs.replace(plan, steps=(step(credential=use("work")),)), NOW)
@@ -77,8 +77,8 @@ def test_a_grant_is_for_the_credentials_it_was_made_with(plan: Plan) -> None:
     assert matches(grant(two, credentials=("basic/mail/work", "basic/mail/home")), two, NOW)
 
 
-def test_nothing_that_cannot_be_undone_passes(plan: Plan) -> None:
-    """Even if there were such a grant."""
+def test_an_irreversible_action_never_passes_by_a_grant(plan: Plan) -> None:
+    """This holds even if such a grant existed."""
     final = msgspec.structs.replace(plan, approval=ApprovalRule(required=True, irreversible=True))
 
     assert matches(grant(plan), plan, NOW)
@@ -102,10 +102,10 @@ HOLDS: list[tuple[str, Any, list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("operator", "value", "good", "bad"), HOLDS)
-def test_a_constraint_holds_of_what_it_names_only(
+def test_a_constraint_matches_only_its_own_values(
     plan: Plan, operator: str, value: Any, good: list[Any], bad: list[Any]
 ) -> None:
-    """No value is converted to fit, and none passes for another."""
+    """Values are not converted to fit, and none passes for another."""
     found = grant(plan, constraint("x", operator, value))
 
     for given_value in good:
@@ -114,8 +114,8 @@ def test_a_constraint_holds_of_what_it_names_only(
         assert not matches(found, msgspec.structs.replace(plan, args={"x": given_value}), NOW), given_value
 
 
-def test_an_argument_that_must_not_be_given_is_given_by_nobody(plan: Plan) -> None:
-    """Whatever its value is, null among them; all others may be."""
+def test_an_argument_constrained_as_absent_must_not_be_given(plan: Plan) -> None:
+    """Every value of it is refused, null among them; all other arguments are allowed."""
     found = grant(plan, constraint("bcc", "absent", None))
 
     assert matches(found, msgspec.structs.replace(plan, args={}), NOW)
@@ -141,8 +141,8 @@ def test_an_argument_that_must_not_be_given_is_given_by_nobody(plan: Plan) -> No
         ("equals", {"a": 1}),
     ],
 )
-def test_a_constraint_that_says_nothing_holds_of_nothing(plan: Plan, operator: str, value: Any) -> None:
-    """However it came into a grant, and for any argument, its own value included."""
+def test_an_invalid_constraint_matches_nothing(plan: Plan, operator: str, value: Any) -> None:
+    """This holds however the constraint came into a grant, and for every argument, even its own value."""
     for given_value in ("ann", "", "9", 9, True, None, value):
         args = {"x": given_value}
         assert not matches(grant(plan, constraint("x", operator, value)), msgspec.structs.replace(plan, args=args), NOW)
@@ -158,10 +158,10 @@ CONSTRAINTS = st.builds(
 
 
 @given(st.lists(CONSTRAINTS, max_size=3), CONSTRAINTS, st.dictionaries(st.sampled_from(["to", "amount"]), ARGUMENTS))
-def test_one_more_constraint_never_lets_more_pass(
+def test_an_additional_constraint_never_lets_more_pass(
     plan: Plan, constraints: list[Constraint], more: Constraint, args: dict[str, Any]
 ) -> None:
-    """All of them must hold, in any order."""
+    """All constraints must hold, in any order."""
     called = msgspec.structs.replace(plan, args=args)
     if matches(grant(plan, *constraints, more), called, NOW):
         assert matches(grant(plan, *constraints), called, NOW)
@@ -169,14 +169,14 @@ def test_one_more_constraint_never_lets_more_pass(
 
 
 @given(CONSTRAINTS)
-def test_an_argument_that_is_left_out_fulfils_none_but_absent(plan: Plan, one: Constraint) -> None:
-    """Whatever it says."""
+def test_a_missing_argument_satisfies_only_absent(plan: Plan, one: Constraint) -> None:
+    """The constraint's value does not matter."""
     assert matches(grant(plan, one), msgspec.structs.replace(plan, args={}), NOW) == (one.operator == "absent")
 
 
 @given(ARGUMENTS, ARGUMENTS)
-def test_equals_is_the_same_for_both(plan: Plan, ours: Any, theirs: Any) -> None:
-    """And a boolean equals no number, a text no other."""
+def test_equals_is_symmetric(plan: Plan, ours: Any, theirs: Any) -> None:
+    """A boolean equals no number, and a text equals no other value."""
     there = matches(
         grant(plan, constraint("x", "equals", ours)), msgspec.structs.replace(plan, args={"x": theirs}), NOW
     )
@@ -187,7 +187,7 @@ def test_equals_is_the_same_for_both(plan: Plan, ours: Any, theirs: Any) -> None
 
 
 @given(st.lists(CONSTRAINTS, max_size=3), st.dictionaries(st.sampled_from(["to", "amount"]), ARGUMENTS))
-def test_what_is_stored_matches_as_it_did(plan: Plan, constraints: list[Constraint], args: dict[str, Any]) -> None:
+def test_a_stored_grant_matches_as_before(plan: Plan, constraints: list[Constraint], args: dict[str, Any]) -> None:
     """A grant goes through JSON into the vault and back."""
     found, called = grant(plan, *constraints), msgspec.structs.replace(plan, args=args)
     stored = msgspec.json.decode(msgspec.json.encode(found), type=StandingGrant)
@@ -199,7 +199,7 @@ def test_what_is_stored_matches_as_it_did(plan: Plan, constraints: list[Constrai
 
 
 def action(**changes: Any) -> ActionFile:
-    """Gated, can be undone, with an input of each type."""
+    """Return a gated action that can be undone, with an input of each type."""
     fields: dict[str, Any] = {
         "name": "send-money",
         "version": "1.0.0",
@@ -235,8 +235,8 @@ GOOD = [
 ]
 
 
-def test_a_grant_within_its_bounds_may_be(plan: Plan) -> None:
-    """At each end of each, with none and with all kinds of constraints."""
+def test_a_grant_within_its_bounds_is_allowed(plan: Plan) -> None:
+    """Each bound is tried at its ends, with no constraints and with all kinds of them."""
     check_grant(action(), [], 1, 60)
     check_grant(action(), GOOD, 1000, 30 * 24 * 3600)
     check_grant(action(), [constraint("to", "prefix", "a")] * 16 + [constraint("count", "absent", None)] * 64, 1, 60)
@@ -281,8 +281,8 @@ def test_a_grant_within_its_bounds_may_be(plan: Plan) -> None:
         ({"for_s": 30 * 24 * 3600 + 1}, "from 60 seconds to 30 days"),
     ],
 )
-def test_a_grant_outside_of_them_may_not(changes: dict[str, Any], message: str) -> None:
-    """Each by its reason; one field away is a grant that may be."""
+def test_a_grant_outside_its_bounds_is_refused(changes: dict[str, Any], message: str) -> None:
+    """Each refusal names its reason; a grant that differs in one field is allowed."""
     asked: dict[str, Any] = {"constraints": GOOD, "uses": 5, "for_s": 3600, "approval": action().approval, **changes}
     with pytest.raises(AileronError) as caught:
         check_grant(action(approval=asked["approval"]), asked["constraints"], asked["uses"], asked["for_s"])
@@ -291,7 +291,7 @@ def test_a_grant_outside_of_them_may_not(changes: dict[str, Any], message: str) 
     assert message in caught.value.failure.message
 
 
-def test_an_action_that_does_not_say_cannot_be_undone() -> None:
-    """Absent means it is final, and then every call is decided by itself."""
+def test_an_action_without_irreversible_gets_no_grant() -> None:
+    """A missing value means that the action is irreversible, and then every call is decided by itself."""
     with pytest.raises(AileronError, match="irreversible = false"):
         check_grant(action(approval=ApprovalRule(required=True)), [], 1, 60)

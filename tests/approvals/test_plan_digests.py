@@ -1,4 +1,4 @@
-"""Digests of plans as earlier versions made them: what waits for a decision, and what is on record, stays what it was."""
+"""Digests of plans that earlier versions made: pending questions and recorded plans keep them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ LOGIN = "sha256:05af27f10b142f20a1a82a635c273c6dae1ccef8ea7ffc46d3d1503663ae3a35
 
 
 def with_login(plan: Plan) -> Plan:
-    """The same with a login, as a plan was made before it said who logs in."""
+    """Return the plan with a login, as plans were before they named the user who logs in."""
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.example.com:5432"),))
     return msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("me"), need=need)),))
 
 
 def test_a_plan_without_a_login_keeps_its_digest(plan: Plan) -> None:
-    """Byte for byte, as before plans said who logs in."""
+    """The digest is byte for byte the one from before plans named the user who logs in."""
     assert plan.digest == PLAIN
     assert Plan.from_json(plan.to_json()).digest == PLAIN
 
 
-def test_a_plan_of_before_that_logs_in_is_read_and_keeps_its_digest(plan: Plan) -> None:
-    """It says nothing of its login; one that does is another."""
+def test_an_older_plan_with_a_login_is_read_and_keeps_its_digest(plan: Plan) -> None:
+    """The older plan says nothing about its login; a plan that does has another digest."""
     before = with_login(plan)
     (first,) = before.steps
     credential = msgspec.structs.replace(use("me"), bound=BoundLogin(username="me"))
@@ -42,8 +42,8 @@ def test_a_plan_of_before_that_logs_in_is_read_and_keeps_its_digest(plan: Plan) 
 
 
 @pytest.mark.parametrize("field", LoginDetails.__struct_fields__)
-def test_whatever_can_be_said_of_a_login_is_in_the_digest_and_compared(plan: Plan, field: str) -> None:
-    """What is added to the details one day, too: nobody has to think of the plan then."""
+def test_every_login_detail_is_in_the_digest_and_compared(plan: Plan, field: str) -> None:
+    """Details that are added later are covered too, without anyone having to think of the plan."""
     default = getattr(LoginDetails(), field)
     said = LoginDetails(**{field: not default if isinstance(default, bool) else "x"})
     before, now = BoundLogin(username="me"), BoundLogin(username="me", details=said)

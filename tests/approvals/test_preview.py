@@ -1,4 +1,4 @@
-"""What a person sees of a preview: where a path leads, and what hostile answers do."""
+"""Rendering of a preview: the value at the end of a path, and answers of hostile services."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANSWER = {
 
 
 def shown(output: Any, path: str) -> str | None:
-    """The one line of a preview with this path."""
+    """Return the only line of a preview with this path."""
     (line,) = rendered(output, PlannedPreview(step=step(), render=(("A label", path),)))
     return line.value
 
@@ -63,8 +63,8 @@ def shown(output: Any, path: str) -> str | None:
         ("...body", "first"),
     ],
 )
-def test_a_path_leads_to_a_value(path: str, value: str | None) -> None:
-    """Names, indexes, named pairs, and names at any depth; what is no text as JSON."""
+def test_a_path_finds_its_value(path: str, value: str | None) -> None:
+    """A path has names, indexes, named pairs, and names at any depth; a value that is not text is shown as JSON."""
     assert shown(ANSWER, path) == value
 
 
@@ -86,8 +86,8 @@ def test_a_path_leads_to_a_value(path: str, value: str | None) -> None:
         "",
     ],
 )
-def test_a_path_that_leads_nowhere_is_missing(path: str) -> None:
-    """And no other line is hurt by it."""
+def test_a_path_without_a_value_is_shown_as_missing(path: str) -> None:
+    """Other lines are not affected."""
     preview = PlannedPreview(step=step(), render=(("One", path), ("Two", "size")))
 
     assert rendered(ANSWER, preview) == [
@@ -96,8 +96,8 @@ def test_a_path_that_leads_nowhere_is_missing(path: str) -> None:
     ]
 
 
-def test_lines_come_in_the_order_of_the_file() -> None:
-    """With their labels, and which are blocks."""
+def test_lines_are_in_the_order_of_the_file() -> None:
+    """Each has its label, and says whether it is a block."""
     preview = PlannedPreview(step=step(), render=(("Note", "note"), ("A", "size")), multiline=frozenset({"Note"}))
 
     assert rendered(ANSWER, preview) == [
@@ -106,8 +106,8 @@ def test_lines_come_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_what_is_nested_deep_does_not_stand_before_what_is_not() -> None:
-    """Whoever wrote the mail may write a `headers` into it; the one nearest to the top is shown, whatever comes first."""
+def test_the_match_nearest_to_the_top_wins() -> None:
+    """The author of a mail can write a `headers` into it; the shallowest match is shown, whatever comes first."""
     planted = {
         "attached": {"inner": {"headers": [{"name": "To", "value": "you"}]}},
         "message": {"headers": [{"name": "To", "value": "eve"}]},
@@ -118,16 +118,16 @@ def test_what_is_nested_deep_does_not_stand_before_what_is_not() -> None:
     assert shown({"a": [{"b": {"to": 1}}, {"to": 2}]}, "...to") == "2"
 
 
-def test_a_second_header_of_one_name_is_not_hidden() -> None:
-    """A mail with two `To`: both are shown."""
+def test_a_second_header_of_the_same_name_is_shown_too() -> None:
+    """Both values are shown of a mail with two `To` headers."""
     headers = [{"name": "To", "value": "you"}, {"name": "to", "value": "eve"}]
 
     assert shown({"headers": headers}, "headers.To") == '["you","eve"]'
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀"])
-def test_a_long_value_is_cut_with_a_mark(character: str) -> None:
-    """At 64 KiB, between two characters, and it says how much is missing."""
+def test_a_long_value_is_truncated_with_a_mark(character: str) -> None:
+    """The cut is at 64 KiB, between two characters, and the mark says how much is missing."""
     whole = character * (MAX_VALUE_BYTES // len(character.encode()))
     longer = shown({"a": whole + "tail"}, "a")
 
@@ -141,8 +141,8 @@ def test_a_long_value_is_cut_with_a_mark(character: str) -> None:
 
 
 @pytest.mark.parametrize("value", [["é" * 9, 12345] * 10_000, {"a": ["x" * 300_000]}])
-def test_a_long_table_is_cut_with_a_mark(value: Any) -> None:
-    """It is spelled no further than it is shown, so how much is missing is not known."""
+def test_a_long_table_is_truncated_with_a_mark(value: Any) -> None:
+    """The value is serialized no further than it is shown, so how much is missing is not known."""
     text = shown({"a": value}, "a")
 
     assert text is not None
@@ -152,8 +152,8 @@ def test_a_long_table_is_cut_with_a_mark(value: Any) -> None:
     assert mark == f"(cut here: the rest after {MAX_VALUE_BYTES} bytes is not shown)"
 
 
-def test_an_answer_made_to_be_slow_or_deep_is_shown_as_missing() -> None:
-    """A million values, and a thousand levels."""
+def test_a_huge_or_deeply_nested_answer_does_no_harm() -> None:
+    """The answers have 300,000 values, or 5,000 levels."""
     wide: Any = [{"a": number} for number in range(300_000)]
     deep: Any = "end"
     for _ in range(5000):
@@ -165,8 +165,8 @@ def test_an_answer_made_to_be_slow_or_deep_is_shown_as_missing() -> None:
 
 
 @pytest.mark.parametrize("output", [None, 1, "text", True, [], {}, [[]]])
-def test_an_answer_of_any_shape_is_looked_into(output: Any) -> None:
-    """Nothing is there, and nothing breaks."""
+def test_a_missing_path_in_an_answer_of_any_shape_is_shown_as_missing(output: Any) -> None:
+    """Every path is missing, and none of them raises."""
     for path in ("a", "0.a", "...a", "...a.b"):
         assert shown(output, path) is None
 
@@ -188,8 +188,8 @@ _paths = st.builds(
 
 
 @given(_json, st.lists(_paths, min_size=1, max_size=5))
-def test_any_answer_gives_text_that_has_a_digest(output: Any, paths: list[str]) -> None:
-    """One line for each path, text or missing, which JSON can say: a decision is bound to it."""
+def test_every_answer_renders_to_text_that_has_a_digest(output: Any, paths: list[str]) -> None:
+    """Each path gives one line, text or missing, which JSON can represent: a decision is bound to it."""
     preview = PlannedPreview(step=step(), render=tuple((f"line {number}", path) for number, path in enumerate(paths)))
     lines = rendered(output, preview)
 
@@ -198,8 +198,8 @@ def test_any_answer_gives_text_that_has_a_digest(output: Any, paths: list[str]) 
     assert shown_digest(lines).startswith("sha256:")
 
 
-def test_what_a_preview_is_on_the_wire_and_under_a_signature_stays_the_same() -> None:
-    """Decisions of before are over these digests, and the other end may be another process of the version before."""
+def test_the_encoding_and_digest_of_a_preview_stay_the_same() -> None:
+    """Earlier decisions are over these digests, and the other end can be a process of the previous version."""
     fields = [PreviewField("To", "mira@example.com", multiline=False), PreviewField("Note", None, multiline=True)]
     seen = Preview(fields[:1], None, "2026-11-21T04:00:01Z", "sha256:1")
     failed = Preview(None, "it timed out", "2026-11-21T04:00:01Z")

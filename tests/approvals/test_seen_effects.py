@@ -1,4 +1,4 @@
-"""Which effects a run may commit: those that the preview showed that the person decided about, and no others on record."""
+"""The effects that a run may commit: those that the preview showed for the decision, and no others on record."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ FIELDS = [
 
 class _Queue:
     async def redeem(self, approval_id: str, digest: str, now: float) -> None:
-        """It can be."""
+        """Redeem every approval."""
 
 
 class _Nobody:
     def consents(self) -> Consents | None:
-        """Nobody signs."""
+        """Return None: nobody signs."""
         return None
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Nothing to write."""
+        """Write nothing."""
 
     async def spend_use(self, grant_id: str) -> None:
-        """Nothing to write."""
+        """Write nothing."""
 
 
 async def seen(subject: Plan, effects: SeenEffects | None, shown: str | None) -> str | None:
-    """What a run may commit that was approved with this on record."""
+    """Return the effects that a run may commit if it was approved with this on record."""
     digest = subject.digest if shown is None else digest_with_preview(subject.digest, shown)
     decided = QueuedApproval("act-1", digest, shown, None, None, effects)
     return (await Gate(_Queue(), _Nobody()).redeem(subject, decided)).seen
 
 
 @pytest.mark.anyio
-async def test_what_was_seen_may_be_committed_and_nothing_else_on_record(plan: Plan) -> None:
-    """The decision is about the digest of what was shown; a row that names other effects does not fit it."""
+async def test_only_the_effects_that_were_shown_may_be_committed(plan: Plan) -> None:
+    """The decision covers the digest of what was shown; a row that names other effects does not match it."""
     on_record = shown_effects(FIELDS)
     assert on_record is not None
     shown = shown_digest(FIELDS)
@@ -58,15 +58,15 @@ async def test_what_was_seen_may_be_committed_and_nothing_else_on_record(plan: P
     assert await seen(plan, None, shown) is None
 
 
-def test_a_preview_without_effects_has_the_digest_that_it_always_had() -> None:
-    """Questions that wait, and surfaces of before, go on."""
+def test_a_preview_without_effects_keeps_its_digest() -> None:
+    """Pending questions and older surfaces keep working."""
     fields = FIELDS[1:]
     assert shown_effects(fields) is None
     assert shown_digest(fields) == preview_digest({"fields": [{"label": "A", "value": "a", "multiline": False}]})
 
 
-def test_the_line_of_the_effects_is_part_of_what_is_shown() -> None:
-    """Its words, and the digest behind them."""
+def test_the_line_of_effects_is_part_of_the_digest() -> None:
+    """Both its words and the digest behind them count."""
     others = [
         [PreviewField(EFFECTS_LABEL, "0 rows of t updated", multiline=True, effects=EFFECTS), FIELDS[1]],
         [PreviewField(EFFECTS_LABEL, "1 row of t updated", multiline=True, effects=FORGED), FIELDS[1]],
@@ -75,8 +75,8 @@ def test_the_line_of_the_effects_is_part_of_what_is_shown() -> None:
     assert len({shown_digest(fields) for fields in [FIELDS, *others]}) == 4
 
 
-def test_effects_are_committed_once() -> None:
-    """Over all tries and streams of a step."""
+def test_previewed_effects_can_be_committed_only_once() -> None:
+    """This holds over all tries and streams of a step."""
     meter = Meter(Budget(), EFFECTS)
     with pytest.raises(AileronError) as other:
         meter.commit(FORGED)

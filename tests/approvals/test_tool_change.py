@@ -1,4 +1,4 @@
-"""What differs in a tool that its server changed, and how much of it is told."""
+"""Differences in a tool that its server changed, and how many of them are reported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aileron.model.consent import MAX_CHANGE_CHARACTERS
 from aileron.model.failure import Boundary, Failure, FailureClass
 
 
-def test_each_place_is_told_as_it_is_and_what_is_in_both_is_not() -> None:
-    """Values that a reader takes for the same are three things: 1, true and "1"."""
+def test_only_the_places_that_differ_are_reported() -> None:
+    """The values 1, true and "1" look alike but are three different things."""
     before = {"description": "Adds.", "inputSchema": {"required": ["a"], "properties": {"a": {"minimum": 1}, "b": {}}}}
     now = {
         "description": "Adds.\u200b",
@@ -27,8 +27,8 @@ def test_each_place_is_told_as_it_is_and_what_is_in_both_is_not() -> None:
     ]
 
 
-def test_a_flood_of_changes_is_bounded_and_says_so() -> None:
-    """In number and in length; and all of them widen."""
+def test_many_changes_are_truncated_and_the_report_says_so() -> None:
+    """The bounds are on number and length, and all changes widen."""
     now = {"description": "x" * 10_000, **{f"key{number}": number for number in range(MAX_CHANGES)}}
 
     found = tool_changes('{"description":"y"}', json.dumps(now))
@@ -38,8 +38,8 @@ def test_a_flood_of_changes_is_bounded_and_says_so() -> None:
     assert all(one.widens and len(one.after or "") <= MAX_CHANGE_CHARACTERS for one in found)
 
 
-def test_only_a_connectors_own_failure_of_that_reason_is_a_report() -> None:
-    """Any other class, or reason, is a failure like all others."""
+def test_only_an_external_failure_with_that_reason_is_a_report() -> None:
+    """A failure of any other class or reason is an ordinary failure."""
     said = {"reason": "tool_changed", "before": '{"a":1}', "now": '{"a":2}'}
 
     def failure(kind: FailureClass, **details: object) -> Failure:
@@ -52,8 +52,8 @@ def test_only_a_connectors_own_failure_of_that_reason_is_a_report() -> None:
     assert reported(failure(FailureClass.HASH_MISMATCH)) is None
 
 
-def test_whatever_is_taken_as_a_report_can_be_told() -> None:
-    """Also what is nested to just below the interpreter's limit: it could be read, and then not compared."""
+def test_every_accepted_report_can_be_compared() -> None:
+    """A document nested to just below the interpreter's limit could be read, but then not compared."""
 
     def report(levels: int) -> ToolReport | None:
         before, now = (f'{{"a":{"[" * levels}{leaf}{"]" * levels}}}' for leaf in "12")
