@@ -1,4 +1,4 @@
-r"""A program of hosts.py with a terminal of its own, in the test's hands: what is typed, shown, told and heard.
+r"""A program of hosts.py with a terminal of its own; the test types, reads the output, sends instructions and gets facts.
 
 >>> with Program("asks") as program:
 ...     program.heard("begun"); program.tell("go"); program.wait_shown("Passphrase: "); program.type("a phrase\n")
@@ -33,7 +33,9 @@ _START: Final = (
 
 
 class Program:
-    """Running from `with` to its end; `has_terminal` False: standard input is nowhere, in a session of its own."""
+    """A running program, from `with` to its end. With `has_terminal` False its standard input is /dev/null, in a
+    session of its own.
+    """
 
     def __init__(self, name: str, *, has_terminal: bool = True) -> None:
         self._name = name
@@ -73,16 +75,16 @@ class Program:
             os.close(descriptor)
 
     def tell(self, line: str) -> None:
-        """The next thing to do."""
+        """Send the next instruction."""
         os.write(self._tell, line.encode() + b"\n")
 
     def do(self, *deed: Any) -> Any:
-        """For `attacker`: what came of it."""
+        """Have `attacker` do this, and return the result."""
         self.tell(json.dumps(deed))
         return self.heard("said")["said"]
 
     def heard(self, key: str) -> dict[str, Any]:
-        """The next fact, which has to have this key."""
+        """Return the next fact, which must have this key."""
         while b"\n" not in self._heard:
             if not select.select([self._hear], [], [], DEADLINE_S)[0]:
                 raise TimeoutError(f"{self._name} has not told {key!r}, having shown: {self.shown}{self._rest()}")
@@ -95,11 +97,11 @@ class Program:
         return fact
 
     def type(self, text: str) -> None:
-        """At its terminal."""
+        """Type the text at the program's terminal."""
         os.write(self._master, text.encode("latin-1"))
 
     def wait_shown(self, text: str, times: int = 1) -> None:
-        """Until it has been shown so often, from the beginning."""
+        """Wait until the text has been shown this many times, counted from the beginning."""
         until = time.monotonic() + DEADLINE_S
         while self.shown.count(text) < times:
             if not select.select([self._master], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -107,25 +109,25 @@ class Program:
             self.shown += os.read(self._master, 65536).decode("latin-1")
 
     def ended(self) -> int:
-        """Its exit code, when it has one; minus the signal it died by. What it showed is in `shown`."""
+        """Wait for the end. Return the exit code, or minus the signal's number. All output is in `shown`."""
         code = self.process.wait(DEADLINE_S)
         self.shown += self._rest()
         return code
 
     def is_held(self) -> bool:
-        """Whether its terminal is somebody's alone, ioctl_tty(2)."""
+        """Return whether a process holds the terminal exclusively, ioctl_tty(2)."""
         return fcntl.ioctl(self._slave, 0x80045440, bytes(4)) != bytes(4)
 
     def settings(self) -> list[Any]:
-        """Of its terminal."""
+        """Return the settings of the terminal."""
         return termios.tcgetattr(self._slave)
 
     def set(self, settings: list[Any]) -> None:
-        """The same."""
+        """Set the settings of the terminal."""
         termios.tcsetattr(self._slave, termios.TCSANOW, settings)
 
     def unread(self) -> bytes:
-        """What was typed and nobody read, as the next program at this terminal would find it."""
+        """Return input that was typed but not read, as the next program at this terminal would find it."""
         quick = [*self.settings()[:6], list(self.settings()[6])]
         quick[3] &= ~termios.ICANON
         quick[6][termios.VMIN] = quick[6][termios.VTIME] = 0

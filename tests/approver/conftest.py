@@ -1,4 +1,4 @@
-"""What the tests of the approver's room share: one key made once, and copied for each test that wants its own."""
+"""Shared fixtures of the approver's tests: one key made once, and copied for each test that wants its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MADE_S = 1_750_000_000.5
 
 @contextlib.contextmanager
 def refused(failure_class: FailureClass, words: str = "") -> Iterator[None]:
-    """The block must end in a failure of this class, with these words in a message that can be shown."""
+    """Check that the block fails with this class, and with these words in a printable message."""
     with pytest.raises(AileronError) as caught:
         yield
     assert caught.value.failure.failure_class == failure_class, caught.value.failure.message
@@ -28,7 +28,7 @@ def refused(failure_class: FailureClass, words: str = "") -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ApproverKey]:
-    """The bytes of a key's file, and the key."""
+    """Return the bytes of a key's file, and the key."""
     path = tmp_path_factory.mktemp("made") / "approver.json"
     key = create(path, Secret(PASSPHRASE), clock_s=MADE_S)
     return path.read_bytes(), key
@@ -36,13 +36,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ApproverKey]:
 
 @pytest.fixture
 def key(made: tuple[bytes, ApproverKey]) -> ApproverKey:
-    """The key itself, open. Nobody wipes it."""
+    """Return the key itself, open. No test wipes it."""
     return made[1]
 
 
 @pytest.fixture
 def path(tmp_path: Path, made: tuple[bytes, ApproverKey]) -> Path:
-    """A file of one's own with it."""
+    """Return the path of a fresh file with the key."""
     path = tmp_path / "approver.json"
     path.touch(0o600)
     path.write_bytes(made[0])

@@ -36,7 +36,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def become_ordinary() -> None:
-    """Root becomes uid 65534; nobody else changes. Changing it clears dumpable, which an ordinary program is: prctl(2)."""
+    """Become uid 65534 if root; otherwise change nothing. The change clears dumpable, which an ordinary program is: prctl(2)."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(UID, UID, UID)
@@ -45,12 +45,12 @@ def become_ordinary() -> None:
 
 
 def tell(**facts: Any) -> None:
-    """One line for the test."""
+    """Write a line of facts for the test."""
     os.write(TELLS, json.dumps({**facts, "pid": os.getpid()}).encode() + b"\n")
 
 
 def wait_told() -> str:
-    """One line from the test; `` where it has ended."""
+    """Return the next line from the test, or an empty string if the test has ended."""
     said = bytearray()
     while not said.endswith(b"\n") and (byte := os.read(TOLD, 1)):
         said += byte
@@ -74,7 +74,7 @@ def _asked(**options: Any) -> Secret | None:
 
 
 def asks() -> int:
-    """Alone, one passphrase; told to, it goes on to the end with it in memory."""
+    """Ask for a passphrase in an isolated process. Told to, it goes on to the end with the passphrase in memory."""
     tell(begun=True)
     wait_told()
 
@@ -87,20 +87,20 @@ def asks() -> int:
 
 
 def asks_without_looking() -> int:
-    """As `asks`, where another reader came between looking for one and waiting: as if none had been looked for."""
+    """Do as `asks`, without the check for other readers: as if one came between that check and the wait."""
     isolation.check_nobody_reads = lambda _descriptor: None
     return asks()
 
 
 def asks_twice() -> int:
-    """The same, for a new passphrase."""
+    """Ask for a new passphrase, twice."""
     tell(begun=True)
     wait_told()
     return isolation.isolated_process(lambda: 7 if _asked(twice=True) is not None else 0)
 
 
 def touches() -> int:
-    """Alone, it has a person do something else than type until it is told to go on; then one passphrase."""
+    """Have a person do something other than typing, in an isolated process, until told to go on; then ask for a passphrase."""
     tell(begun=True)
     wait_told()
 
@@ -118,7 +118,7 @@ def touches() -> int:
 
 
 def asks_in_the_open() -> int:
-    """The control: what is typed is read as any program does, and nothing is done against anybody."""
+    """Ask as an ordinary program does, without any protection: the control."""
     tell(begun=True)
     wait_told()
     terminal = os.open("/dev/tty", os.O_RDWR)
@@ -131,13 +131,13 @@ def asks_in_the_open() -> int:
 
 
 def asks_where_others_can_look() -> int:
-    """A question without `alone`."""
+    """Ask without isolating the process."""
     _asked()
     return 0
 
 
 def is_alone() -> int:
-    """What differs in a process that is alone; and what comes after happens once."""
+    """Tell what differs in an isolated process; code after it runs once."""
     print("before, and still in a buffer", end="")
     outside = os.getpid()
 
@@ -159,12 +159,12 @@ def is_alone() -> int:
 
 
 def is_killed() -> int:
-    """The child ends by a signal of its own."""
+    """Have the child end by a signal of its own."""
     return isolation.isolated_process(lambda: os.kill(os.getpid(), signal.SIGUSR1) or 0)  # type: ignore[func-returns-value]
 
 
 def waits() -> int:
-    """The child waits to be ended, and says how it was."""
+    """Have the child wait to be ended, and tell how it was."""
 
     def work() -> int:
         try:
@@ -179,7 +179,7 @@ def waits() -> int:
 
 
 def shell() -> int:
-    """What a shell with job control does: `asks` in a process group of its own in front; back in front itself when it stops."""
+    """Act as a shell with job control: run `asks` in a process group in the foreground, and return there itself when it stops."""
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     child = os.fork()
     if child == 0:
@@ -208,7 +208,7 @@ def _terminal(descriptor: int) -> dict[str, Any]:
 
 
 def attacker() -> int:
-    """Does what it is told: a JSON list of a name and arguments a line. `None` where it ends."""
+    """Do what each line says: a JSON list of a name and arguments. It ends with its input."""
     tell(begun=True)
     deeds: dict[str, Callable[..., Any]] = {
         "open": _open_memory,
@@ -240,7 +240,7 @@ def _open_memory(pid: int) -> str:
 
 
 def _search(needle: str) -> bool:
-    """Whether any memory that was opened has it now. It is asked for backwards, so that it is not found in the question."""
+    """Return whether any opened memory holds the needle now. The request has it reversed, so that it does not match itself."""
     wanted = needle[::-1].encode()
     return any(_has(memory, maps, wanted) for memory, maps in _opened.values())
 
@@ -259,7 +259,7 @@ def _has(memory: int, maps: int, wanted: bytes) -> bool:
 
 
 def _ways(pid: int) -> dict[str, str]:
-    """Every way into a process: `ok`, or the name of the error."""
+    """Try every way into a process. Return, for each, `ok` or the name of the error."""
     found = {}
     for name in ("mem", "maps", "environ"):
         found[name] = _tried(lambda name=name: os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY)))
@@ -297,7 +297,7 @@ def _taken_descriptor(pid: int) -> None:
 
 
 def _trace(pid: int) -> str:
-    """Trace it and whatever it starts, from a thread that lets it go on whenever it stops."""
+    """Trace the process and all that it starts, from a thread that continues it whenever it stops."""
     answer: list[str] = []
     seized = threading.Event()
 
@@ -319,7 +319,7 @@ def _trace(pid: int) -> str:
 
 
 def _open_terminal(path: str) -> str:
-    """Open somebody's terminal, and close it again unless it is kept (`PATH keep`)."""
+    """Open another program's terminal, and close it again unless it is kept (`PATH keep`)."""
     path, _, keep = path.partition(" ")
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY)
@@ -333,7 +333,7 @@ def _open_terminal(path: str) -> str:
 
 
 def _read_terminal(how: str) -> str:
-    """Read the terminal that was kept, in the background: `waiting` in read(2), or trying again and `again`."""
+    """Read the kept terminal in the background: `waiting` in read(2), or polling it `again` and again."""
 
     def read() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""What is sealed to one command: it opens there, in its context, and nowhere else."""
+"""Boxes sealed to one command: each opens there, in its context, and nowhere else."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RECIPIENT = Recipient()
 
 
 @given(st.binary(max_size=300), st.binary(max_size=100))
-def test_what_was_sealed_opens(plaintext: bytes, context: bytes) -> None:
-    """48 bytes longer, never the same twice, and nothing of the plaintext in it."""
+def test_a_sealed_text_opens_for_its_recipient(plaintext: bytes, context: bytes) -> None:
+    """The box is 48 bytes longer, never the same twice, and contains nothing of the plaintext."""
     first, second = (seal(RECIPIENT.public, plaintext, context) for _ in range(2))
     assert RECIPIENT.open(first, context) == RECIPIENT.open(second, context) == plaintext
     assert first != second
@@ -31,8 +31,8 @@ def test_what_was_sealed_opens(plaintext: bytes, context: bytes) -> None:
 
 
 @given(st.binary(min_size=1, max_size=64), st.data())
-def test_any_other_recipient_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject) -> None:
-    """And one failure says no more than that."""
+def test_another_recipient_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject) -> None:
+    """The failure says no more than that."""
     sealed = seal(RECIPIENT.public, plaintext, b"what asked")
     flipped = bytearray(sealed)
     flipped[data.draw(st.integers(0, len(sealed) - 1))] ^= data.draw(st.integers(1, 255))
@@ -50,8 +50,8 @@ def test_any_other_recipient_context_or_byte_opens_nothing(plaintext: bytes, dat
         RECIPIENT.open(bytes(flipped), b"what asked")
 
 
-def test_the_page_is_enough_to_open_one() -> None:
-    """As docs/reference/signed-decisions.md tells it, with no code of ours."""
+def test_the_page_is_enough_to_open_a_box() -> None:
+    """The test follows docs/reference/signed-decisions.md, with no code of ours."""
     private = X25519PrivateKey.generate()
     own = private.public_key().public_bytes_raw()
     sealed = seal(own.hex(), b"a preview", b"context")
@@ -65,14 +65,14 @@ LOW_ORDER = ("00" * 32, "01" + "00" * 31, "ecfffffffffffffffffffffffffffffffffff
 
 
 @pytest.mark.parametrize("recipient", ["", "ab", "AB" * 32, "zz" * 32, "ab" * 33, *LOW_ORDER])
-def test_what_is_no_key_is_not_sealed_to(recipient: str) -> None:
-    """Another length, another alphabet, or a point that makes every shared secret zero (RFC 7748, section 6.1)."""
+def test_an_invalid_public_key_is_refused(recipient: str) -> None:
+    """The cases are another length, another alphabet, and points that make every shared secret zero (RFC 7748, section 6.1)."""
     with refused(FailureClass.INVALID_REQUEST, "X25519"):
         seal(recipient, b"a preview", b"")
 
 
-def test_a_point_of_low_order_opens_nothing() -> None:
-    """Whoever sends it would know the key."""
+def test_a_box_with_a_low_order_point_is_refused() -> None:
+    """The sender of such a point would know the key."""
     for point in LOW_ORDER:
         derived = HKDF(
             SHA256(), 44, salt=bytes.fromhex(point) + bytes.fromhex(RECIPIENT.public), info=b"aileron box 1"
@@ -82,8 +82,8 @@ def test_a_point_of_low_order_opens_nothing() -> None:
             RECIPIENT.open(forged, b"")
 
 
-def test_more_than_a_person_reads_is_not_sealed() -> None:
-    """The bound itself goes through; one byte more does not, on either side."""
+def test_a_text_above_the_bound_is_not_sealed() -> None:
+    """The bound itself is accepted; one byte more is not, on either side."""
     most = bytes(MAX_PLAINTEXT_BYTES)
     sealed = seal(RECIPIENT.public, most, b"")
     assert RECIPIENT.open(sealed, b"") == most
@@ -93,8 +93,8 @@ def test_more_than_a_person_reads_is_not_sealed() -> None:
         RECIPIENT.open(sealed + b"\0", b"")
 
 
-def test_a_recipient_does_not_show_or_travel() -> None:
-    """No pickle, no copy; its repr is the beginning of what anybody may know."""
+def test_a_recipient_cannot_be_pickled_copied_or_printed() -> None:
+    """The repr is the start of the public key, which everyone may know."""
     assert repr(RECIPIENT) == f"<recipient {RECIPIENT.public[:16]}>"
     for escape in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""The approver's key in its file: it opens with its passphrase, signs, and nothing that is changed in it is believed."""
+"""The approver's key in its file: it opens with its passphrase and signs, and no change to the file is accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATEMENT = HeadStatement(head="7:" + "ab" * 32, at=moment(1.5), key_id="ed25519
 
 
 def test_a_key_signs_and_its_file_opens_to_the_same_key(path: Path, key: ApproverKey) -> None:
-    """What either signs, the public half that the file names verifies; another statement it does not."""
+    """The public half that the file names verifies signatures of both, and rejects another statement."""
     with open_key(path, Secret(PASSPHRASE)) as opened:
         assert (opened.key_id, opened.public_key) == (key.key_id, key.public_key)
         assert opened.sign(STATEMENT) == key.sign(STATEMENT)
@@ -44,15 +44,15 @@ def test_a_key_signs_and_its_file_opens_to_the_same_key(path: Path, key: Approve
 
 
 def test_another_passphrase_opens_nothing(path: Path) -> None:
-    """Nor does an empty one, nor a book."""
+    """An empty one opens nothing either, nor does one of 5,000 bytes."""
     for passphrase in (PASSPHRASE[:-1], b"", b"x" * 5000):
         with refused(FailureClass.UNAUTHORIZED, "wrong passphrase"):
             open_key(path, Secret(passphrase))
     open_key(path, Secret(PASSPHRASE)).wipe()
 
 
-def test_the_page_is_enough_to_sign_without_aileron(path: Path, key: ApproverKey) -> None:
-    """A reader written from docs/reference/signed-decisions.md opens the file, and its signature counts."""
+def test_the_page_is_enough_to_open_the_key_without_aileron(path: Path, key: ApproverKey) -> None:
+    """A reader written from docs/reference/signed-decisions.md opens the file to the same key."""
     file = json.loads(path.read_bytes())
     private = page_reader.private_key(file, PASSPHRASE)
     assert private.public_key().public_bytes_raw() == key.public_key
@@ -60,8 +60,8 @@ def test_the_page_is_enough_to_sign_without_aileron(path: Path, key: ApproverKey
     assert page_reader.canonical(file) + b"\n" == path.read_bytes()
 
 
-def test_the_file_is_the_persons_alone_and_shows_no_key(path: Path, tmp_path: Path) -> None:
-    """0600 in a directory of 0700 that is made for it, whatever the umask; neither passphrase nor seed is in it."""
+def test_the_file_is_private_and_contains_no_plain_key(path: Path, tmp_path: Path) -> None:
+    """The file is 0600 in a new 0700 directory, whatever the umask is; neither passphrase nor seed is in it."""
     before = os.umask(0)
     try:
         new = tmp_path / "home" / "deep" / "approver.json"
@@ -77,8 +77,8 @@ def test_the_file_is_the_persons_alone_and_shows_no_key(path: Path, tmp_path: Pa
     assert [entry.name for entry in new.parent.iterdir()] == ["approver.json"]
 
 
-def test_a_file_that_is_there_is_not_lost_by_mistake(path: Path) -> None:
-    """Another key takes its place only where that is said."""
+def test_an_existing_file_is_replaced_only_on_request(path: Path) -> None:
+    """Another key takes its place only with `replace`."""
     before = path.read_bytes()
     with refused(FailureClass.INVALID_REQUEST, "aileron approver init --replace"):
         create(path, Secret(PASSPHRASE))
@@ -88,15 +88,17 @@ def test_a_file_that_is_there_is_not_lost_by_mistake(path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 1025])
-def test_a_passphrase_that_protects_nothing_is_refused(tmp_path: Path, length: int) -> None:
-    """Seven bytes are guessed; more than a line was not typed. Nothing is written. Eight will do."""
+def test_a_passphrase_of_an_unsuitable_length_is_refused(tmp_path: Path, length: int) -> None:
+    """Seven bytes can be guessed, and more than 1024 were not typed. Nothing is written. Eight are enough."""
     with refused(FailureClass.BAD_INPUT, f"{length} bytes"):
         create(tmp_path / "approver.json", Secret(b"x" * length))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_others_may_use_is_refused_with_its_cure(path: Path) -> None:
-    """Permissions, links and other kinds of file; and no file at all says which command makes one."""
+def test_a_file_that_is_not_private_is_refused_with_its_fix(path: Path) -> None:
+    """The cases are permissions, links and other kinds of file; for a missing file the message names the command that
+    makes one.
+    """
     path.chmod(0o640)
     with refused(FailureClass.INVALID_REQUEST, "chmod 600"):
         open_key(path, Secret(PASSPHRASE))
@@ -113,8 +115,8 @@ def test_what_others_may_use_is_refused_with_its_cure(path: Path) -> None:
         public_of(path)
 
 
-def test_a_key_does_not_show_or_travel(key: ApproverKey) -> None:
-    """Its repr is its public name; no pickle, no copy; only 256 bits are a key."""
+def test_a_key_cannot_be_pickled_copied_or_printed(key: ApproverKey) -> None:
+    """The repr of a key is its public name, and only 256 bits make a key."""
     assert repr(key) == f"<approver key {key.key_id}>"
     for escape in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
@@ -124,7 +126,7 @@ def test_a_key_does_not_show_or_travel(key: ApproverKey) -> None:
 
 
 def test_a_wiped_key_signs_nothing(path: Path) -> None:
-    """It is overwritten where it lay at the end of its block, and fails rather than sign with what anybody knows."""
+    """The seed is overwritten in place at the end of its block, and signing fails rather than use a key of zeros."""
     with open_key(path, Secret(PASSPHRASE)) as opened:
         room = opened._seed
         assert any(room)
@@ -134,7 +136,7 @@ def test_a_wiped_key_signs_nothing(path: Path) -> None:
 
 
 def to(*where: str, value: Any) -> Callable[[Json], None]:
-    """A change: what is at `where` becomes `value`, or what `value` makes of it."""
+    """Return a change: the value at `where` becomes `value`, or the result of calling `value` with it."""
 
     def change(file: Json) -> None:
         target = file
@@ -150,7 +152,7 @@ OTHER_PUBLIC = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a
 
 
 def another_key(file: Json) -> None:
-    """Key and id of somebody else, who has the private half."""
+    """Put in key and id of another person, who has the private half."""
     file.update(public_key=OTHER_PUBLIC, key_id=page_reader.key_id(bytes.fromhex(OTHER_PUBLIC)))
 
 
@@ -180,15 +182,15 @@ SEEN = {
 
 
 def written(path: Path, change: Callable[[Json], None]) -> None:
-    """The file with one change, well spelled."""
+    """Write the file with one change, in canonical form."""
     file = json.loads(path.read_bytes())
     change(file)
     path.write_bytes(page_reader.canonical(file) + b"\n")
 
 
 @pytest.mark.parametrize("what", UNSEEN)
-def test_a_changed_file_opens_with_no_passphrase(path: Path, what: str) -> None:
-    """All that is said openly is bound to the sealed key; that it need not be the passphrase is said."""
+def test_a_changed_file_does_not_open(path: Path, what: str) -> None:
+    """Every plain field is bound to the sealed key; the message says that the passphrase need not be the reason."""
     written(path, UNSEEN[what])
     public_of(path)  # well formed: without the passphrase nobody can tell
     with refused(FailureClass.UNAUTHORIZED, "or the file was changed"):
@@ -196,24 +198,24 @@ def test_a_changed_file_opens_with_no_passphrase(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("words", SEEN)
-def test_what_aileron_would_not_write_is_refused_before_it_costs_anything(path: Path, words: str) -> None:
-    """Each rule on its own, by its reason, without any passphrase."""
+def test_an_invalid_file_is_refused_before_any_derivation(path: Path, words: str) -> None:
+    """Each rule is tried alone, by its reason, without any passphrase."""
     written(path, SEEN[words])
     for attempt in (lambda: public_of(path), lambda: open_key(path, Secret(PASSPHRASE))):
         with refused(FailureClass.HASH_MISMATCH, words):
             attempt()
 
 
-def test_a_key_under_another_ones_name_is_refused(path: Path, key: ApproverKey) -> None:
-    """Whoever knows the passphrase can seal another key properly; its public half is computed, not believed."""
+def test_a_key_under_another_public_key_is_refused(path: Path, key: ApproverKey) -> None:
+    """Everyone who knows the passphrase can seal another key correctly; its public half is computed, not believed."""
     file = page_reader.resealed(json.loads(path.read_bytes()), PASSPHRASE, bytes(range(32)))
     path.write_bytes(page_reader.canonical(file) + b"\n")
     with refused(FailureClass.HASH_MISMATCH, "not the one it names"):
         open_key(path, Secret(PASSPHRASE))
 
 
-def test_a_later_format_asks_for_a_newer_aileron(path: Path) -> None:
-    """It is not damage."""
+def test_a_later_format_is_refused_with_a_hint_to_upgrade(path: Path) -> None:
+    """The file counts as newer, not as damaged."""
     path.write_bytes(b'{"anything":[],"format":2}\n')
     with refused(FailureClass.INVALID_REQUEST, "upgrade aileron"):
         public_of(path)
@@ -221,8 +223,8 @@ def test_a_later_format_asks_for_a_newer_aileron(path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_there_is_one_spelling(path: Path, made: tuple[bytes, ApproverKey], data: st.DataObject) -> None:
-    """Bytes that differ anywhere are refused, or are exactly what would be written of what they say."""
+def test_a_key_file_has_exactly_one_encoding(path: Path, made: tuple[bytes, ApproverKey], data: st.DataObject) -> None:
+    """Changed bytes are refused, or are exactly the canonical form of what they say."""
     raw = bytearray(made[0])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(raw)))
@@ -239,8 +241,8 @@ def test_there_is_one_spelling(path: Path, made: tuple[bytes, ApproverKey], data
     assert failure.message.isprintable()
 
 
-def test_a_file_cut_short_anywhere_is_refused(path: Path, made: tuple[bytes, ApproverKey]) -> None:
-    """Every proper prefix, and one that is larger than any; the whole is read."""
+def test_a_truncated_file_is_refused(path: Path, made: tuple[bytes, ApproverKey]) -> None:
+    """Every proper prefix is refused, and so is a file that is larger than any."""
     for length in range(len(made[0])):
         path.write_bytes(made[0][:length])
         with refused(FailureClass.HASH_MISMATCH):
@@ -250,8 +252,8 @@ def test_a_file_cut_short_anywhere_is_refused(path: Path, made: tuple[bytes, App
         public_of(path)
 
 
-def test_a_new_key_waits_beside_the_old_one_and_then_takes_its_place(path: Path) -> None:
-    """Before, the old one is there whole; after, the new one; nothing else is left. One that nothing names goes away."""
+def test_a_staged_key_replaces_the_old_one_only_when_put_in_place(path: Path) -> None:
+    """The old file is whole before that; after it there is only the new one. A staged key that is not needed is removed."""
     old, staged = path.read_bytes(), keyfile.staged(path)
     new = create(staged, Secret(PASSPHRASE), replace=True)
     assert path.read_bytes() == old

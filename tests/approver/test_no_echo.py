@@ -1,4 +1,4 @@
-"""What a person types around a question for a passphrase, on a terminal of the test's own: not shown, and no line for anybody."""
+"""Typing around a question for a passphrase, on a terminal of the test: not echoed, and not left as input for another program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print("line", repr(sys.stdin.readline()), flush=True)
 
 
 def until(master: int, wanted: bytes, shown: bytes = b"") -> bytes:
-    """What the terminal shows until this stands there."""
+    """Return the terminal's output up to the wanted bytes."""
     end = time.monotonic() + 20
     while wanted not in shown:
         assert select.select([master], [], [], max(end - time.monotonic(), 0))[0], (wanted, shown)
@@ -39,8 +39,10 @@ def until(master: int, wanted: bytes, shown: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("signals", [1, 3])
-def test_what_is_typed_after_it_was_broken_off_is_thrown_away_unseen(signals: int) -> None:
-    """However often it is: one signal ends the question, and none the throwing away. The next line is read as ever."""
+def test_input_after_an_interrupt_is_discarded_without_echo(signals: int) -> None:
+    """The number of signals does not matter: the first ends the question, and none ends the discarding. The next line
+    is read as usual.
+    """
     master, slave = pty.openpty()
     words = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as asking:
@@ -68,7 +70,7 @@ def test_what_is_typed_after_it_was_broken_off_is_thrown_away_unseen(signals: in
     assert settings & termios.ICANON
 
 
-def test_without_a_terminal_nothing_happens() -> None:
+def test_input_from_a_pipe_is_left_alone() -> None:
     """A pipe is read as it is."""
     program = PROGRAM.replace("time.sleep(30)", "raise KeyboardInterrupt")
     done = subprocess.run([sys.executable, "-c", program], input="a line\n", capture_output=True, text=True, timeout=30)

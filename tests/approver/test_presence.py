@@ -1,4 +1,6 @@
-"""The process in which the key is open, and its question at a real terminal: what a person sees, and what is left after."""
+"""The isolated process that holds the open key, and its question at a real terminal: what a person sees, and what is
+left after.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ QUESTION = "Passphrase: "
 
 
 def started(program: Program) -> Program:
-    """As far as its question."""
+    """Run the program as far as its question."""
     program.heard("begun")
     program.tell("go")
     program.wait_shown(QUESTION)
@@ -25,21 +27,23 @@ def started(program: Program) -> Program:
 
 
 def asking(program: Program) -> psutil.Process:
-    """The process that asks."""
+    """Return the process that asks."""
     (child,) = psutil.Process(program.process.pid).children()
     return child
 
 
 def stopped(process: psutil.Process) -> Callable[[], bool]:
-    """Whether a signal holds it."""
+    """Return a condition: a signal holds the process."""
     return lambda: process.status() == psutil.STATUS_STOPPED
 
 
 # A process of its own
 
 
-def test_the_work_is_done_once_in_a_process_nobody_looks_into() -> None:
-    """Not dumpable, no core file, a child of the command; what comes after `alone` happens once, and nothing is printed twice."""
+def test_the_work_runs_once_in_an_isolated_process() -> None:
+    """The process is a child of the command, not dumpable, without a core file; code after the isolation runs once, and
+    output is printed once.
+    """
     with Program("is_alone") as program:
         inside = program.heard("dumpable")
         after = program.heard("after")
@@ -51,14 +55,14 @@ def test_the_work_is_done_once_in_a_process_nobody_looks_into() -> None:
     assert program.shown == "before, and still in a buffer, inside, after\r\n"
 
 
-def test_a_work_that_dies_by_a_signal_is_told_as_such() -> None:
-    """Whoever waits for the command sees what became of it."""
+def test_a_signal_that_kills_the_work_is_passed_on() -> None:
+    """The caller that waits for the command sees the signal."""
     with Program("is_killed") as program:
         assert program.ended() == -signal.SIGUSR1
 
 
 def test_the_work_does_not_outlive_the_command() -> None:
-    """Killed outright: the kernel ends the child, which still leaves as it should."""
+    """The kernel ends the child if the command is killed, and the child still cleans up."""
     with Program("waits") as program:
         child = psutil.Process(program.heard("parent")["pid"])
         program.process.kill()
@@ -67,7 +71,7 @@ def test_the_work_does_not_outlive_the_command() -> None:
 
 
 def test_a_signal_to_the_command_reaches_the_work() -> None:
-    """SIGTERM and SIGINT, sent to the one number a person knows; both end with the code a shell expects."""
+    """A person sends SIGTERM or SIGINT to the only pid that they know; both end with the code that a shell expects."""
     for number, how, code in ((signal.SIGTERM, "SystemExit", 143), (signal.SIGINT, "KeyboardInterrupt", -2)):
         with Program("waits") as program:
             program.heard("parent")
@@ -79,8 +83,8 @@ def test_a_signal_to_the_command_reaches_the_work() -> None:
 # The question
 
 
-def test_a_passphrase_is_read_unseen_and_the_terminal_is_as_it_was() -> None:
-    """What is typed is not shown; while it is asked for the terminal is held, and afterwards it is not."""
+def test_a_passphrase_is_read_without_echo_and_the_terminal_is_restored() -> None:
+    """The terminal is held while the question is open, and released afterwards."""
     with Program("asks") as program:
         before = program.settings()
         started(program)
@@ -93,15 +97,15 @@ def test_a_passphrase_is_read_unseen_and_the_terminal_is_as_it_was() -> None:
     assert program.shown == f"{QUESTION}\r\n"
 
 
-def test_any_bytes_are_a_passphrase() -> None:
-    """Blanks and other alphabets are kept as they come."""
+def test_a_passphrase_can_have_any_bytes() -> None:
+    """Blanks and other alphabets are kept as they are."""
     with Program("asks") as program:
         started(program).type("  nine\tof swörds  \n")
         assert program.heard("typed")["typed"] == "  nine\tof swörds  "
 
 
-def test_a_new_passphrase_is_asked_for_until_it_is_typed_twice() -> None:
-    """And an empty line is no answer."""
+def test_a_new_passphrase_is_asked_for_until_two_entries_match() -> None:
+    """An empty line is not accepted."""
     with Program("asks_twice") as program:
         started(program).type("\n")
         program.wait_shown(QUESTION, 2)
@@ -116,8 +120,8 @@ def test_a_new_passphrase_is_asked_for_until_it_is_typed_twice() -> None:
         assert program.heard("typed")["typed"] == "one"
 
 
-def test_what_was_typed_before_the_question_is_no_answer() -> None:
-    """Keys pressed while a command starts go nowhere."""
+def test_input_typed_before_the_question_is_discarded() -> None:
+    """Keys pressed while a command starts are not an answer."""
     with Program("asks") as program:
         program.heard("begun")
         program.type("meant for somebody else\n")
@@ -139,8 +143,8 @@ def _echoed(program: Program) -> bool:
     [("\x04", "no answer to 'Passphrase'"), (("x" * 90 + "\x04") * 50, "more than 4096 bytes")],
     ids=["the end of input", "a book"],
 )
-def test_what_is_no_answer_is_refused(typed: str, words: str) -> None:
-    """Ctrl-D, and more than anybody types; the terminal is as it was."""
+def test_end_of_input_and_an_overlong_line_are_refused(typed: str, words: str) -> None:
+    """The terminal is restored after Ctrl-D, and after more than anybody types."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type(typed)
@@ -150,15 +154,15 @@ def test_what_is_no_answer_is_refused(typed: str, words: str) -> None:
 
 
 def raw(settings: list[Any]) -> list[Any]:
-    """As an editor leaves it: no lines, no signals, no carriage returns turned into line ends."""
+    """Return settings as an editor leaves them: no line mode, no signals, no carriage returns turned into newlines."""
     changed = [*settings[:6], list(settings[6])]
     changed[0] &= ~(termios.ICRNL | termios.IXON)
     changed[3] &= ~(termios.ICANON | termios.ISIG | termios.ECHO)
     return changed
 
 
-def test_a_terminal_in_another_state_is_asked_at_all_the_same() -> None:
-    """And is in that state again afterwards."""
+def test_a_terminal_in_raw_mode_can_be_asked_at() -> None:
+    """The terminal is in the same mode again afterwards."""
     with Program("asks") as program:
         program.set(raw(program.settings()))
         before = program.settings()
@@ -170,8 +174,8 @@ def test_a_terminal_in_another_state_is_asked_at_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("key", "how", "code"), [("\x03", "KeyboardInterrupt", -signal.SIGINT), ("\x1c", None, -signal.SIGQUIT)]
 )
-def test_an_interrupt_leaves_nothing_behind(key: str, how: str | None, code: int) -> None:
-    """Ctrl-C, and the one that quits, after half a passphrase: the terminal is as it was, and the half is in nobody's input."""
+def test_an_interrupt_restores_the_terminal_and_discards_input(key: str, how: str | None, code: int) -> None:
+    """The interrupt is Ctrl-C or the quit key, after half a passphrase; that half is left in no program's input."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type(f"half a pass{key}")
@@ -182,8 +186,8 @@ def test_an_interrupt_leaves_nothing_behind(key: str, how: str | None, code: int
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_whoever_ends_the_process_that_asks_the_terminal_is_put_right(number: signal.Signals) -> None:
-    """By itself, or by the one that waits for it; and a half that was typed goes nowhere."""
+def test_the_terminal_is_restored_however_the_asking_process_ends(number: signal.Signals) -> None:
+    """The process itself restores it, or the one that waits for it; half-typed input is discarded."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type("half a pass")
@@ -192,8 +196,8 @@ def test_whoever_ends_the_process_that_asks_the_terminal_is_put_right(number: si
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_ending_the_command_outright_puts_the_terminal_right() -> None:
-    """SIGKILL to the one that waits, in front of a shell: the one that asks leaves as it should."""
+def test_killing_the_command_restores_the_terminal() -> None:
+    """The command gets SIGKILL in front of a shell, and the process that asks still cleans up."""
     with Program("shell") as program:
         before = program.settings()
         command = psutil.Process(program.heard("begun")["pid"])
@@ -207,8 +211,10 @@ def test_ending_the_command_outright_puts_the_terminal_right() -> None:
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_a_shell_stops_it_and_brings_it_back() -> None:
-    """Ctrl-Z gives the terminal back as it was, job and all; in front again it asks anew, and the half is forgotten."""
+def test_a_shell_can_stop_and_resume_the_question() -> None:
+    """Ctrl-Z returns the terminal as it was, with the foreground job; resumed, the command asks anew and the half-typed
+    input is gone.
+    """
     with Program("shell") as program:
         started(program).type("half a\x1a")
         was = program.heard("job")
@@ -224,15 +230,15 @@ def test_a_shell_stops_it_and_brings_it_back() -> None:
 
 
 def touching(program: Program) -> Program:
-    """As far as the line that has a person touch something."""
+    """Run the program as far as the line that has a person touch something."""
     program.heard("begun")
     program.tell("go")
     program.wait_shown("Touch it")
     return program
 
 
-def test_what_is_typed_while_something_is_touched_is_seen_by_nobody_and_answers_nothing() -> None:
-    """Not echoed, not even Ctrl-Z heard, and thrown away: the question after it has the answer that is typed to it."""
+def test_input_typed_during_a_touch_is_neither_echoed_nor_used() -> None:
+    """Even Ctrl-Z has no effect, and the input is discarded: the next question gets only what is typed to it."""
     with Program("touches") as program:
         before = program.settings()
         touching(program).type("typed blind\x1a\n")
@@ -250,8 +256,8 @@ def test_what_is_typed_while_something_is_touched_is_seen_by_nobody_and_answers_
     ("how", "code"),
     [("Ctrl-C", -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
 )
-def test_whatever_ends_the_wait_for_a_touch_the_terminal_is_put_right(how: signal.Signals | str, code: int) -> None:
-    """By a key, or by whoever ends the process."""
+def test_the_terminal_is_restored_however_the_wait_for_a_touch_ends(how: signal.Signals | str, code: int) -> None:
+    """A key can end the wait, or a signal."""
     with Program("touches") as program:
         before = program.settings()
         touching(program)
@@ -264,8 +270,8 @@ def test_whatever_ends_the_wait_for_a_touch_the_terminal_is_put_right(how: signa
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_it_does_not_ask_from_behind() -> None:
-    """Continued in the background it stops once more, with the terminal left alone, until it is in front."""
+def test_a_background_process_does_not_ask() -> None:
+    """Continued in the background, the process stops again and leaves the terminal alone, until it is in front."""
     with Program("shell") as program:
         started(program).type("\x1a")
         assert program.heard("job")["job"] == "stopped"
@@ -278,8 +284,8 @@ def test_it_does_not_ask_from_behind() -> None:
         assert program.heard("typed")["typed"] == "whole"
 
 
-def test_a_process_that_is_stopped_over_its_question_leaves_no_terminal_without_echo() -> None:
-    """SIGSTOP cannot be caught: the one that waits puts the terminal right and stops too; then it is asked anew."""
+def test_a_stopped_process_leaves_the_terminal_with_echo() -> None:
+    """SIGSTOP cannot be caught: the waiting process restores the terminal and stops too; then the question comes anew."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type("half a")
@@ -293,8 +299,8 @@ def test_a_process_that_is_stopped_over_its_question_leaves_no_terminal_without_
         assert program.heard("typed")["typed"] == "whole"
 
 
-def test_without_a_terminal_nothing_is_asked() -> None:
-    """A pipe, a daemon, a script: the message says what to do."""
+def test_a_process_without_a_terminal_does_not_ask() -> None:
+    """The process can be in a pipe, a daemon or a script; the message says what to do."""
     with Program("asks", has_terminal=False) as program:
         program.heard("begun")
         program.tell("go")
@@ -303,8 +309,8 @@ def test_without_a_terminal_nothing_is_asked() -> None:
     assert "in a terminal of your own" in refused["message"]
 
 
-def test_a_process_others_can_read_asks_for_nothing() -> None:
-    """Whoever forgets `alone` is told so before anything is typed."""
+def test_a_process_that_others_can_read_does_not_ask() -> None:
+    """A caller that forgets the isolation is told before anything is typed."""
     with Program("asks_where_others_can_look") as program:
         refused = program.heard("refused")
         assert program.ended() == 0

@@ -1,6 +1,6 @@
-"""Another process of the same user, without capabilities, looks into the command that asks: each way, with its control.
+"""Attacks by another process of the same user, without capabilities, on the command that asks: each has a control.
 
-The control is the same done to a program that asks as programs do. Started by root, both are uid 65534.
+The control is the same attack on a program that asks as programs usually do. Started by root, both run as uid 65534.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSED = {"EACCES", "EPERM"}
 
 @contextlib.contextmanager
 def attacked(name: str) -> Iterator[tuple[Program, Program]]:
-    """A person's program that has not asked yet, and the other process."""
+    """Yield a person's program that has not asked yet, and the attacking process."""
     with Program("attacker") as attacker, Program(name) as program:
         attacker.heard("begun")
         program.heard("begun")
@@ -34,7 +34,7 @@ def attacked(name: str) -> Iterator[tuple[Program, Program]]:
 
 
 def answered(program: Program) -> None:
-    """From its first step to where it has the passphrase in memory, and waits."""
+    """Run the program from its first step to where it waits with the passphrase in memory."""
     program.tell("go")
     program.wait_shown(QUESTION)
     program.type(f"{PHRASE}\n")
@@ -42,13 +42,15 @@ def answered(program: Program) -> None:
 
 
 def family(program: Program) -> list[int]:
-    """The command and the process that asks."""
+    """Return the pids of the command and of the process that asks."""
     command = psutil.Process(program.process.pid)
     return [command.pid, *(child.pid for child in command.children())]
 
 
 def test_memory_opened_beforehand_shows_no_passphrase() -> None:
-    """Opened while the command could be looked into, and searched when it has the passphrase: it is in the child's alone."""
+    """The memory is opened while the command can still be read, and searched once the passphrase is there: only the
+    child has it.
+    """
     found = {}
     for name in ("asks_in_the_open", "asks"):
         with attacked(name) as (program, attacker):
@@ -60,8 +62,10 @@ def test_memory_opened_beforehand_shows_no_passphrase() -> None:
     assert found == {"asks_in_the_open": True, "asks": False}
 
 
-def test_no_way_leads_into_the_process_that_has_the_passphrase_or_the_one_that_waits() -> None:
-    """Memory, maps, environment, descriptors, ptrace(2), pidfd_getfd(2): each refused where it leads into an ordinary program."""
+def test_every_way_into_the_asking_or_the_waiting_process_is_refused() -> None:
+    """Memory, maps, environment, descriptors, ptrace(2) and pidfd_getfd(2) are all refused, and all work on an ordinary
+    program.
+    """
     with attacked("asks_in_the_open") as (program, attacker):
         answered(program)
         ways = attacker.do("ways", program.process.pid)
@@ -76,8 +80,8 @@ def test_no_way_leads_into_the_process_that_has_the_passphrase_or_the_one_that_w
             assert set(refused.values()) <= REFUSED, refused
 
 
-def test_a_command_that_is_traced_asks_for_nothing() -> None:
-    """A debugger that was there first follows the fork; it is seen. Without one the same command asks."""
+def test_a_traced_command_does_not_ask() -> None:
+    """A debugger that was attached before follows the fork, and is detected. Untraced, the same command asks."""
     with attacked("asks") as (program, attacker):
         assert attacker.do("trace", program.process.pid) == "ok"
         program.tell("go")
@@ -89,8 +93,8 @@ def test_a_command_that_is_traced_asks_for_nothing() -> None:
         answered(program)
 
 
-def test_nobody_else_opens_the_terminal_while_it_is_asked_at() -> None:
-    """Before the question and after the answer any process of the user may; between them none."""
+def test_no_other_process_can_open_the_terminal_during_the_question() -> None:
+    """Every process of the user can open it before the question and after the answer, but not between."""
     with attacked("asks") as (program, attacker):
         said = [attacker.do("terminal", program.terminal)]
         program.tell("go")
@@ -103,8 +107,10 @@ def test_nobody_else_opens_the_terminal_while_it_is_asked_at() -> None:
 
 
 @pytest.mark.parametrize("how", ["waiting", "again"])
-def test_who_had_the_terminal_open_and_reads_after_the_question_gets_nothing(how: str) -> None:
-    """By waiting in read(2), or by trying over and over: the person's line goes to whoever waited first, which is the command."""
+def test_a_reader_that_comes_after_the_question_gets_nothing(how: str) -> None:
+    """The reader had the terminal open, and waits in read(2) or polls: the line goes to the first that waited, which is
+    the command.
+    """
     with attacked("asks") as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
         program.tell("go")
@@ -120,8 +126,10 @@ def test_who_had_the_terminal_open_and_reads_after_the_question_gets_nothing(how
 
 
 @pytest.mark.parametrize("name", ["asks", "asks_without_looking"])
-def test_nothing_is_asked_where_somebody_reads_already(name: str) -> None:
-    """Who waits in read(2) first would get the answer: found by looking, or by whom the kernel lets wait; nothing is shown."""
+def test_a_terminal_that_another_process_reads_is_not_asked_at(name: str) -> None:
+    """The process that waits in read(2) first would get the answer. It is found by the check, or by the kernel's order;
+    no question is shown.
+    """
     with attacked(name) as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
         assert attacker.do("reads", "waiting") == "ok"
@@ -135,7 +143,9 @@ def test_nothing_is_asked_where_somebody_reads_already(name: str) -> None:
 
 
 def _wait_in_read(pid: int) -> None:
-    """Until one of its threads sleeps in the terminal's read: it shows as sleeping, and the other waits for the test."""
+    """Wait until a thread of the process sleeps in the terminal's read: it shows as sleeping, and the other waits for
+    the test.
+    """
 
     def states() -> list[str]:
         return [(task / "stat").read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{pid}/task").iterdir()]
@@ -143,8 +153,8 @@ def _wait_in_read(pid: int) -> None:
     wait_until(lambda: states() == ["S", "S"], "it sleeps in the terminal's read", seen=states)
 
 
-def test_a_terminal_that_somebody_holds_is_not_asked_at() -> None:
-    """Another process with exclusive use of it could be asking for the same: the person is sent to a new terminal."""
+def test_a_terminal_that_another_process_holds_is_not_asked_at() -> None:
+    """A process with exclusive use of the terminal could be asking for the same: the person is sent to a new terminal."""
     with attacked("asks") as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
         attacker.do("hold")

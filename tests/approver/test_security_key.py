@@ -1,4 +1,4 @@
-"""A security key signs what it is shown to be asked for, once it knows who is there and is touched; nothing else counts."""
+"""Security keys: a key signs what it is asked for after it has verified the person and was touched; nothing else counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIGEST = f"sha256:{'1' * 64}"
 
 
 class Hands:
-    """A person: what they type, and what they are shown."""
+    """A person: the PINs that they type, and the prompts that they see."""
 
     def __init__(self, *typed: str) -> None:
         self.typed = list(typed)
@@ -33,18 +33,18 @@ class Hands:
         self.told: list[str] = []
 
     def ask(self, question: str) -> Secret:
-        """The next PIN; there has to be one."""
+        """Return the next PIN, which must exist."""
         self.asked.append(question)
         return Secret(self.typed.pop(0).encode())
 
     @contextlib.contextmanager
     def touching(self) -> Iterator[Callable[[str], None]]:
-        """What they are told."""
+        """Yield the function that records prompts."""
         yield self.told.append
 
 
 def entry(key: SoftKey, **other: Any) -> PasskeyEntry:
-    """A passkey that this key makes, as the daemon lists it."""
+    """Return a passkey that this key makes, as the daemon lists it."""
     credential_id, cose = key.make()
     return PasskeyEntry(
         **{
@@ -66,7 +66,7 @@ def entry(key: SoftKey, **other: Any) -> PasskeyEntry:
 
 
 def about(key_id: str, digest: str = DIGEST) -> DecisionStatement:
-    """A yes."""
+    """Return the statement of an approval."""
     return DecisionStatement(
         approval_id="act-2",
         digest=digest,
@@ -78,7 +78,7 @@ def about(key_id: str, digest: str = DIGEST) -> DecisionStatement:
 
 
 class Desk:
-    """One key in a port, with a passkey that is enrolled, and a person."""
+    """A key in a port with an enrolled passkey, and a person."""
 
     def __init__(self, port: Plugged) -> None:
         self.port = port
@@ -88,15 +88,15 @@ class Desk:
         self.ports: Callable[[], list[Port]] = lambda: [port.port]
 
     def keys(self) -> SecurityKeys:
-        """As a command has them."""
+        """Return the keys as a command has them."""
         return SecurityKeys(self.passkeys, self.hands, plugged_in=self.ports)
 
     def sign(self) -> tuple[DecisionStatement, str]:
-        """The statement `about`, signed."""
+        """Return the signed statement `about`, and its signature."""
         return self.keys().sign(about)
 
     def why(self) -> str:
-        """Why it is not."""
+        """Return why signing fails."""
         with pytest.raises(SecurityKeyError) as refused:
             self.sign()
         return refused.value.why
@@ -104,19 +104,21 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device is a thread of this process, which may stand still longer than a device is waited for."""
+    """Raise the timeout for the device, which is a thread of this process and may stand still longer than a device is
+    waited for.
+    """
     monkeypatch.setattr(ctap_channel, "SILENCE_S", PATIENCE_S)
 
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    """A key with a PIN, and somebody who touches it."""
+    """Return a desk with a key that has a PIN, and a person who touches it."""
     with Plugged(SoftKey()) as port:
         yield Desk(port)
 
 
-def test_a_pin_and_a_touch_sign_the_statement_and_the_daemons_check_takes_it(desk: Desk) -> None:
-    """One question, one prompt, one touch; the prompt comes once the key itself waits for it."""
+def test_a_pin_and_a_touch_sign_a_statement_that_the_daemon_accepts(desk: Desk) -> None:
+    """The person gets one question, one prompt and one touch; the prompt comes once the key itself waits for the touch."""
     statement, signature = desk.sign()
 
     check_assertion(desk.passkeys[0], statement, signature)
@@ -124,16 +126,16 @@ def test_a_pin_and_a_touch_sign_the_statement_and_the_daemons_check_takes_it(des
     assert desk.key.touched == 1
 
 
-def test_an_older_key_has_the_first_pin_protocol_alone() -> None:
-    """It signs as well."""
+def test_an_older_key_with_only_the_first_pin_protocol_signs() -> None:
+    """Such a key signs as well."""
     with Plugged(SoftKey(protocols=(1,))) as port:
         desk = Desk(port)
         statement, signature = desk.sign()
         check_assertion(desk.passkeys[0], statement, signature)
 
 
-def test_a_signature_is_over_this_digest_and_no_other(desk: Desk) -> None:
-    """The same assertion beside another digest does not count, and beside its own it does."""
+def test_a_signature_covers_only_its_own_digest(desk: Desk) -> None:
+    """An assertion beside another digest is refused."""
     statement, signature = desk.sign()
 
     check_assertion(desk.passkeys[0], statement, signature)
@@ -141,8 +143,8 @@ def test_a_signature_is_over_this_digest_and_no_other(desk: Desk) -> None:
         check_assertion(desk.passkeys[0], about(statement.key_id, f"sha256:{'2' * 64}"), signature)
 
 
-def test_each_signature_takes_its_own_touch_and_the_pin_is_typed_once_for_a_command(desk: Desk) -> None:
-    """The token that the PIN bought is worth one assertion: the second needs another, and a touch."""
+def test_each_signature_takes_a_touch_and_each_command_one_pin(desk: Desk) -> None:
+    """A token that the PIN bought is good for one assertion: the second needs another token, and a touch."""
     keys = desk.keys()
     first, second = keys.sign(about), keys.sign(about)
 
@@ -154,8 +156,8 @@ def test_each_signature_takes_its_own_touch_and_the_pin_is_typed_once_for_a_comm
     assert len(desk.hands.asked) == 2
 
 
-def test_a_finger_takes_the_place_of_the_pin() -> None:
-    """Nothing is typed."""
+def test_a_fingerprint_replaces_the_pin() -> None:
+    """The person types nothing."""
     with Plugged(SoftKey(has_sensor=True)) as port:
         desk = Desk(port)
         statement, signature = desk.sign()
@@ -164,8 +166,8 @@ def test_a_finger_takes_the_place_of_the_pin() -> None:
         assert (desk.hands.asked, desk.hands.told[0]) == ([], "Put your finger on Test Key 5")
 
 
-def test_a_finger_that_is_not_known_leaves_the_pin() -> None:
-    """And with neither nothing is signed."""
+def test_an_unknown_fingerprint_falls_back_to_the_pin() -> None:
+    """A key that has neither signs nothing."""
     with Plugged(SoftKey(has_sensor=True)) as port:
         desk = Desk(port)
         desk.key.finger = lambda: False
@@ -178,8 +180,8 @@ def test_a_finger_that_is_not_known_leaves_the_pin() -> None:
         assert desk.why() == "verification"
 
 
-def test_a_wrong_pin_is_told_with_what_is_left_and_the_right_one_then_signs(desk: Desk) -> None:
-    """A PIN that cannot be one costs no try."""
+def test_a_wrong_pin_is_reported_with_the_tries_left_and_can_be_retried(desk: Desk) -> None:
+    """A text that cannot be a PIN costs no try."""
     desk.hands.typed = ["wrong-1", "abc", "wrong-2", PIN]
     desk.sign()
 
@@ -191,15 +193,15 @@ def test_a_wrong_pin_is_told_with_what_is_left_and_the_right_one_then_signs(desk
     ]
 
 
-def test_what_is_no_pin_is_asked_for_again_three_times_and_costs_no_try(desk: Desk) -> None:
-    """Nor is a fourth question asked."""
+def test_an_invalid_pin_is_asked_for_three_times_and_costs_no_try(desk: Desk) -> None:
+    """A fourth question is not asked."""
     desk.hands.typed = ["a", "ab", "x" * 64]
     assert desk.why() == "pin"
     assert (desk.key.tries, len(desk.hands.asked)) == (8, 3)
 
 
-def test_three_wrong_pins_end_it_until_the_key_is_pulled_out(desk: Desk) -> None:
-    """The key says so itself; plugged in again, the right one signs."""
+def test_three_wrong_pins_block_the_key_until_it_is_unplugged(desk: Desk) -> None:
+    """The key says so itself; plugged in again, it signs with the right PIN."""
     desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
     assert desk.why() == "blocked"
     desk.hands.typed = [PIN]
@@ -212,8 +214,8 @@ def test_three_wrong_pins_end_it_until_the_key_is_pulled_out(desk: Desk) -> None
     assert desk.hands.asked == ["PIN of Test Key 5"]
 
 
-def test_few_tries_left_are_told_before_one_is_taken(desk: Desk) -> None:
-    """And with none left no PIN is asked for."""
+def test_a_low_number_of_tries_is_shown_before_the_pin_is_asked_for(desk: Desk) -> None:
+    """A key with no tries left is not asked for a PIN."""
     desk.key.tries = 2
     desk.sign()
     desk.key.tries = 0
@@ -221,23 +223,23 @@ def test_few_tries_left_are_told_before_one_is_taken(desk: Desk) -> None:
     assert desk.hands.asked == ["PIN of Test Key 5 (2 tries left before it blocks)"]
 
 
-def test_a_key_without_pin_and_finger_signs_nothing() -> None:
-    """It would say that nobody was verified."""
+def test_a_key_without_pin_and_fingerprint_signs_nothing() -> None:
+    """The assertion of such a key would say that the user was not verified."""
     with Plugged(SoftKey(pin=None)) as port:
         desk = Desk(port)
         assert desk.why() == "verification"
         assert (desk.hands.asked, desk.key.touched) == ([], 0)
 
 
-def test_a_key_that_holds_no_passkey_of_this_home_is_not_touched(desk: Desk) -> None:
-    """Nor one of this home under another relying party."""
+def test_a_key_without_a_passkey_of_this_home_is_not_touched(desk: Desk) -> None:
+    """The key is reported as not enrolled, before any prompt."""
     desk.passkeys = enrolled([entry(SoftKey())])
     assert desk.why() == "enrolled"
     assert desk.key.touched == 0
 
 
-def test_of_several_keys_the_one_that_says_it_holds_a_passkey_is_taken() -> None:
-    """Where none says so, nobody's PIN is asked for."""
+def test_the_key_that_reports_an_enrolled_passkey_is_chosen() -> None:
+    """A PIN is not asked for if several keys are left and none reports a passkey."""
     with Plugged(SoftKey(protects=False), "Mine") as mine, Plugged(SoftKey(), "Another") as other:
         desk = Desk(mine)
         desk.ports = lambda: [other.port, mine.port]
@@ -252,10 +254,10 @@ def test_of_several_keys_the_one_that_says_it_holds_a_passkey_is_taken() -> None
         assert desk.why() == "several"
 
 
-def test_no_key_and_one_that_may_not_be_opened_say_what_to_do(
+def test_a_missing_key_and_a_forbidden_one_are_reported_with_the_fix(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second says who is let in."""
+    """The message about a key that cannot be opened names the udev rule."""
     desk.ports = list
     assert desk.why() == "absent"
     desk.ports = lambda: [Port(tmp_path / "gone", "Mine", 64, 64)]
@@ -268,8 +270,10 @@ def test_no_key_and_one_that_may_not_be_opened_say_what_to_do(
 
 
 @pytest.mark.parametrize("lie", ["unverified", "other_digest", "other_key"])
-def test_what_does_not_count_is_not_sent(desk: Desk, lie: str) -> None:
-    """An assertion without verification, over something else, or by another key: found out here, before the daemon refuses it."""
+def test_an_invalid_assertion_is_not_sent(desk: Desk, lie: str) -> None:
+    """The assertion lacks verification, covers another digest or is by another key: it is refused here, before the
+    daemon would.
+    """
     setattr(desk.key.lie, lie, True)
     assert desk.why() == "answer"
     assert desk.key.touched == 1
@@ -278,8 +282,8 @@ def test_what_does_not_count_is_not_sent(desk: Desk, lie: str) -> None:
     assert desk.sign()
 
 
-def test_a_replayed_assertion_does_not_count(desk: Desk) -> None:
-    """The first one, of another moment, in place of the second."""
+def test_a_replayed_assertion_is_refused(desk: Desk) -> None:
+    """The key answers the second request with its first assertion."""
     desk.sign()
     desk.key.lie.replays = True
     desk.hands.typed = [PIN]
@@ -304,8 +308,8 @@ def test_a_replayed_assertion_does_not_count(desk: Desk) -> None:
     ],
     ids=lambda raw: raw[:6].hex() or "empty",
 )
-def test_garbage_is_an_error_of_ours_and_shows_nothing_of_it(desk: Desk, garbage: bytes) -> None:
-    """Whatever the library makes of it."""
+def test_a_malformed_answer_is_our_error_and_is_not_shown(desk: Desk, garbage: bytes) -> None:
+    """The error is the same whatever the library makes of the bytes."""
     desk.key.lie.garbage = garbage
     with pytest.raises(SecurityKeyError) as refused:
         desk.sign()
@@ -313,15 +317,15 @@ def test_garbage_is_an_error_of_ours_and_shows_nothing_of_it(desk: Desk, garbage
     assert "ff" * 3 not in str(refused.value)
 
 
-def test_a_key_that_says_nothing_is_not_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the silence that no device may keep."""
+def test_a_silent_key_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait ends after the longest silence that a device may keep."""
     monkeypatch.setattr(ctap_channel, "SILENCE_S", 0.3)
     desk.key.lie.silent_at = 0x02
     assert desk.why() == "answer"
 
 
 class Clock:
-    """A stand-in for the module `time` that a test can set ahead."""
+    """A stand-in for the module `time` that a test can advance."""
 
     ahead_s = 0.0
 
@@ -330,8 +334,8 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
-def test_nobody_touches_it_and_the_key_is_told_to_stop(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It obeys. The time is over once the person was told, however long that took."""
+def test_an_untouched_key_is_told_to_stop(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key obeys. The time runs from the prompt, however long it took to get there."""
     clock = Clock()
     monkeypatch.setattr(security_key, "time", clock)
 
@@ -344,8 +348,8 @@ def test_nobody_touches_it_and_the_key_is_told_to_stop(desk: Desk, monkeypatch: 
     assert desk.hands.told == ["Touch Test Key 5"]
 
 
-def test_a_key_that_never_stops_waiting_is_left(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on to say that it waits for a touch, and is not listened to for ever."""
+def test_a_key_that_ignores_the_cancellation_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key keeps reporting that it waits for a touch, and is not listened to forever."""
     monkeypatch.setattr(security_key, "TOUCH_S", 0.3)
     monkeypatch.setattr(security_key, "GRACE_S", 0.3)
     desk.key.touch = lambda: False
@@ -353,16 +357,16 @@ def test_a_key_that_never_stops_waiting_is_left(desk: Desk, monkeypatch: pytest.
     assert desk.why() == "answer"
 
 
-def test_a_key_that_another_program_uses_is_not_to_be_touched(desk: Desk) -> None:
-    """The touch would be that program's: nobody is told to, and nothing is tried again."""
+def test_a_key_that_another_program_uses_must_not_be_touched(desk: Desk) -> None:
+    """The touch would be that program's: the person gets no prompt, and signing is not retried."""
     desk.key.lie.is_busy = True
     with pytest.raises(SecurityKeyError, match="Do not touch it") as refused:
         desk.sign()
     assert (refused.value.why, desk.hands.told) == ("busy", [])
 
 
-def test_the_pin_does_not_go_over_the_wire_in_clear(desk: Desk) -> None:
-    """Nor does anything that was typed stand in what is raised."""
+def test_the_pin_is_not_sent_in_clear(desk: Desk) -> None:
+    """The error does not contain anything that was typed either."""
     desk.sign()
     assert PIN.encode() not in desk.port.sent
     desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
@@ -374,8 +378,10 @@ def test_the_pin_does_not_go_over_the_wire_in_clear(desk: Desk) -> None:
 # Which passkeys are meant
 
 
-def test_passkeys_of_other_pages_of_this_machine_itself_and_with_anothers_id_are_not_asked() -> None:
-    """Positive control: one of a key that nobody says how to reach."""
+def test_passkeys_that_are_not_on_a_security_key_of_this_home_are_skipped() -> None:
+    """Skipped are unusable ones, those of other pages, of this machine itself, and with a wrong id. Positive control: a
+    passkey without transports.
+    """
     key = SoftKey()
     assert len(enrolled([entry(key, transports=[])])) == 1
     for other in (
@@ -396,17 +402,15 @@ KEYBOARD = bytes.fromhex("05010906a101050719e029e715002501750195088102c0")
 
 
 def put(folder: Path, name: str, descriptor: bytes, called: str) -> None:
-    """A HID device, as sysfs has it."""
+    """Write a HID device as sysfs has it."""
     device = folder / name / "device"
     device.mkdir(parents=True)
     (device / "report_descriptor").write_bytes(descriptor)
     (device / "uevent").write_text(f"DRIVER=hid-generic\nHID_NAME={called}\n")
 
 
-def test_security_keys_are_told_from_keyboards_without_opening_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their names are made harmless; a descriptor that lies about its packets is none."""
+def test_security_keys_are_recognized_without_opening_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names are sanitized; a device whose descriptor lies about its packets is not one."""
     monkeypatch.setattr(hidraw, "SYSFS", tmp_path / "class")
     assert (hidraw.is_plugged_in(), hidraw.ports()) == (False, [])
     put(tmp_path / "class", "hidraw0", KEYBOARD, "Keyboard")

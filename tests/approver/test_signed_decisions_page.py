@@ -1,4 +1,6 @@
-"""docs/reference/signed-decisions.md against the code: every worked byte, and the way to check one by hand."""
+"""The page docs/reference/signed-decisions.md compared with the code: every worked byte, and the way to check a
+signature by hand.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,14 @@ WORKED = re.findall(r"```text\n(aileron-\w+-v1)\n(\{.*\})\n```\n\n`([A-Za-z0-9+/
 
 
 def seed() -> bytes:
-    """The private key of the page."""
+    """Return the private key of the page."""
     found = re.search(r"The private key `([0-9a-f]{64})`", PAGE)
     assert found
     return bytes.fromhex(found[1])
 
 
-def test_every_kind_of_statement_has_its_worked_bytes() -> None:
-    """Each once, and its fields are those of the table."""
+def test_every_kind_of_statement_has_worked_bytes() -> None:
+    """Each kind is there once, and its fields are those of the table."""
     assert [line for line, _, _ in WORKED] == list(KINDS)
     for line, kind in KINDS.items():
         (row,) = re.findall(rf"^\| `{line}` \| (.+?) \| .+ \|$", PAGE, re.MULTILINE)
@@ -67,8 +69,8 @@ def test_every_kind_of_statement_has_its_worked_bytes() -> None:
 
 
 @pytest.mark.parametrize(("line", "fields", "signature"), WORKED, ids=[line for line, _, _ in WORKED])
-def test_the_worked_bytes_are_what_is_signed(line: str, fields: str, signature: str) -> None:
-    """By our key and by any other Ed25519; and the signature is the one on the page."""
+def test_the_worked_bytes_are_the_signed_bytes(line: str, fields: str, signature: str) -> None:
+    """Our key and any other Ed25519 agree, and the signature is the one on the page."""
     statement = KINDS[line](**json.loads(fields))
     with ApproverKey(bytearray(seed())) as key:
         assert statement.signed_bytes() == f"{line}\n{fields}".encode()
@@ -80,7 +82,7 @@ def test_the_worked_bytes_are_what_is_signed(line: str, fields: str, signature: 
 
 
 def _passkey() -> tuple[DecisionStatement, PasskeyKey, Assertion]:
-    """The worked one of the page: what it signs, with which key, and what came of it."""
+    """Return the worked passkey of the page: the statement that it signs, the key, and the assertion."""
     (section,) = re.findall(r"### Worked bytes of a passkey\n(.*?)\n## ", PAGE, re.DOTALL)
     fields, client = re.findall(r"^(\{.*\})$", section, re.MULTILINE)
     (signature,) = re.findall(r"^`([\w.-]+)`$", section, re.MULTILINE)
@@ -93,8 +95,8 @@ def _passkey() -> tuple[DecisionStatement, PasskeyKey, Assertion]:
     return DecisionStatement(**json.loads(fields)), passkey, assertion
 
 
-def test_the_worked_bytes_of_a_passkey_are_what_it_signs() -> None:
-    """Ours says so, and any Ed25519 with the key of the page; the id and the challenge are those that the page says."""
+def test_the_worked_bytes_of_a_passkey_verify() -> None:
+    """Our check and plain Ed25519 with the key of the page agree; id and challenge are those of the page."""
     statement, passkey, assertion = _passkey()
     public = Ed25519PrivateKey.from_private_bytes(seed()).public_key()
 
@@ -106,7 +108,7 @@ def test_the_worked_bytes_of_a_passkey_are_what_it_signs() -> None:
 
 
 def test_the_bounds_of_a_passkey_are_those_of_the_code() -> None:
-    """Sizes, times, algorithms, and what it does not say yes to."""
+    """They are sizes, times, algorithms, and the kinds of consent that a passkey cannot decide."""
     words = " ".join(PAGE.split())
     consents = " ".join((Path(__file__).resolve().parents[2] / "docs/reference/consents.md").read_text().split())
 
@@ -123,8 +125,8 @@ def test_the_bounds_of_a_passkey_are_those_of_the_code() -> None:
     assert f"| algorithms | {', '.join(ALGORITHMS.values())} |" in consents
 
 
-def test_a_passkeys_signature_is_checked_by_hand(tmp_path: Path) -> None:
-    """The commands of the page, as they stand there, after those that make the key's file."""
+def test_the_pages_commands_check_a_passkey_signature(tmp_path: Path) -> None:
+    """The commands run as the page has them, after those that make the key's file."""
     if any(shutil.which(tool) is None for tool in ("openssl", "xxd", "base64", "sh")):
         pytest.skip("openssl, xxd or base64 is not installed")
     (block,) = re.findall(r"### Worked bytes of a passkey\n.*?```console\n(.*?)```", PAGE, re.DOTALL)
@@ -147,8 +149,8 @@ def test_a_passkeys_signature_is_checked_by_hand(tmp_path: Path) -> None:
     assert base64url(hashlib.sha256(statement.signed_bytes()).digest()) == said[0]
 
 
-def test_a_signature_is_checked_by_hand(tmp_path: Path) -> None:
-    """The commands of the page, as they stand there, say what the page says; of another statement they do not."""
+def test_the_pages_commands_check_a_signature(tmp_path: Path) -> None:
+    """The commands run as the page has them and print what it says; for another statement they fail."""
     if any(shutil.which(tool) is None for tool in ("openssl", "xxd", "base64", "sh")):
         pytest.skip("openssl, xxd or base64 is not installed")
     (block,) = re.findall(r"## By hand\n.*?```console\n(.*?)```", PAGE, re.DOTALL)

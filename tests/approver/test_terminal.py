@@ -1,4 +1,6 @@
-"""Who else can type at a terminal, and keeping out who would open it: real terminals, a real tmux, another process of theirs."""
+"""Other programs that can type at a terminal, and keeping out those that would open it: real terminals, a real tmux,
+another process of the user.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ fcntl.ioctl(os.open(f"/mnt/{number}", os.O_RDWR | os.O_NOCTTY), termios.TIOCSCTT
 print("there", flush=True)
 time.sleep(60)
 """
-"""A process whose terminal has this number in a devpts(5) of its own, as those of containers and cells have."""
+"""Program whose terminal has this number in a devpts(5) of its own, as those of containers and cells have."""
 _OPEN: Final = f"""
 import errno, os, sys
 if os.geteuid() == 0:
@@ -61,7 +63,7 @@ except OSError as error:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a program at a terminal: no variable says whose it is, but those that are given."""
+    """Return the environment of a program at a terminal: only the given variables name a multiplexer."""
     kept = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **more}
 
@@ -82,7 +84,7 @@ class Terminal:
         self.shown = ""
 
     def until(self, wanted: str) -> str:
-        """The row with this, once it has been shown."""
+        """Return the row with this text, once it has been shown."""
         until = time.monotonic() + DEADLINE_S
         while not any(wanted in row for row in self.shown.split("\n")[:-1]):
             assert select.select([self.master], [], [], max(0.0, until - time.monotonic()))[0], self.shown
@@ -90,7 +92,7 @@ class Terminal:
         return next(row.strip() for row in self.shown.split("\n") if wanted in row)
 
     def close(self) -> None:
-        """End it."""
+        """End the program and close the terminal."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
         os.close(self.master)
@@ -98,7 +100,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def terminal(program: str, **more: str) -> Iterator[Terminal]:
-    """For the length of a with block."""
+    """Yield a terminal for the length of a with block."""
     made = Terminal(program, **more)
     try:
         yield made
@@ -107,30 +109,30 @@ def terminal(program: str, **more: str) -> Iterator[Terminal]:
 
 
 def opened(name: str) -> str:
-    """How another process of this user, and no root, fares with opening a terminal."""
+    """Return how another process of this user, not root, fares with opening a terminal."""
     done = subprocess.run(
         [sys.executable, "-c", _OPEN, name], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
     return done.stdout.strip()
 
 
-def test_at_a_terminal_with_nobody_else_nobody_else_can_type() -> None:
-    """Not even where the kernel has TIOCSTI: there is no process that could use it."""
+def test_a_terminal_without_other_processes_is_safe_from_typing() -> None:
+    """This holds even if the kernel has TIOCSTI: there is no process that could use it."""
     with terminal(_WHO) as at:
         assert at.until("who:") == "who: None"
 
 
 @pytest.mark.parametrize(("variable", "program"), _VARIABLES.items())
-def test_a_multiplexers_variable_is_believed(variable: str, program: str) -> None:
-    """It needs no process that can be seen."""
+def test_a_multiplexer_is_recognized_by_its_variable(variable: str, program: str) -> None:
+    """The variable alone is enough, without a visible process."""
     with terminal(_WHO, **{variable: "x"}) as at:
         assert at.until("who:").startswith(
             f"who: this is a terminal of {program}, and any process of yours can press keys"
         )
 
 
-def test_a_process_that_types_for_others_is_found_without_its_variable() -> None:
-    """tmux by the name of what the console descends from, its variable unset."""
+def test_a_multiplexer_is_recognized_without_its_variable() -> None:
+    """tmux is found by the name of an ancestor process, with its variable unset."""
     if shutil.which("tmux") is None:
         pytest.skip("no tmux here: apt-get install tmux")
     folder = Path(tempfile.mkdtemp(prefix="ail-"))
@@ -151,8 +153,8 @@ def test_a_process_that_types_for_others_is_found_without_its_variable() -> None
     assert said.startswith("who: this is a terminal of tmux, and any process of yours can press keys in it")
 
 
-def test_a_process_of_the_same_terminal_is_found_where_the_kernel_lets_it_type() -> None:
-    """One that was started there before, and is no ancestor; where there is no TIOCSTI, it does not matter."""
+def test_another_process_at_the_terminal_is_reported_if_tiocsti_is_enabled() -> None:
+    """The process was started there before and is no ancestor; on a kernel without TIOCSTI it does not matter."""
     with terminal(
         f"import subprocess; other = subprocess.Popen(['sleep', '60'])\n{_WHO}other.kill(); other.wait()\n"
     ) as at:
@@ -166,8 +168,8 @@ def test_a_process_of_the_same_terminal_is_found_where_the_kernel_lets_it_type()
 
 
 @pytest.mark.jail
-def test_a_process_whose_terminal_has_the_same_number_elsewhere_is_nobody() -> None:
-    """/proc shows the same terminal of both; the one of the other is in a container, or in a cell."""
+def test_a_process_at_a_terminal_of_the_same_number_elsewhere_is_ignored() -> None:
+    """/proc shows the same terminal for both; that of the other process is in a container, or in a cell."""
     with terminal(
         "import subprocess, sys\n"
         "number = os.ttyname(0).rpartition('/')[2]\n"
@@ -181,8 +183,8 @@ def test_a_process_whose_terminal_has_the_same_number_elsewhere_is_nobody() -> N
         assert at.until("who:") == "who: None"
 
 
-def test_a_terminal_that_is_taken_is_opened_by_nobody_until_it_is_let_go() -> None:
-    """EBUSY for another process of the user; before and after, it opens."""
+def test_a_terminal_that_is_taken_cannot_be_opened_until_let_go() -> None:
+    """Another process of the user gets EBUSY; before and after, it can open the terminal."""
     program = (
         "from aileron.approver import terminal; print('ready'); input(); terminal.take(); print('held'); input(); "
         "terminal.let_go(); print('free'); input()"
@@ -197,7 +199,7 @@ def test_a_terminal_that_is_taken_is_opened_by_nobody_until_it_is_let_go() -> No
     assert said == ["ok", errno.errorcode[errno.EBUSY], "ok"]
 
 
-def test_what_is_no_terminal_is_neither_taken_nor_missed() -> None:
+def test_input_that_is_not_a_terminal_is_left_alone() -> None:
     """A pipe has nothing that could be held."""
     code = "from aileron.approver import terminal\nwith terminal.held(): print('in')"
     done = subprocess.run(
