@@ -1,4 +1,4 @@
-"""docs/development/abuse-cases.md against the tests: what it names exists, and no attack is missing from it."""
+"""The page docs/development/abuse-cases.md against the tests: what it names exists, and no attack is missing from it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 ROWS = re.findall(r"^\| ([A-Z]+)(\d+) \|(.*)\|$", PAGE, re.MULTILINE)
 
 
-def test_what_the_page_names_is_there() -> None:
-    """Each file, and each test in it."""
+def test_every_test_that_the_page_names_exists() -> None:
+    """Each named file exists, and each named test is defined in it."""
     texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _ in NAMED}
     missing = [
         f"{file}::{test}"
@@ -24,14 +24,14 @@ def test_what_the_page_names_is_there() -> None:
     assert missing == []
 
 
-def test_every_file_of_attacks_is_named() -> None:
-    """A new one has a row."""
+def test_the_page_names_every_file_of_attacks() -> None:
+    """A new file of attacks needs a row."""
     written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "attacks").glob("test_*.py")}
     assert written - {file for file, _ in NAMED} == set()
 
 
-def test_every_case_has_a_number_of_its_own_and_something_that_shows_it() -> None:
-    """In each table from 1 on, without a gap; `the same` is what the row above names."""
+def test_every_case_has_its_own_number_and_names_a_test() -> None:
+    """The numbers of each table start at 1 and have no gap. The text `the same` refers to the test of the row above."""
     numbers: dict[str, list[int]] = {}
     for letter, number, cells in ROWS:
         numbers.setdefault(letter, []).append(int(number))

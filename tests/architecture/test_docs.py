@@ -1,6 +1,6 @@
 """The documentation against the code: what exists has an entry, what has an entry exists, and no link is dead.
 
-Tables are compared whole where the page has a table of exactly these things, and by presence where it has prose about them.
+A table is compared as a whole if the page has a table of exactly these things; if it has prose about them, each must occur.
 The pages of names, manifests, egress and frames have tests of their own beside the code they describe.
 """
 
@@ -44,16 +44,16 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 UNWRITTEN = {".git", ".venv", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules"}
-"""Directories of tools, not of ours."""
+"""Directories of tools, whose files we did not write."""
 
 
 def page(name: str) -> str:
-    """A page of the reference."""
+    """Return the text of a page of the reference."""
     return (REFERENCE / name).read_text(encoding="utf-8")
 
 
 def table(text: str, heading: str) -> list[list[str]]:
-    """The rows of the first table below a heading, as cells; its own header and rule left out."""
+    """Return the rows of the first table below a heading, as cells, without its header and rule."""
     section = re.split(r"^#+ ", text, flags=re.MULTILINE)
     (body,) = [part for part in section if part.startswith(f"{heading}\n")]
     block = re.search(r"(?:^\|.*\n?)+", body, re.MULTILINE)
@@ -63,12 +63,12 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 
 def bare(cell: str) -> str:
-    """A cell without its code marks."""
+    """Return a cell without its code marks."""
     return cell.strip("`")
 
 
 def keys_of(schema: dict[str, Field]) -> Iterator[str]:
-    """Every key of a schema at any depth."""
+    """Yield every key of a schema at any depth."""
     for name, field in schema.items():
         yield name
         if field.fields:
@@ -76,7 +76,7 @@ def keys_of(schema: dict[str, Field]) -> Iterator[str]:
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command of the command line that does something, by the words it is typed with."""
+    """Yield every command of the command line that is not a group, with the words it is typed with."""
     below = getattr(command, "commands", None)
     if below is None:
         yield " ".join(path), command
@@ -88,7 +88,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
 
 @functools.cache
 def command_line() -> list[tuple[str, Any]]:
-    """The same, from the application itself."""
+    """Return all commands of the application, with the words they are typed with."""
     from typer.main import get_command
 
     from aileron.cli.typer_app import app
@@ -97,7 +97,7 @@ def command_line() -> list[tuple[str, Any]]:
 
 
 def messages() -> list[str]:
-    """The `type` of every frame."""
+    """Return the `type` of every frame."""
     return [message.__struct_config__.tag for union in (ToJail, FromJail) for message in union.__args__]
 
 
@@ -115,13 +115,13 @@ NAMED = [
 
 
 def has_entry(name: str, text: str) -> bool:
-    """Whether a name stands in a text as code, or as a cell of its own."""
+    """Return whether a name is in a text as code, or as a cell of its own."""
     word = re.escape(name)
     return bool(re.search(rf"`\[*{word}[^`\w]*`|`[^`]*\b{word}\b[^`]*`|^\| {word} \|", text, re.MULTILINE))
 
 
-def test_what_exists_has_an_entry() -> None:
-    """Each name is on the page that has such names."""
+def test_every_name_in_the_code_has_an_entry_on_its_page() -> None:
+    """NAMED lists the names of each kind, such as frames and events, and the page that must have them."""
     missing = [f"{file}: {name}" for _, file, names in NAMED for name in names if not has_entry(name, page(file))]
 
     assert all(names for _, _, names in NAMED)
@@ -132,12 +132,12 @@ def test_what_exists_has_an_entry() -> None:
 
 
 def _spellings(parameter: Any) -> list[str]:
-    """All of them, with what switches it off (`--no-…`)."""
+    """Return all spellings of an option, the ones that switch it off (`--no-…`) too."""
     return [*parameter.opts, *parameter.secondary_opts]
 
 
 def test_every_command_and_option_has_an_entry() -> None:
-    """`aileron WORDS` stands in cli.md, and each of its long options in the same section."""
+    """Each command is in cli.md as `aileron WORDS`, and each of its long options in the same section."""
     parts = re.split(r"^##+ ", page("cli.md"), flags=re.MULTILINE)
     missing = []
     for words, command in command_line():
@@ -153,8 +153,8 @@ def test_every_command_and_option_has_an_entry() -> None:
 # Configuration
 
 
-def test_the_settings_are_the_ones_in_force() -> None:
-    """Neither a key more nor one less, in the order of the code; and each key has its field."""
+def test_the_page_lists_exactly_the_settings_of_the_code() -> None:
+    """The page has the same keys as the code, in the order of the code, and each key has its field in `Settings`."""
     made_of = {"forges": ("forges.", "hub."), **{name: (f"{name}.",) for name in ("gateway", "launch", "mcp")}}
     named = {"vault_lock_after_s": "vault.lock_after"}
     fields = [
@@ -171,8 +171,8 @@ def test_the_settings_are_the_ones_in_force() -> None:
     assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(SETTINGS) == fields
 
 
-def test_the_paths_of_the_home_are_the_ones_in_use() -> None:
-    """Every path that config.py knows is on the page, and every path on the page is one of these or inside of it."""
+def test_the_page_lists_exactly_the_paths_of_the_home() -> None:
+    """The page and the properties of `Home` name the same paths."""
     home = Home(Path("/home/you/.aileron"))
     used = {
         str(getattr(home, name).relative_to(home.path))
@@ -187,8 +187,8 @@ def test_the_paths_of_the_home_are_the_ones_in_use() -> None:
 # Failures
 
 
-def test_the_exit_codes_are_those_of_the_failures() -> None:
-    """Each code has exactly the classes that end with it."""
+def test_the_page_lists_each_exit_code_with_its_failure_classes() -> None:
+    """Each code has exactly the classes that end with it; 0, 69, 75 and 130 need no class."""
     shown = {row[0]: set(re.findall(r"`(\w+)`", row[2])) for row in table(page("exit-codes.md"), "Exit codes")}
     ends: dict[str, set[str]] = {"0": set(), "69": set(), "75": set(), "130": set()}
     for kind in FailureClass:
@@ -197,8 +197,8 @@ def test_the_exit_codes_are_those_of_the_failures() -> None:
     assert shown == ends
 
 
-def test_the_fixed_limits_are_those_of_the_code() -> None:
-    """Numbers people plan with."""
+def test_the_fixed_limits_on_the_page_match_the_code() -> None:
+    """People plan with these numbers."""
     shown = {bare(row[0]): row[1] for row in table(page("failures.md"), "Limits")}
     policy, budget = Policy(), Budget()
 
@@ -211,20 +211,20 @@ def test_the_fixed_limits_are_those_of_the_code() -> None:
     assert f"{budget.bytes_down >> 20} MiB" in shown["bytes_down"]
 
 
-def test_the_failure_classes_are_those_of_the_table() -> None:
-    """Class, HTTP status and exit code, in the order of the code."""
+def test_the_page_lists_the_failure_classes_of_the_code() -> None:
+    """The table has each class with its HTTP status and exit code, in the order of the code."""
     shown = [(bare(row[0]), int(row[1]), int(row[2])) for row in table(page("failures.md"), "Classes")]
 
     assert shown == [(kind.value, kind.http_status, kind.exit_code) for kind in FailureClass]
 
 
-def test_the_boundaries_are_those_of_the_code() -> None:
-    """In the order of the code."""
+def test_the_page_lists_the_boundaries_of_the_code() -> None:
+    """The order is that of the code."""
     assert [bare(row[0]) for row in table(page("failures.md"), "Boundaries")] == [line.value for line in Boundary]
 
 
 def boundaries_in_code() -> Iterator[tuple[str, str, str]]:
-    """(class, boundary, where) of every failure that names its boundary in so many words, or takes the default."""
+    """Yield (class, boundary, line) of every failure that names its boundary literally, or takes the default."""
     for path in sorted((ROOT / "aileron").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("AileronError"):
@@ -237,8 +237,8 @@ def boundaries_in_code() -> Iterator[tuple[str, str, str]]:
                 yield kind.value, line.value, f"{path.relative_to(ROOT)}:{node.lineno}"
 
 
-def test_the_boundary_of_each_class_is_the_one_it_is_raised_with() -> None:
-    """Whoever reads that a class is the user's line must not meet it as the connector's."""
+def test_each_failure_class_is_raised_with_a_boundary_that_the_page_lists() -> None:
+    """A person who reads that the user set a class's limit must not meet the class as a limit that the connector set."""
     shown = {bare(row[0]): row[3] for row in table(page("failures.md"), "Classes")}
     wrong = [
         (kind, line, where)
@@ -252,15 +252,15 @@ def test_the_boundary_of_each_class_is_the_one_it_is_raised_with() -> None:
 # The HTTP API
 
 
-def test_the_routes_are_those_of_the_daemon() -> None:
-    """Method, path and scopes, in the order of the code."""
+def test_the_page_lists_the_routes_of_the_daemon() -> None:
+    """The table has method, path and scopes, in the order of the code."""
     shown = [(bare(row[0]), set(row[1].split(", "))) for row in table(page("http-api.md"), "Routes")]
 
     assert shown == [(f"{route.method} {route.path}", {scope.value for scope in route.scopes}) for route in ROUTES]
 
 
-def test_the_bodies_are_those_that_are_decoded() -> None:
-    """Each key of a route's body is in its row, and those of a run in the table of its own."""
+def test_the_page_lists_the_keys_of_each_request_body() -> None:
+    """Each key of a route's body is in the route's row; the keys of a run's body have a table of their own."""
     shown = {bare(row[0]): row[2] for row in table(page("http-api.md"), "Routes")}
     for route in ROUTES:
         if route.body is RunRequest:
@@ -271,7 +271,7 @@ def test_the_bodies_are_those_that_are_decoded() -> None:
 
 
 def test_a_handler_decodes_the_body_that_its_route_declares() -> None:
-    """The table of routes and the code that answers them say the same; and a handler is there for each route."""
+    """The table of routes and the handlers agree, and each route has a handler."""
     groups = get_type_hints(Handlers)
     for route in ROUTES:
         group, _, handler = route.handler.partition(".")
@@ -279,8 +279,8 @@ def test_a_handler_decodes_the_body_that_its_route_declares() -> None:
         assert decoded == ([] if route.body is None else [route.body.__name__]), route
 
 
-def test_the_waits_are_those_of_the_daemon() -> None:
-    """How long a caller may wait, how many may, and how much may be said."""
+def test_the_page_states_the_daemons_limits_on_waits_runs_and_bodies() -> None:
+    """The limits are how long a caller may wait, how many runs may be in progress, and how large a body may be."""
     text = " ".join(page("http-api.md").split())
 
     assert f"`wait` from 0 to {MAX_WAIT_S:.0f}, default {DEFAULT_WAIT_S:.0f}" in text
@@ -288,8 +288,8 @@ def test_the_waits_are_those_of_the_daemon() -> None:
     assert f"at most {server.MAX_BODY_BYTES >> 20} MiB" in text
 
 
-def test_the_filters_of_the_audit_are_those_understood() -> None:
-    """The daemon lists what it knows when it is asked for something else."""
+def test_the_page_lists_the_filters_of_the_audit_trail() -> None:
+    """The known filters come from the daemon's error about an unknown one, which lists them."""
     with pytest.raises(AileronError) as refused:
         event_filter({"q" * 20: "x"}, 0)
     known = re.findall(r"[a-z]+", str(refused.value).partition("known are ")[2])
@@ -303,17 +303,17 @@ def test_the_filters_of_the_audit_are_those_understood() -> None:
 
 @functools.cache
 def pages() -> list[Path]:
-    """Every Markdown file of ours."""
+    """Return every Markdown file of ours."""
     return [path for path in sorted(ROOT.rglob("*.md")) if UNWRITTEN.isdisjoint(path.relative_to(ROOT).parts)]
 
 
 def prose(text: str) -> str:
-    """A page without what is code: links there are not links."""
+    """Return a page without its code: a link in code is not a link."""
     return re.sub(r"`[^`\n]+`", "", re.sub(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
 def anchors(text: str) -> set[str]:
-    """The names of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     fenced = re.sub(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#{1,6} (.+)$", fenced, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
@@ -321,12 +321,12 @@ def anchors(text: str) -> set[str]:
 
 @functools.cache
 def anchors_in(path: Path) -> set[str]:
-    """The same, of a file."""
+    """Return the anchors in a file."""
     return anchors(path.read_text(encoding="utf-8"))
 
 
 def dead_links(path: Path) -> Iterator[str]:
-    """Those of a page that lead nowhere, or out of the tree."""
+    """Yield a page's links that lead to no file or heading, or out of the tree."""
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text(encoding="utf-8"))):
         target, _, anchor = link.partition("#")
         if re.match(r"[a-z]+:", target):
@@ -337,12 +337,12 @@ def dead_links(path: Path) -> Iterator[str]:
 
 
 def test_no_link_is_dead() -> None:
-    """A relative link leads to a file of ours, and its anchor to a heading there."""
+    """Each relative link leads to a file of ours, and its anchor to a heading there."""
     assert [link for path in pages() for link in dead_links(path)] == []
 
 
 def test_every_page_can_be_reached() -> None:
-    """A page that nothing links to is one that nobody finds; a link to a folder reaches what is directly in it."""
+    """Readers do not find a page without a link to it. A link to a folder reaches the pages directly in it."""
     reached: set[Path] = set()
     for path in pages():
         for link in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
@@ -356,7 +356,7 @@ def test_every_page_can_be_reached() -> None:
 
 
 def test_the_glossary_is_in_order() -> None:
-    """Each word once, where a reader looks for it."""
+    """Each word is there once, in alphabetical order."""
     words = [row[0].lower() for row in table(page("glossary.md"), "Glossary")]
 
     assert words == sorted(set(words))
@@ -366,12 +366,12 @@ def test_the_glossary_is_in_order() -> None:
 
 
 def decisions() -> list[Path]:
-    """The pages of docs/adr."""
+    """Return the decisions, which are the pages of docs/adr."""
     return sorted(path for path in (DOCS / "adr").glob("*.md") if path.name != "README.md")
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
-    """Each number once, the heading says the same, and the list of them has all."""
+    """Each number occurs once, the heading has the same number, and the list of decisions is complete."""
     numbers = [int(path.name.partition("-")[0]) for path in decisions()]
     headings = [int(path.read_text(encoding="utf-8").split(".", 1)[0].removeprefix("# ")) for path in decisions()]
     shown = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
@@ -392,7 +392,7 @@ PARTS = (
 
 
 def test_a_decision_has_its_parts() -> None:
-    """Status, question, drivers, options weighed both ways, outcome, and what would reopen it."""
+    """The parts are status, question, drivers, options weighed both ways, outcome, and what would reopen it."""
     missing = [
         f"{path.name}: {part}"
         for path in decisions()
@@ -404,7 +404,7 @@ def test_a_decision_has_its_parts() -> None:
 
 
 def dependencies() -> list[str]:
-    """Every package that pyproject.toml asks for, extras too, by name."""
+    """Return the name of every package that pyproject.toml requires, those of extras too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     names = {re.match(r"[A-Za-z0-9._-]+", line)[0].lower() for line in asked}  # type: ignore[index]
@@ -412,7 +412,7 @@ def dependencies() -> list[str]:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    """A row in the decision on dependencies, and no row for what is not one."""
+    """The decision on dependencies has a row for each, and no row for another package."""
     text = (DOCS / "adr" / "0011-dependencies.md").read_text(encoding="utf-8")
 
     assert sorted(re.findall(r"^\| `([\w.-]+)` \| \w", text, re.MULTILINE)) == dependencies()
@@ -422,7 +422,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def told(text: str) -> Iterator[str]:
-    """Every `aileron …` in code: in a span, or typed in a console block, where a backslash goes on in the next line."""
+    """Yield every `aileron …` in code: in a span, or typed in a console block, in which a backslash continues the line."""
     for block in re.findall(r"^ *```console\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
         yield from re.findall(r"^\s*[$#] (?:.*[|&] )?(aileron [^|&;#<>\n]*)", block.replace("\\\n", " "), re.MULTILINE)
     outside = re.sub(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -430,7 +430,7 @@ def told(text: str) -> Iterator[str]:
 
 
 def problem_with(typed: str) -> str | None:
-    """What the command line would not understand of it: a command that is not there, or an option it does not have."""
+    """Return why the command line would refuse a command, which is an unknown command or option, or None."""
     known, words = dict(command_line()), typed.split()[1:]
     groups = {name.split()[0] for name in known if " " in name}
     if words[0].startswith("-") or words[0].isupper():
@@ -438,7 +438,7 @@ def problem_with(typed: str) -> str | None:
     in_group = words[0] in groups and len(words) > 1 and re.fullmatch("[a-z-]+", words[1]) is not None
     name = " ".join(words[: 1 + in_group])
     if name in groups:
-        return None  # all of them are meant
+        return None  # the whole group is meant
     if name not in known:
         return f"there is no `aileron {name}`"
     options = {option for parameter in known[name].params for option in _spellings(parameter)} | {"-h", "--help"}
@@ -447,8 +447,8 @@ def problem_with(typed: str) -> str | None:
     return next((f"`aileron {name}` has no {option}" for option in asked if option not in options), None)
 
 
-def test_every_command_that_is_told_exists() -> None:
-    """A reader can type what stands on a page."""
+def test_every_command_on_a_page_exists() -> None:
+    """A reader can type each command as the page shows it."""
     typed = [(path, line) for path in pages() for line in told(path.read_text(encoding="utf-8"))]
     problems = [f"{path.relative_to(ROOT)}: {problem}" for path, line in typed if (problem := problem_with(line))]
 
@@ -457,7 +457,7 @@ def test_every_command_that_is_told_exists() -> None:
 
 
 def cures(path: Path) -> Iterator[str]:
-    """Every command that a message of this module names, as code or after a colon; what is filled in is NAME."""
+    """Yield every command that a message of this module names, as code or after a colon, with NAME for filled-in values."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docstrings = {
         node.body[0].value
@@ -480,8 +480,8 @@ def cures(path: Path) -> Iterator[str]:
         yield from re.findall(r"(?:: |, or )(aileron [a-z]+(?: [a-z-]+)?(?: --[a-z-]+)*)", text)
 
 
-def test_every_cure_that_a_message_names_exists() -> None:
-    """Somebody is told to type it when something has just gone wrong."""
+def test_every_command_that_an_error_message_suggests_exists() -> None:
+    """A person types it when a command has just failed."""
     found = {
         f"{path.relative_to(ROOT)}: {problem}"
         for path in sorted((ROOT / "aileron").rglob("*.py"))
@@ -492,8 +492,8 @@ def test_every_cure_that_a_message_names_exists() -> None:
     assert found == set()
 
 
-def test_the_way_to_a_jail_is_the_one_the_jail_names() -> None:
-    """What the page says one sees is in the messages, and what it says to do is what they say."""
+def test_the_page_about_user_namespaces_matches_the_jails_messages() -> None:
+    """The messages contain each symptom that the page shows, and each setting that the page suggests."""
     page_of_it = (DOCS / "how-to" / "when-user-namespaces-are-blocked.md").read_text(encoding="utf-8")
     sources = [
         ROOT / "sandbox" / "aileron_sandbox" / name for name in ("jail.py", "ending.py", "unavailable.py", "fixes.py")
@@ -520,11 +520,11 @@ OTHERS = {
         "usercustomize.py",
     ),
 }
-"""Files of other projects that ours cite."""
+"""Files of other projects that our sources name."""
 
 
 def test_no_command_puts_the_current_folder_first_in_the_path() -> None:
-    """`PATH="$(command):$PATH"` does where the command fails: an empty part of PATH is the current folder."""
+    """The form `PATH="$(command):$PATH"` does so if the command fails: an empty part of PATH is the current folder."""
     wrong = re.compile(r"PATH=\"?(\$\(|`|:)")
     assert wrong.search('export PATH="$(python -m x):$PATH"')
     assert not wrong.search('found=$(python -m x) && export PATH="$found:$PATH"')
@@ -533,8 +533,8 @@ def test_no_command_puts_the_current_folder_first_in_the_path() -> None:
     assert [str(page) for page in pages if wrong.search(page.read_text(encoding="utf-8"))] == []
 
 
-def test_every_file_that_a_docstring_names_exists() -> None:
-    """By its name, or by as much of its path as is written: where a reader is sent, there is something."""
+def test_every_python_file_that_a_source_file_names_exists() -> None:
+    """A file may be named by its name alone or by the end of its path."""
     ours = [path for room in ("aileron", "sandbox", "connectors", "tests") for path in (ROOT / room).rglob("*.py")]
     there = {"/" + path.relative_to(ROOT).as_posix() for path in ours}
     ends = {path[at:] for path in there for at, letter in enumerate(path) if letter == "/"}

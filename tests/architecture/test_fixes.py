@@ -1,4 +1,4 @@
-"""Every command that a message of ours names can be typed: it exists, with these options, and has the arguments it needs."""
+"""Tests that each command named in a message can be typed: it exists, with these options, and has the arguments it needs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ROOT = Path(__file__).resolve().parents[2]
 _IN_PARTS = frozenset(
     {"aileron binding setup x x", "aileron vault x --passphrase-file FILE", "aileron status, on the daemon host"}
 )
-"""Put together out of several words, or with a word about where to type them; each is looked at where it is made."""
+"""Commands that the code puts together from several words, or with a note where to type them; other tests check each."""
 _STANDS_FOR = "x"
-"""In place of what an f-string puts in."""
+"""Text in place of each value of an f-string."""
 
 
 class Named(NamedTuple):
-    """A command that is printed behind `fix:`, and where it comes from."""
+    """A command that is printed behind `fix:`, and the line of code that it comes from."""
 
     where: str
     command: str
 
 
 def said(node: ast.AST) -> str | None:
-    """A text as it would be read, with `x` for what is put into it; None for what is no text."""
+    """Return a text as a reader would see it, with `x` for each filled-in value, or None if the node is not a text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -39,7 +39,7 @@ def said(node: ast.AST) -> str | None:
 
 
 def fixes(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """What a module gives as `fix=`, and what `aileron` takes for one out of a message of an AileronError."""
+    """Yield each text that a module passes as `fix=`, and each fix that `aileron` extracts from an AileronError's message."""
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "fix" and (text := said(node.value)) is not None:
             yield node.value.lineno, text
@@ -51,7 +51,7 @@ def fixes(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def named() -> list[Named]:
-    """All of them, but where the command itself is filled in."""
+    """Return all commands, except those whose own name is filled in."""
     found = set()
     for path in sorted((ROOT / "aileron").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def named() -> list[Named]:
 
 @functools.cache
 def command_line() -> Any:
-    """The application."""
+    """Return the application."""
     from typer.main import get_command
 
     from aileron.cli.typer_app import app
@@ -74,7 +74,7 @@ def command_line() -> Any:
 
 
 def problem(command: str) -> str | None:
-    """Why a shell could not carry it out; None where it could."""
+    """Return why the command line would refuse a command, or None if it accepts it."""
     words = shlex.split(command.removesuffix(" < FILE"))[1:]
     found, context = command_line(), None
     while hasattr(found, "get_command"):
@@ -100,7 +100,7 @@ def problem(command: str) -> str | None:
 
 
 def test_each_command_that_a_message_names_can_be_typed() -> None:
-    """As it stands, with any word in place of what is filled in; the check fails for what cannot."""
+    """Each is checked as it stands, with a word in place of each filled-in value. The control: bad commands are found."""
     for good in ("aileron connector install github://a/b@1.0.0 --replace", "aileron run send to=x --as work"):
         assert problem(good) is None
     for bad in ("aileron connector install", "aileron conector list", "aileron connector list --nope"):
@@ -115,8 +115,8 @@ def test_each_command_that_a_message_names_can_be_typed() -> None:
     assert wrong == []
 
 
-def test_a_reason_that_names_a_remedy_has_it_as_its_fix() -> None:
-    """Whoever reads `why: … set x` and `fix: something else` does the second; a reason with a list of commands names none."""
+def test_an_error_whose_reason_names_a_remedy_has_that_remedy_as_its_fix() -> None:
+    """A person who reads `why: … set x` and `fix: something else` does the second. A list of commands is not a remedy."""
     wrong, seen = [], 0
     for path in sorted((ROOT / "aileron").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

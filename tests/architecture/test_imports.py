@@ -1,4 +1,4 @@
-"""Who may import whom: the rules that keep the spine the only road, checked on every module."""
+"""The rules of imports between packages, checked on every module: they keep the spine the only path to the executor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCES = {
 OURS = tuple(SOURCES)
 BASE = ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.home", "aileron.threads")
 
-# What is outside of the daemon and may be used in all of it; and what all of its rooms stand on.
+# Packages outside of the daemon that all of it may use; and the daemon's own packages that its upper rooms may use.
 DAEMON = (
     *BASE,
     "aileron.__version__",
@@ -46,7 +46,7 @@ DAEMON = (
 )
 STANDS_ON = ("aileron.daemon.foundation", "aileron.daemon.views")
 
-# Package or module → what of ours it may import besides itself. The longest matching prefix rules.
+# Package or module → our packages and modules that it may import besides itself. The longest matching prefix applies.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron": (),
     "aileron.model": (),
@@ -62,16 +62,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.connections": (),
     "aileron.actions": BASE,
     "aileron.approvals": BASE,
-    # What a login is told and says: its process is the daemon's to start, and comes in as a Protocol.
+    # The messages of a login: the daemon starts its process, which comes in as a Protocol.
     "aileron.egress": (*BASE, "aileron.tls", "aileron.logins.messages"),
     "aileron.vault": (*BASE, "aileron.passphrase"),
-    # Sign-in and renewal: what it sends leaves through egress, and what it keeps goes through a Protocol.
+    # Sign-in and renewal: requests leave through egress, and tokens are kept through a Protocol.
     "aileron.oauth": (*BASE, "aileron.connections", "aileron.egress"),
-    # Secrets that are kept elsewhere: what is asked of a server leaves through egress.
+    # Secrets that are kept elsewhere: requests to their server leave through egress.
     "aileron.elsewhere": (*BASE, "aileron.egress"),
-    # The kernel's prctl: the process in which a key is open is not dumpable.
+    # The kernel's prctl: a process with an open key is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
-    # What a person is shown: the same on every surface.
+    # The card that a person sees: the same on every surface.
     "aileron.review": (
         "aileron.model",
         "aileron.api",
@@ -105,7 +105,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.unavailable",
         "aileron_sandbox.runtime",
     ),
-    # A document of a service, made into a connector's repository, on the author's machine: docs/adr/0054-openapi-documents.md.
+    # The import of a service's document as a connector's repository, on the author's machine: docs/adr/0054-openapi-documents.md.
     "aileron.importing": (
         *BASE,
         "aileron.actions.inputs",
@@ -120,10 +120,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.registry.operations",
         "aileron.registry.placeholders",
         "aileron.tls",
-        # where to sign in for an MCP server: asked through the one way out, and signed in by the one machinery
+        # the sign-in for an MCP server: it is discovered through egress, and done by the only sign-in code
         "aileron.egress",
         "aileron.oauth",
-        # what a packed document is, and what a call of it sends
+        # the format of a packed document, and the requests that a call of it sends
         "aileron_connector.check",
         "aileron_connector.failures",
         "aileron_connector.mcp",
@@ -139,7 +139,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.ledger",
         "aileron.egress",
     ),
-    # The rooms of the daemon, each above those that it may import: no two know each other.
+    # The rooms of the daemon, each above those that it may import: no two import each other.
     "aileron.daemon": DAEMON,
     "aileron.daemon.foundation": DAEMON,
     "aileron.daemon.rendezvous": DAEMON,
@@ -167,9 +167,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.unix_http": (),
     "aileron.client": ("aileron.model", "aileron.api", "aileron.config", "aileron.unix_http"),
     "aileron.tui": ("aileron.model", "aileron.api", "aileron.client", "aileron.approver", "aileron.review"),
-    # Front doors in the daemon: what they may ask of it comes in as a Protocol.
+    # Front doors in the daemon: their access to it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.api", "aileron.config"),
-    # The process that speaks the protocol: what agents send is parsed where no key is.
+    # The process that speaks the protocol: it parses agents' messages and holds no key.
     "aileron.mcp.__main__": ("aileron.mcp", "aileron.hidden.process"),
     "aileron.mcp.process": (
         "aileron.mcp",
@@ -192,7 +192,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.web": ("aileron.model", "aileron.api", "aileron.config", "aileron.review", "aileron.ingress.known"),
     "aileron.gateway": ("aileron.model", "aileron.api", "aileron.config", "aileron.tls", "aileron.ingress.known"),
-    # The process that logs in: what parses a service's words has one secret, and no room of the daemon.
+    # The process that logs in: it parses a service's messages, holds one secret, and imports no room of the daemon.
     "aileron.logins": (
         "aileron.hidden",
         "aileron.model",
@@ -200,9 +200,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
     ),
-    # Processes that nobody can look into: the program, and the daemon's side of it.
+    # Processes whose memory no other process can read: the program, and the daemon's side of it.
     "aileron.hidden": ("aileron.model.failure", "aileron_sandbox.kernel", "aileron_sandbox.template.landlock"),
-    # The process that faces TCP: no room of the daemon, so that what strangers send is parsed where no key is.
+    # The process that faces TCP: no room of the daemon, so that it parses strangers' bytes and holds no key.
     "aileron.ingress": (
         "aileron.api",
         "aileron.hidden",
@@ -210,7 +210,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
     ),
-    # The person's side of an agent's jail; what starts agents says what they need to see.
+    # The person's side of an agent's cell; aileron.launch, which starts agents, says what they need to see.
     "aileron.cell": (
         *BASE,
         "aileron_sandbox.cell",
@@ -269,7 +269,7 @@ def _modules() -> list[tuple[str, Path]]:
     found = []
     for package, folder in SOURCES.items():
         for path in sorted(folder.rglob("*.py")):
-            if {"demo_parts", "templates"} & set(path.parts):  # an author's, not ours
+            if {"demo_parts", "templates"} & set(path.parts):  # authors' code, not ours
                 continue
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join((package, *parts)).removesuffix(".__init__")
@@ -300,10 +300,10 @@ def _rule(module: str) -> str:
 
 
 @pytest.mark.parametrize(("module", "path"), _modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> None:
-    """Data flows one way: the table above is the map of the house."""
+def test_a_module_imports_only_what_its_package_may_import(module: str, path: Path) -> None:
+    """The table ALLOWED is the whole map, and data flows one way."""
     rule = _rule(module)
-    own = module if rule == "aileron" else rule  # the top of the house is no room of its own
+    own = module if rule == "aileron" else rule  # modules of the top level are not one package together
     allowed = (own, *ALLOWED[rule])
     wrong = sorted(name for name in _imports(path) if not any(_is_below(name, prefix) for prefix in allowed))
 
@@ -311,7 +311,7 @@ def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> Non
 
 
 def _imported_modules(module: str, path: Path, known: Collection[str]) -> set[str]:
-    """The modules of ours that run when this one does, or one of its functions; what only types need is not among them."""
+    """Return our modules that this one or one of its functions imports at run time; imports only for types do not count."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -325,7 +325,7 @@ def _imported_modules(module: str, path: Path, known: Collection[str]) -> set[st
 
 
 def _cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
-    """The modules that import themselves by way of others, with the way back."""
+    """Return the import cycles: for each module that imports itself through others, the shortest path back to it."""
 
     def way(start: str) -> list[str]:
         ways = {start: [start]}
@@ -343,15 +343,15 @@ def _cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
     return [found for module in sorted(imports) if (found := way(module))]
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Neither when it is imported nor when one of its functions runs: each can be read without those that need it."""
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports inside functions count too: each module can be read without the modules that need it."""
     modules = dict(_modules())
 
     assert _cycles({module: _imported_modules(module, path, modules) for module, path in modules.items()}) == []
 
 
-def test_a_cycle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
-    """The control of the test above: in a function as well as at the top; what only types need is no part of one."""
+def test_an_import_cycle_is_found_at_the_top_and_in_functions(tmp_path: Path) -> None:
+    """This is the control of the test above. An import only for types makes no cycle."""
     first, second, third = (tmp_path / f"{name}.py" for name in ("first", "second", "third"))
     first.write_text("from aileron.second import x\n")
     second.write_text("def f() -> None:\n    from aileron import third\n")
@@ -367,21 +367,21 @@ def test_a_cycle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
 
 
 def test_the_table_names_every_package() -> None:
-    """A new package must say what it may import."""
+    """Each new package must list what it may import."""
     unnamed = [module for module, _ in _modules() if module.count(".") >= 1 and _rule(module) in OURS[:1]]
 
     assert unnamed == []
 
 
 def test_only_the_gate_makes_an_approved_plan() -> None:
-    """One grep finds every maker of an ApprovedPlan, and there is one."""
+    """A search for the constructor finds every module that creates an ApprovedPlan, and only the gate does."""
     makers = [module for module, path in _modules() if "ApprovedPlan._create" in path.read_text(encoding="utf-8")]
 
     assert makers == ["aileron.approvals.gate"]
 
 
 def test_only_the_spine_calls_the_executor() -> None:
-    """`Executor.execute` is called in runs/carry_out.py and nowhere else."""
+    """Only runs/carry_out.py calls `Executor.execute`."""
     callers = [
         module
         for module, path in _modules()
@@ -392,17 +392,15 @@ def test_only_the_spine_calls_the_executor() -> None:
     assert callers == ["aileron.runs.carry_out"]
 
 
-def test_only_the_readings_have_a_preview_read() -> None:
-    """`Spine.preview` is called in daemon/decisions/previews.py and nowhere else: what another read would not be known as the
-    newest.
-    """
+def test_only_the_previews_module_requests_previews() -> None:
+    """Only daemon/decisions/previews.py calls `Spine.preview`, so that it always knows the newest preview."""
     callers = [module for module, path in _modules() if "spine.preview(" in path.read_text(encoding="utf-8")]
 
     assert callers == ["aileron.daemon.decisions.previews"]
 
 
 def test_only_the_ledger_speaks_sql() -> None:
-    """sqlite3 is imported in aileron/ledger and nowhere else."""
+    """Only aileron/ledger imports sqlite3."""
     wrong = [
         module
         for module, path in _modules()
@@ -413,7 +411,7 @@ def test_only_the_ledger_speaks_sql() -> None:
 
 
 def test_background_tasks_get_their_threads_from_one_place() -> None:
-    """A thread that cannot be had is an OSError there; the RuntimeError that anyio passes on would end the daemon."""
+    """The module aileron.threads raises OSError if no thread can start; anyio's RuntimeError would end the daemon."""
     rooms = ("executor", "hidden", "ledger", "runs")
     tasks = ("http.mcp", "http.sessions", "decisions.settings", "packages.fetch", "secrets.logins")
     ours = [*(f"aileron.{room}" for room in rooms), *(f"aileron.daemon.{module}" for module in tasks)]

@@ -1,4 +1,4 @@
-"""What a Python that is not supported is told: a sentence, before anything is imported that could not be there."""
+"""The refusal of an unsupported Python: a sentence, before any module is imported that could be missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAINS = {
     "aileron-mcp": ("aileron.mcp.relay", 69, "aileron-mcp: "),
 }
 CONTROLS = {"aileron": (0, ""), "aileron-mcp": (2, "aileron-mcp: there is no home directory: set AILERON_HOME\n")}
-"""What an ordinary build does with the same words, in the same environment."""
+"""Exit code and standard error of an ordinary build with the same arguments, in the same environment."""
 
 
 def start(module: str, flags: str) -> subprocess.CompletedProcess[str]:
-    """`aileron --version`, or the relay without a home, in an interpreter of its own with these flags of its build."""
+    """Run `aileron --version`, or the relay without a home, in an interpreter of its own with these build flags."""
     script = f"import sys; sys.abiflags = {flags!r}; sys.argv[1:] = ['--version']; from {module} import main; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", script],
@@ -31,7 +31,7 @@ def start(module: str, flags: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", MAINS)
 def test_a_free_threaded_build_is_refused_with_a_sentence(name: str) -> None:
-    """One line that says what is wrong and with which Python it works; an ordinary build of the same version goes on."""
+    """The line says what is wrong and which Python works. The control: an ordinary build of the same version goes on."""
     module, code, begin = MAINS[name]
 
     refused, control = start(module, "t"), start(module, "")

@@ -1,8 +1,8 @@
-"""Regular expressions of the product mean the same on every Python that it runs on.
+"""Tests that the product's regular expressions mean the same on every supported Python.
 
 Before Python 3.11.5 a possessive quantifier behind a group, and an atomic group, may count what did not match (gh-106052).
-Debian 12 has 3.11.2, and a filter that is written with one lets pass there what it drops elsewhere. Behind a set of characters it
-is right.
+Debian 12 has 3.11.2, and a filter that is written with one passes text there that it drops elsewhere. A possessive quantifier
+behind a set of characters works correctly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("aileron", "sandbox", "connectors")
 SET = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 POSSESSIVE = re.compile(r"\A[*+?]\+(?!\+)|\)(?:[*+?]|\{[0-9,]+\})\+(?!,;=)|\(\?>")
-"""At the beginning too: of a text that is put behind another one. What goes on with `,;=` is a list of characters (RFC 3986)."""
+"""Pattern of a possessive quantifier behind a group, or at the start of a text, which may be put behind another text.
+
+A match followed by `,;=` would be a list of characters (RFC 3986), and is left out.
+"""
 
 
 def _texts(source: str) -> Iterator[str]:
@@ -30,7 +33,7 @@ def _wrong(source: str) -> list[str]:
 
 
 def test_no_possessive_quantifier_is_behind_a_group() -> None:
-    """The check finds one in each of the ways in which there were some."""
+    """The control: the check finds each form that the product once had, and passes correct ones."""
     for wrong in (r'r"(?:[a-z]++|b)++"', r'"a" + r"++|b"', r'r"(?:a|b){2,3}+"', r'r"(?>ab)"', r'b"(?:a)*+"'):
         assert _wrong(f"x = {wrong}") != [], wrong
     for right in (r'r"[a-z]++b"', r'r"[\x20-\x3f]*+"', r'''r"[!$&'()*+,;=]"''', r'r"(a)+"'):

@@ -1,4 +1,4 @@
-"""Tests go through public seams: what the product calls its own (`_name`) is read by none, unless it has no seam on purpose."""
+"""Tests use public names: none reads a private name (`_name`) of the product, except the few in NO_SEAM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (ROOT / "aileron", ROOT / "sandbox" / "aileron_sandbox", ROOT / "connectors" / "sdk" / "aileron_connector")
 TESTS = ROOT / "tests"
 
-# Name → why there is no way to it that anybody but a test could take.
+# Name → why the product has no public way to it, which only a test could use.
 NO_SEAM = {
     "_closed": "a pool that was closed stays so; this test goes on with one",
     "_db": "a ledger is read by its questions; that its connection cannot write is asked of the connection",
@@ -20,11 +20,11 @@ NO_SEAM = {
     "_way": "a forge has its way out from where it is made; this test gives the same one to a Hub that no settings name",
 }
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
-"""Public, whatever they look like: collections.namedtuple()."""
+"""Names that are public although they begin with `_`: collections.namedtuple()."""
 
 
 class Names(NamedTuple):
-    """What one source calls its own, and what it reaches for of others."""
+    """Names that a source file defines, and names of other objects that it uses."""
 
     path: Path
     defined: set[str]
@@ -39,7 +39,7 @@ def _names(*folders: Path) -> Iterator[Names]:
 
 
 def _names_of(path: Path) -> Names:
-    """In one walk: 2,000 files have four million nodes."""
+    """Return a file's names after a single walk of its tree: 2,000 files have four million nodes."""
     found = Names(path, set(), set())
     waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while waiting:
@@ -79,7 +79,7 @@ def _look_at_import(node: Any, found: Names) -> None:
 
 
 def _look_at_call(node: Any, found: Names) -> None:
-    """The text of a `setattr`."""
+    """Record the name in a `setattr` call as used."""
     match node:
         case ast.Call(func=ast.Attribute(attr="setattr"), args=[_, ast.Constant(value=str() as name), *_]):
             found.reached.add(name)
@@ -97,8 +97,8 @@ _LOOKS: Final[dict[type[ast.AST], Callable[[Any, Names], None]]] = {
 }
 
 
-def test_no_test_reaches_for_what_the_product_calls_its_own() -> None:
-    """What a test needs is a seam, and has a name without `_`. Not looked at is a name that tests have of their own as well."""
+def test_no_test_uses_a_private_name_of_the_product() -> None:
+    """A test uses a public name. A private name that tests define themselves as well is not checked."""
     ours = {name for source in _names(*PRODUCT) for name in source.defined if _is_private(name)}
     sources = [source for source in _names(TESTS) if "connectors" not in source.path.relative_to(TESTS).parts[1:]]
     theirs = {name for source in sources for name in source.defined}

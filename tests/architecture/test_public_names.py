@@ -1,4 +1,4 @@
-"""What a module offers is written down: `__all__` is there, and every name in it exists."""
+"""Public names of modules: each module has an `__all__`, and every name in it exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {"aileron_sandbox.kernel"}
-"""Numbers and calls of the kernel's headers, each public and named once: a list of them would be the module again."""
+"""Modules without `__all__`: they hold numbers and calls of the kernel's headers, and a list would repeat the module."""
 PACKAGES = {
     "aileron": ROOT / "aileron",
     "aileron_sandbox": ROOT / "sandbox" / "aileron_sandbox",
@@ -18,7 +18,7 @@ PACKAGES = {
 
 
 def modules() -> list[tuple[str, Path]]:
-    """Every public module of ours; what the demo installs is not imported by anyone."""
+    """Return our public modules. Files that the demo installs are left out, since no module imports them."""
     found = []
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
@@ -31,7 +31,7 @@ def modules() -> list[tuple[str, Path]]:
 
 
 def defined(tree: ast.Module) -> set[str]:
-    """The names a module's own top level makes, imports aside."""
+    """Return the public names that a module's top level defines, without its imports."""
     names: set[str] = set()
     for node in tree.body:
         match node:
@@ -45,7 +45,7 @@ def defined(tree: ast.Module) -> set[str]:
 
 
 def problem_with(module: str, tree: ast.Module) -> str | None:
-    """What is wrong with the list of what a module offers, and with what it says of itself."""
+    """Return what is wrong with a module's `__all__` or docstring, or None."""
     imported = importlib.import_module(module)
     if not ast.get_docstring(tree):
         return f"{module} has no docstring"
@@ -58,8 +58,8 @@ def problem_with(module: str, tree: ast.Module) -> str | None:
     return None
 
 
-def test_what_is_public_is_listed_exists_and_says_what_it_is() -> None:
-    """A module that makes public names says which it offers, each once, and has them; and it has a docstring."""
+def test_every_public_module_has_a_docstring_and_a_correct_all_list() -> None:
+    """A module that defines public names lists in `__all__` those that it offers, each once, and each exists."""
     found = [problem_with(module, ast.parse(path.read_text(encoding="utf-8"))) for module, path in modules()]
 
     assert len(found) > 350
@@ -70,7 +70,7 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
 def retired() -> set[str]:
-    """The words that the glossary has another for."""
+    """Return the words that the glossary replaces with others."""
     text = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
     section = text.partition("### In names")[2].partition("### In sentences")[0]
     rows = re.findall(r"^\| ([a-z]+) \| [^|]+ \|$", section, re.MULTILINE)
@@ -78,13 +78,13 @@ def retired() -> set[str]:
 
 
 def retired_names(module: str, tree: ast.Module) -> list[str]:
-    """Of a module and its public types, those that are called by a word that went."""
+    """Return the names of a module's path and of its public types that contain a retired word."""
     types = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
     return [name for name in (*module.split("."), *types) if retired() & {word.lower() for word in WORD.findall(name)}]
 
 
-def test_no_module_or_type_is_called_by_a_word_that_went() -> None:
-    """The glossary is the one list of terms, and says what each is called now."""
+def test_no_module_or_type_is_named_with_a_retired_word() -> None:
+    """The glossary is the only list of terms, and gives each retired word's replacement. Part of a word does not count."""
     found = [(module, retired_names(module, ast.parse(path.read_text(encoding="utf-8")))) for module, path in modules()]
 
     assert len(retired()) > 10

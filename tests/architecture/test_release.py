@@ -1,4 +1,4 @@
-"""What a release is cut from agrees with itself: the version, the changelog, and the builder that is pinned."""
+"""Consistency of the files that a release is made from: the version, the changelog, and the pinned builder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DATE = r"\d{4}-\d{2}-\d{2}"
 
 
-def test_the_changelog_is_cut_into_versions() -> None:
-    """What is not released stands on top, then this version, then older ones; each with the date it was released on."""
+def test_the_changelog_lists_the_versions_in_order() -> None:
+    """Unreleased changes are on top, then this version, then older ones; each version has its release date."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     first, *released = re.findall(r"^## (.*)$", text, re.MULTILINE)
     cut = [re.fullmatch(rf"\[(\d+\.\d+\.\d+)\] - {DATE}", heading) for heading in released]
@@ -26,7 +26,7 @@ def test_the_changelog_is_cut_into_versions() -> None:
 
 
 def test_the_builder_is_pinned() -> None:
-    """By exact versions: other builders write other bytes."""
+    """Exact versions are required, because other builders write other bytes."""
     pins = dict(
         line.split("==")
         for line in (ROOT / ".ci" / "release-tools.txt").read_text(encoding="utf-8").splitlines()

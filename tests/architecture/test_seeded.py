@@ -1,4 +1,4 @@
-"""tests/seeded as it is kept: each fault still applies, is in the table and on the page, and names tests that there are."""
+"""Consistency of tests/seeded: each fault still applies, is in the table and on the page, and names existing tests."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections import Counter
 from tests.seeded.table import FOLDER, PAGE, ROOT, faults, table_in, table_of
 
 OF_THEIR_OWN = {"cells": "cells", "logins": "logins", "signing": "logins", "tls": "logins", "importing": "importing"}
-"""Areas of which ten are kept, by what they count for; all others are promises."""
+"""Areas with ten faults each, by the name they are counted under; all other areas count as promises."""
 
 
-def test_there_are_sixty_over_all_areas() -> None:
-    """Thirty over the promises, and ten each where strangers' bytes are read most."""
+def test_there_are_sixty_faults_over_all_areas() -> None:
+    """Thirty break promises, and ten each are in the areas that read most of strangers' bytes."""
     counted = Counter(OF_THEIR_OWN.get(fault.area, "promises") for fault in faults())
     assert counted == {"promises": 30, "cells": 10, "logins": 10, "importing": 10}
 
 
-def test_each_still_applies() -> None:
-    """A patch that does not is one that proves nothing any more."""
+def test_each_fault_still_applies() -> None:
+    """A patch that does not apply proves nothing any more."""
     whole = subprocess.run(
         ["git", "apply", "--check", *sorted(map(str, FOLDER.glob("*.patch")))],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
@@ -27,8 +27,8 @@ def test_each_still_applies() -> None:
     assert whole.returncode == 0, f"see {PAGE.relative_to(ROOT)}: {whole.stderr}"
 
 
-def test_each_is_small_and_changes_the_product_alone() -> None:
-    """At most six lines, in no test."""
+def test_each_fault_is_small_and_changes_the_product() -> None:
+    """The limit is six lines removed or added, in a file of the product."""
     for fault in faults():
         patch = (FOLDER / f"{fault.id}.patch").read_text(encoding="utf-8")
         removed, added = (len(re.findall(rf"^{sign}(?!{sign}{sign})", patch, re.MULTILINE)) for sign in (r"-", r"\+"))
@@ -36,8 +36,8 @@ def test_each_is_small_and_changes_the_product_alone() -> None:
         assert re.search(r"^\+\+\+ b/(?:aileron|sandbox|connectors)/", patch, re.MULTILINE), fault.id
 
 
-def test_the_tests_that_are_named_exist() -> None:
-    """In the file of their id."""
+def test_the_tests_that_catch_a_fault_exist() -> None:
+    """Each is defined in the file that its id names."""
     for fault in faults():
         for test in fault.caught_by:
             file, _, name = test.partition("::")
@@ -47,5 +47,5 @@ def test_the_tests_that_are_named_exist() -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    """As `python -m tests.seeded.table` writes it."""
+    """The page's table is exactly the one that `python -m tests.seeded.table` writes."""
     assert table_in(PAGE.read_text(encoding="utf-8")) == table_of(faults())

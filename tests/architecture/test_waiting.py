@@ -1,4 +1,4 @@
-"""The helper of the tests that waits, and that nothing else there sleeps."""
+"""The tests' helpers that wait, and the rule that no other code of the tests sleeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import Late, wait_gone, wait_text, wait_text_async, w
 ROOT: Final = Path(__file__).resolve().parents[2]
 SLEEPS: Final = {
     "tests/support/waiting.py": (3, "the helper"),
-    # Programs that a test starts: to be slow, or to be there until they are ended, is what they are for.
+    # Programs that a test starts: their purpose is to be slow, or to run until they are ended.
     "tests/approver/hosts.py": (1, "is there until it is ended"),
     "tests/attacks/connectors/hostile/connector.py": (1, "is there until it is ended"),
     "tests/attacks/flooder.py": (1, "drips"),
@@ -36,7 +36,7 @@ SLEEPS: Final = {
     "tests/egress/test_egress_budget.py": (1, "an upload that drips"),
     "tests/egress/test_egress_hostile.py": (1, "work that does not give way"),
     "tests/faults/kills.py": (1, "a moment at random, which is what is tested"),
-    # A time that another process measures, and tells nobody of.
+    # A time that another process measures without reporting it.
     "tests/attacks/same_user/fullscreen.py": (1, "a key of the console is dead when something has come up"),
     "tests/browser/test_attacks_on_the_page.py": (1, "a browser updates a worker after some seconds without requests"),
     "tests/cli/test_console_terminal.py": (1, "keys are dead after a prompt that was broken off"),
@@ -44,33 +44,33 @@ SLEEPS: Final = {
     "tests/support/early.py": (1, "a connector that was asked too early is used up"),
     "tests/support/tmux.py": (1, "a key of the console is dead when something has come up"),
 }
-"""Calls that sleep, by file, and why they do. No file comes to it but for a reason of these kinds, and each number only falls."""
+"""Calls that sleep, by file, with the reason. A file is added only for a reason of these kinds, and each number may only fall."""
 
 
-def test_what_comes_is_returned() -> None:
-    """The first value that is true."""
+def test_a_wait_returns_the_first_true_value() -> None:
+    """The values before it (0, None and an empty text) do not end the wait."""
     looks = iter([0, None, "", "here"])
 
     assert wait_until(lambda: next(looks), "something comes") == "here"
 
 
-def test_a_wait_in_vain_says_what_was_waited_for_and_what_was_seen_last() -> None:
-    """The value, or what the test shows of it instead."""
+def test_a_wait_that_times_out_says_what_it_waited_for_and_saw_last() -> None:
+    """The message has the last value, or the text that the test gives in its place."""
     with pytest.raises(Late, match=r"^two are told: not within 0.02 s; seen last: \[\]$"):
         wait_until(list, "two are told", within_s=0.02)
     with pytest.raises(Late, match=r"seen last: starting up$"):
         wait_until(lambda: False, "it starts", within_s=0.02, seen=lambda: "starting up")
 
 
-def test_a_wait_ends_at_once_when_nothing_can_come_any_more() -> None:
+def test_a_wait_ends_at_once_when_its_condition_can_no_longer_come_true() -> None:
     """A server that has ended never answers."""
     with pytest.raises(Late, match=r"^it starts: not any more \(exit 3\); seen last: False$"):
         wait_until(lambda: False, "it starts", unless=lambda: "exit 3")
 
 
 @pytest.mark.anyio
-async def test_tasks_wait_for_values_and_for_what_is_awaited() -> None:
-    """A function or a coroutine function, with the same words in vain."""
+async def test_tasks_wait_for_functions_and_coroutine_functions() -> None:
+    """The error of a wait that times out has the same words as that of the blocking helper."""
     looks = iter([False, True])
 
     async def look() -> bool:
@@ -82,8 +82,8 @@ async def test_tasks_wait_for_values_and_for_what_is_awaited() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_text_is_seen_when_it_is_written(tmp_path: Path) -> None:
-    """Also in a folder that is made meanwhile. In vain: the end of what is there."""
+async def test_a_wait_for_a_text_ends_when_the_text_is_written(tmp_path: Path) -> None:
+    """The folder may be made meanwhile. The error of a wait that times out has the end of the file."""
     file = tmp_path / "made" / "later" / "log"
 
     def write() -> None:
@@ -103,8 +103,8 @@ async def test_a_text_is_seen_when_it_is_written(tmp_path: Path) -> None:
         wait_text(file, "three", within_s=0.01)
 
 
-def test_the_end_of_a_process_is_seen_when_it_is_reaped() -> None:
-    """A zombie is still there."""
+def test_a_wait_for_the_end_of_a_process_ends_when_it_is_reaped() -> None:
+    """A zombie still counts as running."""
     with subprocess.Popen(["sleep", "100"]) as process:
         with pytest.raises(Late, match=r"process \d+ ends: not within .*\(sleep\) S"):
             wait_gone(process.pid, within_s=0.01)
@@ -116,7 +116,7 @@ def test_the_end_of_a_process_is_seen_when_it_is_reaped() -> None:
 
 
 def _is_sleep(node: ast.AST) -> bool:
-    """Return whether a call passes time: a sleep, but for the turn that sleep(0) is, or a wait for nothing."""
+    """Return whether a call only passes time: a sleep, except sleep(0), which yields a turn, or a wait for no event."""
     if not isinstance(node, ast.Call):
         return False
     called, arguments = ast.unparse(node.func), [ast.unparse(argument) for argument in node.args]
@@ -125,8 +125,8 @@ def _is_sleep(node: ast.AST) -> bool:
     return is_named or is_empty or (called.endswith("Event().wait") and bool(arguments))
 
 
-def test_nothing_in_a_test_sleeps_but_for_a_reason() -> None:
-    """A sleep for as long as a thing usually takes fails on another machine, and wastes its time on this one."""
+def test_no_test_sleeps_without_a_listed_reason() -> None:
+    """A sleep for the usual duration of a step fails on a slower machine, and wastes time on a faster one."""
     files = [path for path in (ROOT / "tests").rglob("*.py") if "__pycache__" not in path.parts]
     sleeps = Counter(
         str(path.relative_to(ROOT))
@@ -140,6 +140,6 @@ def test_nothing_in_a_test_sleeps_but_for_a_reason() -> None:
     assert Counter(allowed) - sleeps == Counter(), "the table has what is gone"
 
 
-def test_each_file_that_needed_a_second_try_is_there() -> None:
-    """`make stress` runs it; one that was renamed goes on being run."""
+def test_each_file_that_needed_a_second_try_exists() -> None:
+    """The command `make stress` runs these files, and must not lose one that was renamed."""
     assert [file for file in SECOND_TRIES if not (ROOT / file).is_file()] == []
