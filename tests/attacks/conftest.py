@@ -1,6 +1,6 @@
 """Attacks: each test tries things, says why each was denied, and shows beside it what works; the counts are printed at the end.
 
-Started as root, the suite runs once more as an ordinary user, beside the tests of this process (other_user.py).
+If root starts the suite, it runs once more as an ordinary user, beside the tests of this process (other_user.py).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ASKED: Final = "test_as_an_ordinary_user.py"
 
 @pytest.fixture(scope="module", autouse=True)
 def _real(real_processes: None) -> None:
-    """What is attacked is what people run."""
+    """Use real processes, so that the tests attack what people run."""
 
 
 @pytest.fixture(autouse=True)
 def attack(request: pytest.FixtureRequest) -> Iterator[Attack]:
-    """What this test tries and sees. Failing to try, or to show that something works, is a failure."""
+    """Count what this test tries and sees. A test that passes without an attempt or a positive control fails."""
     made = Attack()
     yield made
     stash = request.config.stash
@@ -50,7 +50,7 @@ def attack(request: pytest.FixtureRequest) -> Iterator[Attack]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep whether the test itself passed: one that was skipped or failed need not have tried anything."""
+    """Keep whether the test itself passed: a test that was skipped or failed need not have tried anything."""
     report = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
@@ -59,7 +59,9 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session", autouse=True)
 def other_user(request: pytest.FixtureRequest) -> Iterator[OtherUser | None]:
-    """The suite as an ordinary user, begun with the first attack; None where this is one, or nobody asks how it ended."""
+    """Start the suite as an ordinary user with the first attack. None if this user is ordinary, or no test asks for
+    the result.
+    """
     asked = any(item.path.name == _ASKED for item in request.session.items)
     if os.geteuid() != 0 or TALLY in os.environ or not asked:
         yield None
@@ -73,13 +75,13 @@ def other_user(request: pytest.FixtureRequest) -> Iterator[OtherUser | None]:
 
 @pytest.fixture
 def jail(template: Template) -> Jail:
-    """Tries in jails of the one template of this run."""
+    """Return a Jail that makes tries in jails of the one template of this run."""
     return Jail(template)
 
 
 @pytest.fixture(scope="session")
 def native() -> Iterator[Native]:
-    """A compiled attacker. In CI a machine without a jail or a compiler is a failure; elsewhere a skip."""
+    """Start a compiled attacker. In CI a machine without a jail or a compiler is a failure; elsewhere a skip."""
     try:
         with Native.started() as started:
             yield started
@@ -91,7 +93,7 @@ def native() -> Iterator[Native]:
 
 @pytest.fixture
 def hostile_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What a host's environment may hold and a jail's must not, for as long as the test runs."""
+    """Set, for the length of the test, variables that a host may have and a jail must not."""
     variables = {
         "AILERON_CANARY_SECRET": "canary-in-the-environment",
         "LD_LIBRARY_PATH": "/tmp/host-libraries",
@@ -110,14 +112,14 @@ def hostile_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def packed_jail(hostile_environment: dict[str, str], packed: Callable[..., Template]) -> Iterator[Jail]:
-    """A template that was started from such an environment."""
+    """Start a template from the hostile environment."""
     with packed() as started:
         yield Jail(started)
 
 
 @pytest.fixture
 def note_other(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
-    """Keep what the other user counted, for the summary."""
+    """Return a function that keeps the other user's tally for the summary."""
 
     def keep(tally: Tally) -> None:
         request.config.stash[_OTHER] = request.config.stash.get(_OTHER, Tally()) + tally
@@ -126,7 +128,7 @@ def note_other(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """How the other user fared is asked after the last attack of this one: until then both run side by side."""
+    """Move the test that waits for the other user behind the last attack of this one: until then both run side by side."""
     attacks = [item for item in items if item.path.parent == Path(__file__).parent]
     last = [item for item in attacks if item.path.name == _ASKED]
     if last and len(attacks) > len(last):
@@ -136,7 +138,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """How many attempts, denials and controls, as whom."""
+    """Print how many attempts, denials and controls there were, and as which user."""
     own, other = config.stash.get(_OWN, None), config.stash.get(_OTHER, None)
     if own is None:
         return
@@ -156,7 +158,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """For the process that started this one as another user."""
+    """Write the tally for the process that started this one as another user."""
     if TALLY in os.environ:
         session.config.stash.get(_OWN, Tally()).write(Path(os.environ[TALLY]))
 

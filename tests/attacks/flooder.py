@@ -1,22 +1,22 @@
-"""A hostile client of a TCP port: 500 connections at once, of one kind, until its time is over.
+"""Hostile client of a TCP port: 500 connections at once, of one kind, until its time is over.
 
     python flooder.py PORT KIND SECONDS [STATUS]
 
-A program by itself, with the standard library only, so that another user of the machine can be made to run it. It prints how many
-connections it began, and how many answers of which status it read. Where a STATUS is named it goes on until it
-has read one, for MOST_S at most.
+A standalone program with the standard library only, so that another user of the machine can run it. It prints how many
+connections it began, and how many responses of each status it read. If a STATUS is given, it goes on until it has read one,
+for MOST_S at most.
 
     pipelined   64 KiB of requests back to back, and closed at once
     refused     one request after the other, for a page without a cookie
-    forms       the same, of the form that asks who sent it
-    agents      the same, for a route that wants a token
-    models      the same, to the gateway, which passes it on where there is no key of its own
-    upgrades    one request for a WebSocket that is none
-    heads       half a head, and nothing more
+    forms       one request after the other, to the form that checks its sender
+    agents      one request after the other, for a route that wants a token
+    models      one request after the other, to the gateway, which passes it on if it has no key of its own
+    upgrades    one request for a WebSocket where there is none
+    heads       half a request head, and nothing more
     dripping    a byte of a head at a time
     bodies      a body without end, as fast as it is taken
-    churn       connected, and closed at once
-    slow        a body that never goes on
+    churn       connections that are closed at once
+    slow        a body that stops after its first byte
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _request(line: str, port: int, *fields: str) -> bytes:
 
 
 def _said(kind: str, port: int) -> bytes:
-    """What each connection of this kind sends first, and again after each answer."""
+    """Return what each connection of this kind sends first, and again after each response."""
     health = _request("GET /healthz", port)
     form = ("Content-Type: application/x-www-form-urlencoded", f"Origin: http://localhost:{port}", "Content-Length: 12")
     return {
@@ -58,7 +58,7 @@ def _said(kind: str, port: int) -> bytes:
 
 
 class Client:
-    """One connection after another."""
+    """A client that opens one connection after another."""
 
     def __init__(
         self, port: int, kind: str, watch: selectors.DefaultSelector, counted: collections.Counter[str]
@@ -82,13 +82,13 @@ class Client:
         return sock
 
     def again(self) -> None:
-        """Another connection in the place of this one."""
+        """Replace this connection with a new one."""
         self._watch.unregister(self._sock)
         self._sock.close()
         self._sock = self._connect()
 
     def turn(self, events: int) -> None:
-        """Go on."""
+        """Continue the connection after these events."""
         try:
             if events & selectors.EVENT_READ:
                 self._read()
@@ -128,7 +128,7 @@ class Client:
 
 
 def main(port: int, kind: str, seconds: float, status: str | None = None) -> None:
-    """Flood."""
+    """Flood the port, and print the counts."""
     watch = selectors.DefaultSelector()
     counted: collections.Counter[str] = collections.Counter()
     clients = [Client(port, kind, watch, counted) for _ in range(CONNECTIONS)]

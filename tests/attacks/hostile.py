@@ -1,6 +1,7 @@
-"""A home in which a hostile connector is installed: its action `hostile` runs whatever source it is given, in a real jail.
+"""Home in which a hostile connector is installed: its action `hostile` runs any source that it is given, in a real jail.
 
-Also how an attack that went through the one door is told: `said` is its failure class, and its words.
+It also has the outcome of an attack that went through the one door: `kind_of` returns its failure class, and `is_ended_for`
+checks its words.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ class HostileHome:
         return self.home.run(self.action, {"source": source})
 
     def hurried(self, port: int, timeout_s: int) -> HostileHome:
-        """Install the connector once more, for so many seconds: the same home, whose attacks it makes."""
+        """Install the connector once more with a limit of `timeout_s`, and return the same home, whose attacks use it."""
         _install(self.home, "hurried", port, timeout_s)
         return HostileHome(self.home, "hurried")
 
     def honest(self, text: str = "x") -> object:
-        """What an honest run, of another connector, answers now."""
+        """Return the result of an honest run of another connector, made now."""
         answer = self.home.run("honest", {"text": text})
         return answer.body["result"]["text"] if answer.status == 200 else answer.body
 
 
 @contextlib.contextmanager
 def hostile_home(port: int = 1, timeout_s: int = 20) -> Iterator[HostileHome]:
-    """A home of its own; the hostile connector is granted http://localhost:`port`, for which nothing is bound, and so many
-    seconds, which are enough on a busy machine for what ends otherwise.
+    """Provide a home whose hostile connector is granted http://localhost:`port`, for which nothing is bound, and
+    `timeout_s` seconds: enough on a busy machine for what ends otherwise.
     """
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
@@ -71,11 +72,11 @@ def _install(home: DaemonHome, name: str, port: int, timeout_s: int) -> None:
 
 
 def kind_of(answer: Answer) -> Any:
-    """The failure class, or `ok`."""
+    """Return the failure class, or `ok`."""
     return answer.body["error"]["class"] if answer.is_error else "ok"
 
 
 def is_ended_for(answer: Answer, words: str) -> str:
-    """The failure class if the message has these words and a person can read it; else the whole message."""
+    """Return the failure class if the message has these words and a person can read it; else the whole message."""
     message = str(answer.body["error"]["message"]) if answer.is_error else str(answer.body)
     return str(kind_of(answer)) if words in message and message.isprintable() and len(message) < 2500 else message

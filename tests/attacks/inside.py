@@ -1,7 +1,7 @@
-"""One try in a jail of its own, and the same try as an ordinary process of this user: the attack and its control.
+"""A try in a jail of its own, and the same try as an ordinary process of this user: the attack and its control.
 
-The tries are the functions of probes/tries.py and of tests/sandbox/probes/attempts.py, by name. `Seen.report` is `{"loot": …}` or
-`{"errno": …}`; `told` makes one word of it, or of the way the program ended.
+The tries are the functions of probes/tries.py and of tests/sandbox/probes/attempts.py, by name. `Seen.report` is `{"loot":
+…}` or `{"errno": …}`; `told` reduces it, or the way the program ended, to one word.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 
 
 def program(name: str, *arguments: Any) -> bytes:
-    """A zip application that makes one try."""
+    """Return a zip application that makes one try."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("__main__.py", _MAIN)
@@ -54,27 +54,27 @@ def program(name: str, *arguments: Any) -> bytes:
 
 
 class Jail:
-    """Tries in jails of one template."""
+    """Maker of tries in jails of one template."""
 
     def __init__(self, template: Template) -> None:
         self.template = template
 
     def attempt(self, name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
-        """Make one, and wait for its end."""
+        """Make a try, and wait for its end."""
         with self.running(name, *arguments, policy=policy) as child:
             ending = child.wait(DEADLINE_S)
             said, log = drained(child.frames_out), drained(child.log)
         return Seen(json.loads(said.splitlines()[-1]) if said else None, ending, log.decode("utf-8", "replace"))
 
     def loot(self, name: str, *arguments: Any, policy: Policy | None = None) -> Any:
-        """What the try reports; AssertionError where it reports nothing."""
+        """Return what the try reports. AssertionError if it reports nothing."""
         seen = self.attempt(name, *arguments, policy=policy)
         assert seen.report is not None, f"{name}: {seen.ending}, {seen.log}"
         return seen.report.get("loot", seen.report)
 
     @contextlib.contextmanager
     def running(self, name: str, *arguments: Any, policy: Policy | None = None) -> Iterator[Child]:
-        """The child while it runs."""
+        """Provide the child while it runs."""
         fd = memory_file(program(name, *arguments))
         try:
             with Child.open(self.template, fd, policy or Policy()) as child:
@@ -84,7 +84,7 @@ class Jail:
 
     @contextlib.contextmanager
     def staying(self, name: str, *arguments: Any) -> Iterator[Child]:
-        """A child that has said something, by which it is known to have come to its own code, and stays."""
+        """Provide a child that has sent something, which shows that it reached its own code, and that stays."""
         with self.running(name, *arguments) as child:
             assert select.select([child.frames_out], [], [], DEADLINE_S)[0], "nothing came"
             while not child.is_born:
@@ -94,7 +94,7 @@ class Jail:
 
 
 def freely(name: str, *arguments: Any) -> Any:
-    """The same try as an ordinary process, in an empty folder of its own: what it gets there."""
+    """Make the same try as an ordinary process, in an empty folder of its own, and return what it reports."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "try.pyz")
         path.write_bytes(program(name, *arguments))
@@ -118,7 +118,7 @@ def freely(name: str, *arguments: Any) -> Any:
 
 
 def told(seen: Seen) -> Any:
-    """One word: the errno or the loot that was reported, or how the program ended without a report."""
+    """Return the errno or the loot that was reported, or how the program ended without a report."""
     if seen.report is not None:
         return seen.report.get("errno", seen.report.get("loot"))
     match seen.ending:
@@ -133,7 +133,7 @@ def told(seen: Seen) -> Any:
 
 
 def drained(fd: int) -> bytes:
-    """What is in a pipe that nobody writes to any more."""
+    """Return what is in a pipe that has no more writer."""
     pieces = []
     with contextlib.suppress(BlockingIOError):
         while piece := os.read(fd, 1 << 16):

@@ -1,6 +1,6 @@
-"""tests/support/elf/attacker.c in a jail, and the same program as an ordinary process: what each of its tries met.
+"""Runner of tests/support/elf/attacker.c, in a jail and as an ordinary process: it reports the outcome of each try.
 
-Below every library and interpreter: what is denied here is denied by the kernel.
+The program runs below every library and interpreter: what is denied here is denied by the kernel.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ os.execv(sys.argv[3], ["attacker"])
 
 @dataclasses.dataclass(frozen=True)
 class NativeSeen:
-    """The errno of each try by its name (`ok` for none), and how the program ended."""
+    """The errno of each try by the try's name (`ok` for none), and how the program ended."""
 
     tries: dict[str, str]
     ending: Ending | None
 
     @property
     def told(self) -> object:
-        """One word for a program that makes one try: what it met, or its end where it told nothing more."""
+        """The outcome of a program that makes one try, or the program's end if it reported nothing more."""
         for name, met in self.tries.items():
             if name != "over":
                 return met
@@ -62,7 +62,7 @@ class Native:
     @classmethod
     @contextlib.contextmanager
     def started(cls) -> Iterator[Native]:
-        """Compile it, statically, and start its template. JailUnavailable where there is no jail."""
+        """Compile the attacker statically, and start its template. JailUnavailable if this machine has no jail."""
         program = sealed(compiled("attacker"))
         try:
             with Template.start(ElfRuntime.of_program(program)) as template:
@@ -72,11 +72,11 @@ class Native:
 
     @property
     def tells_destinations(self) -> bool:
-        """Whether the template can look into the program's memory (docs/explanation/jail.md)."""
+        """True if the template can look into the program's memory (docs/explanation/jail.md)."""
         return os.geteuid() == 0 or "private-memory" not in self._template.layers("elf")
 
     def attempt(self, word: str) -> NativeSeen:
-        """In a jail."""
+        """Run the attacker in a jail."""
         with Child.open(self._template, self.program, _POLICY) as child:
             os.write(child.frames_in, word.encode())
             ending = child.wait(DEADLINE_S)
@@ -84,7 +84,7 @@ class Native:
 
     @staticmethod
     def freely(word: str) -> NativeSeen:
-        """As an ordinary process of this user, in an empty folder of its own."""
+        """Run the attacker as an ordinary process of this user, in an empty folder of its own."""
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder, "attacker")
             program.write_bytes(compiled("attacker"))

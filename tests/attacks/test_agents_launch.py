@@ -1,6 +1,6 @@
-"""What an agent that was launched finds lying about: arguments and environments of every process, descriptors, files.
+"""Attacks of a launched agent that looks for secrets: in arguments and environments of every process, descriptors, and files.
 
-A program in an agent's place looks round as the agent could. Beside it stands what it was meant to be given.
+A program in an agent's place looks around as the agent could. Its own token, which it is meant to have, is the control.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def home() -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def desk(home: DaemonHome, tmp_path: Path) -> Desk:
-    """Where agents are launched."""
+    """Return the place where agents are launched."""
     return Desk(tmp_path, home)
 
 
 def looked_round(desk: Desk, name: str, folder: bytes | None = None) -> dict[str, Any]:
-    """What a launched agent of this name sees."""
+    """Launch an agent of this name, and return what it sees."""
     program, found = desk.path / "look.py", desk.path / "look.json"
     program.write_text(_LOOKS_ROUND, encoding="utf-8")
     agent = desk.path / "bin" / name
@@ -67,8 +67,12 @@ def looked_round(desk: Desk, name: str, folder: bytes | None = None) -> dict[str
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "opencode", "goose", "pi"])
-def test_nothing_secret_lies_about_where_an_agent_looks(name: str, desk: Desk, attack: Attack) -> None:
-    """No token in any process's arguments, nor in another's environment; no passphrase anywhere; no descriptor of ours."""
+def test_a_launched_agent_finds_no_secret_in_processes_descriptors_or_files(
+    name: str, desk: Desk, attack: Attack
+) -> None:
+    """Arguments and environments of other processes hold no token, nothing holds the passphrase, and no descriptor of
+    ours is open.
+    """
     look = looked_round(desk, name)
     token = look["own"]["AILERON_SESSION_TOKEN"]
     arguments, environments = look["arguments"], look["environments"]
@@ -89,8 +93,8 @@ def test_nothing_secret_lies_about_where_an_agent_looks(name: str, desk: Desk, a
     attack.control("its own token", True, re.fullmatch(r"ail_[A-Za-z0-9_-]{43}", token) is not None)
 
 
-def test_a_folders_name_is_harmless_where_sessions_are_shown(desk: Desk, attack: Attack) -> None:
-    """What a terminal obeys, another line, a title: spelled out for a person, whole for a program."""
+def test_a_hostile_folder_name_is_escaped_where_sessions_are_shown(desk: Desk, attack: Attack) -> None:
+    """Terminal sequences, a line break and a title in the name are escaped for a person, and complete for a program."""
     name = "\x1b[2J\x1b]0;own\x07\nses-forged\tclaude\u202e\u200b"
     folder = os.fsencode(desk.path) + b"/" + name.encode()
     os.mkdir(folder)

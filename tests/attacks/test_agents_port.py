@@ -1,7 +1,7 @@
-"""What is reached over TCP: other spellings of a path, other ways to show a token, pages, other users of the machine.
+"""Attacks over TCP: other spellings of a path, other ways to show a token, web pages, other users of the machine.
 
-Real daemons and raw requests; each denial stands beside the request that is served. The other user is one that owns nothing where
-root runs the tests; else a process of the same user, for whom the bounds are the same.
+Real daemons and raw requests; each denial stands beside a request that is served. If root runs the tests, the other user is
+one that owns nothing; else it is a process of the same user, for whom the bounds are the same.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ while coming and time.monotonic() < until:
 print(len(open_), flush=True)
 sys.stdin.readline()
 """
-"""A thousand connections at once, each with the beginning of a request, until it is told to end."""
+"""Program that opens a thousand connections at once, each with the beginning of a request, and holds them until told to end."""
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +64,18 @@ def home() -> Iterator[DaemonHome]:
 
 
 def port_of(home: DaemonHome) -> int:
-    """Where it is served."""
+    """Return the port on which the home is served."""
     return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
 def session(home: DaemonHome) -> dict[str, Any]:
-    """A new session, with its token."""
+    """Begin a session, and return it with its token."""
     begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     return begun
 
 
 def request(home: DaemonHome, line: str, *fields: str, token: str | None = None, body: bytes = b"") -> bytes:
-    """The bytes of a request, the last on its connection."""
+    """Return the bytes of a request, the last on its connection."""
     head = [f"{line} HTTP/1.1", f"Host: localhost:{port_of(home)}", "Connection: close", *fields]
     head += [f"Authorization: Bearer {token}"] if token else []
     head += [f"Content-Length: {len(body)}"] if body else []
@@ -83,14 +83,14 @@ def request(home: DaemonHome, line: str, *fields: str, token: str | None = None,
 
 
 def answers(home: DaemonHome, said: bytes) -> bytes:
-    """Everything that is answered."""
+    """Send bytes, and return the whole response."""
     with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
         connection.sendall(said)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def answers_to_two(home: DaemonHome, said: bytes, then: bytes) -> bytes:
-    """Everything that is answered, to what is said first and, on the same connection, once that is answered."""
+    """Send two requests on one connection, the second after the first response. Return both responses."""
 
     def answered() -> bytes:
         with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
@@ -106,12 +106,12 @@ def answers_to_two(home: DaemonHome, said: bytes, then: bytes) -> bytes:
 
 
 def status(home: DaemonHome, said: bytes) -> int:
-    """The status of the first answer."""
+    """Send bytes, and return the status of the first response."""
     return int(answers(home, said).split(b" ")[1])
 
 
-def test_no_spelling_of_a_path_leads_to_what_is_the_persons(home: DaemonHome, attack: Attack) -> None:
-    """Encoded, doubled, led up, absolute, by another method, or named in a field: refused or not there. Its own routes are."""
+def test_no_spelling_of_a_path_reaches_a_route_of_the_person(home: DaemonHome, attack: Attack) -> None:
+    """A path that is encoded, doubled, relative, absolute, sent by another method or named in a field is refused or not found."""
     token = session(home)["token"]
     port = port_of(home)
     record = json.dumps(home.must("GET", "/v1/audit")["events"][0]["hash"])
@@ -150,8 +150,8 @@ def test_no_spelling_of_a_path_leads_to_what_is_the_persons(home: DaemonHome, at
     attack.control("the person's socket", 200, home.ask("GET", "/v1/audit").status)
 
 
-def test_a_refused_route_is_on_record_with_its_session(home: DaemonHome, attack: Attack) -> None:
-    """Counted, and as whom."""
+def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: Attack) -> None:
+    """The record has the number of refusals and the session that caused them."""
     begun = session(home)
     for _ in range(3):
         refused = status(home, request(home, "GET /v1/secrets", token=begun["token"]))
@@ -162,8 +162,8 @@ def test_a_refused_route_is_on_record_with_its_session(home: DaemonHome, attack:
     attack.control("what the record says", ("agent", True), (kept["scope"], kept["count"] >= 1))
 
 
-def test_a_token_is_shown_in_one_way_only(home: DaemonHome, attack: Attack) -> None:
-    """In a query, a cookie, two fields, another scheme: none. An unknown one is not as none either."""
+def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, attack: Attack) -> None:
+    """A token in a query, a cookie, two fields or another scheme is not accepted. An unknown token is refused as none is."""
     token, other = session(home)["token"], session(home)["token"]
     shown = {
         "in the query": request(home, f"GET /v1/actions?token={token}&access_token={token}"),
@@ -189,8 +189,8 @@ def test_a_token_is_shown_in_one_way_only(home: DaemonHome, attack: Attack) -> N
     attack.control("once, as it must be", 200, status(home, request(home, "GET /v1/actions", token=token)))
 
 
-def test_what_is_another_sessions_is_not_had_by_its_names(home: DaemonHome, attack: Attack) -> None:
-    """Runs, questions and idempotency keys, under ids of either kind and of neither."""
+def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonHome, attack: Attack) -> None:
+    """Runs, questions and idempotency keys stay closed under ids of either kind and of neither."""
     mine, other = session(home), session(home)
     run = "POST /v1/actions/give-back/run"
     body = b'{"args":{"text":"of one session"}}'
@@ -234,8 +234,8 @@ def test_what_is_another_sessions_is_not_had_by_its_names(home: DaemonHome, atta
     attack.control("its own question", 200, status(home, cancel))
 
 
-def test_a_question_of_a_session_that_ended_is_nobodys(home: DaemonHome, attack: Attack) -> None:
-    """Its token opens nothing, to look or to take back; a person still decides, and it runs as what it was asked by."""
+def test_a_question_of_an_ended_session_belongs_to_no_session(home: DaemonHome, attack: Attack) -> None:
+    """The ended session's token can neither read nor cancel it. A person still decides, and it runs as that session."""
     begun = session(home)
     body = b'{"args":{"text":"x"}}'
     ask = request(home, "POST /v1/actions/ask-first/run?wait=0", token=begun["token"], body=body)
@@ -261,8 +261,8 @@ def test_a_question_of_a_session_that_ended_is_nobodys(home: DaemonHome, attack:
     attack.control("as whom it ran", begun["id"], home.events(asked["audit_id"])[0]["session"])
 
 
-def test_no_page_of_elsewhere_is_answered(home: DaemonHome, attack: Attack) -> None:
-    """By its origin, by what the browser says where it sends no origin, or under a name that was rebound; on every route."""
+def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attack) -> None:
+    """Every route refuses it by its origin, by the browser's fetch metadata if there is no origin, and under a rebound name."""
     token = session(home)["token"]
     port = port_of(home)
     form = ("Content-Type: text/plain", "Content-Length: 2")
@@ -326,8 +326,8 @@ def test_no_page_of_elsewhere_is_answered(home: DaemonHome, attack: Attack) -> N
     ],
     ids=["idle", "half a head", "a body to mcp", "a body to the gateway", "http/2", "an upgrade"],
 )
-def test_another_user_takes_no_descriptor_of_the_persons(home: DaemonHome, attack: Attack, first: str) -> None:
-    """A thousand connections at once, of which as many are held as there may be; the person's commands are answered meanwhile."""
+def test_another_user_cannot_use_up_the_daemons_descriptors(home: DaemonHome, attack: Attack, first: str) -> None:
+    """The daemon holds a bounded number of a thousand connections, and responds to the person's commands meanwhile."""
     port = port_of(home)
     as_whom: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     command = ["/usr/bin/env", "-i", _python(), "-c", _BUSYBODY, str(port), first.replace("PORT", str(port))]
@@ -352,13 +352,13 @@ def test_another_user_takes_no_descriptor_of_the_persons(home: DaemonHome, attac
 
 
 def accepted(port: int) -> int:
-    """Connections that the daemon holds there, as everybody can count them, proc_net_tcp(5): what only waits has no inode."""
+    """Return the number of connections that are accepted on the port, proc_net_tcp(5): one that only waits has no inode."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{port:04X}") and row[3] != "0A" and row[9] != "0" for row in rows)
 
 
 def answers_in_time(home: DaemonHome) -> int:
-    """The status of a page, asked again while there is no place, and while what strangers asked before is not over."""
+    """Return the status of a page, asked again while no place is free and while earlier strangers use up the budget."""
 
     def look() -> int:
         with contextlib.suppress(OSError, IndexError):
@@ -369,12 +369,12 @@ def answers_in_time(home: DaemonHome) -> int:
 
 
 def _python() -> str:
-    """One that everybody can execute."""
+    """Return a Python that every user can execute."""
     return "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 
 
-def test_what_no_http_client_sends_is_refused_and_the_next_is_served(home: DaemonHome, attack: Attack) -> None:
-    """A hundred thousand fields, a megabyte in one, lengths that contradict each other, a body without JSON."""
+def test_a_malformed_request_is_refused_and_the_next_one_is_served(home: DaemonHome, attack: Attack) -> None:
+    """A hundred thousand fields, a megabyte in one field, contradictory lengths and a body without JSON are refused."""
     token = session(home)["token"]
     run = "POST /v1/actions/give-back/run"
     attempts = {
@@ -410,8 +410,8 @@ def test_what_no_http_client_sends_is_refused_and_the_next_is_served(home: Daemo
     attack.control("the next", 200, status(home, request(home, run, token=token, body=b'{"args":{"text":"x"}}')))
 
 
-def test_a_request_that_breaks_off_leaves_no_word_in_the_log(home: DaemonHome, attack: Attack) -> None:
-    """An agent that goes away in the middle of its body is nothing that nobody foresaw."""
+def test_an_aborted_request_leaves_no_traceback_in_the_log(home: DaemonHome, attack: Attack) -> None:
+    """An agent that goes away in the middle of its body is a foreseen event, so it causes no traceback."""
     token = session(home)["token"]
     for line in ("POST /v1/actions/give-back/run", "POST /mcp", "POST /v1/messages", "POST /approvals"):
         said = request(home, line, "Content-Length: 1000", token=token) + b'{"args":'
@@ -426,7 +426,7 @@ def test_a_request_that_breaks_off_leaves_no_word_in_the_log(home: DaemonHome, a
 
 
 def first_status(home: DaemonHome, said: bytes) -> int:
-    """As `status`, of a server that answers before it has read everything."""
+    """Return the status of a server that responds before it has read everything."""
     with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
         with contextlib.suppress(OSError):
             connection.sendall(said)
@@ -434,5 +434,5 @@ def first_status(home: DaemonHome, said: bytes) -> int:
 
 
 def statuses(said: bytes) -> list[str]:
-    """Of each answer in what came on one connection."""
+    """Return the status of each response in what came on one connection."""
     return re.findall(r"HTTP/1\.1 (\d\d\d)", said.decode("latin-1"))

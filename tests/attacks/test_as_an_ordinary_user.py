@@ -1,4 +1,4 @@
-"""The same attacks by the same tests, as an ordinary user: the jail takes different steps there."""
+"""Run of the attack tests as an ordinary user: the jail takes different steps there."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.attacks.tally import Attack, Tally
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 60)
-def test_the_same_holds_for_an_ordinary_user(
+def test_the_attack_suite_passes_as_an_ordinary_user(
     attack: Attack, other_user: OtherUser | None, note_other: Callable[[Tally], None]
 ) -> None:
-    """Begun beside the first attack, in a copy of the checkout; what it counted is in the summary of this run."""
+    """The run begins beside the first attack, in a copy of the checkout; its counts are in the summary of this run."""
     attack.waive()
     if other_user is None:
         pytest.skip("this is an ordinary user")
@@ -32,7 +32,7 @@ def test_the_same_holds_for_an_ordinary_user(
 def _failures(printed: str) -> str:
     """Return the lines that name the tests that failed, then their tracebacks; the end of `printed` where there are none.
 
-    At most 16,000 characters, the names first: what a report cuts off is its middle or its end.
+    The text has at most 16,000 characters, the names first: a report cuts off its middle or its end.
     """
     named = re.findall(r"^(?:FAILED|ERROR) .*$", printed, re.MULTILINE)
     tracebacks = re.search(r"^=+ (?:ERRORS|FAILURES) =+$", printed, re.MULTILINE)

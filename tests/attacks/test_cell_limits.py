@@ -1,4 +1,6 @@
-"""Attacks on memory of the machine and files of the person: memory that no page shows, files that a program only reads."""
+"""Attacks of a cell on the machine's memory and the person's files: memory that no page shows, files that a program
+only reads.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,16 @@ _HOLD: Final = (PYTHON, "-I", "-S", "/hog.py")
 _HOG: Final = str(Path(__file__).parent / "cell" / "hog.py")
 _LIMIT_MIB: Final = 256
 _TOO_MUCH_MIB: Final = 320
-"""MiB over the limit, but few enough that another user's run of these tests at the same time exceeds no other limit here."""
+"""MiB that exceed the limit, but few enough that another user's run at the same time exceeds no other limit here."""
 _TURN_S: Final = 90.0
-"""Many times the longest test of this file."""
+"""Seconds to wait for the other user's run: many times the longest test of this file."""
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _F_RDLCK, _F_WRLCK = 0, 1
 
 
 @pytest.fixture(autouse=True)
 def _turn() -> Iterator[None]:
-    """Take turns with the run of another user: what the machine has of shared memory is counted, and that of others set apart."""
+    """Take turns with the run of another user: the machine's shared memory is counted, and that of other users subtracted."""
     with socket.socket(socket.AF_UNIX) as turn:
 
         def is_ours() -> bool:
@@ -61,10 +63,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_that_no_page_shows_counts_for_a_cell(
+def test_memory_that_no_page_shows_counts_towards_a_cells_limit(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """More than the limit of one kind ends it, with the reason; a fraction of that is held in peace."""
+    """A cell that holds more than the limit of one kind ends with the reason; a cell that holds a fraction of it goes on."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20)
     with opened(policy, [*_HOLD, str(_TOO_MUCH_MIB), kind]) as cell:
@@ -79,7 +81,9 @@ def test_memory_that_no_page_shows_counts_for_a_cell(
         attack.control(f"{_LIMIT_MIB // 16} MiB of {kind}", Ended(0, None, None), finish(cell).end)
 
 
-def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_may_hold_a_little_memory_of_every_kind(
+    attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cell holds all of them at once while a program outside takes more shared memory than the cell may have."""
     attack.waive()
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
@@ -97,8 +101,8 @@ def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, m
         theirs.close()
 
 
-def test_buffers_of_tcp_are_bounded_by_a_group_as_well(attack: Attack, folder: Path) -> None:
-    """Version 1 of control groups counts them apart: they grow no more, so that the program runs out of sockets to fill."""
+def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -> None:
+    """Version 1 of control groups counts them separately: they stop growing, so the program runs out of sockets to fill."""
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20, open_files=4096)
     with opened(policy, [*_HOLD, str(_TOO_MUCH_MIB), "buffers of TCP"]) as cell:
         cell.begin()
@@ -110,10 +114,10 @@ def test_buffers_of_tcp_are_bounded_by_a_group_as_well(attack: Attack, folder: P
         attack.control("some buffers of TCP", Ended(0, None, None), finish(cell).end)
 
 
-def test_nothing_is_hidden_by_more_than_can_be_looked_at(
+def test_a_cell_with_too_many_descriptors_to_check_is_ended(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Processes with full tables could keep a look busy for long: that ends the cell, by its name. Two are fine."""
+    """Processes with full tables could keep the check busy for long: the cell ends with that reason. Two processes are fine."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"))
     most = min(policy.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
@@ -130,8 +134,10 @@ def test_nothing_is_hidden_by_more_than_can_be_looked_at(
         attack.control("of two processes", [], select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0])
 
 
-def test_no_lease_holds_up_the_persons_own_writes(attack: Attack, folder: Path, tmp_path: Path) -> None:
-    """Neither of a file that it may only read nor of its own; locks of its own files work. Outside the same lease is had."""
+def test_a_cell_cannot_delay_the_persons_writes_by_a_lease(attack: Attack, folder: Path, tmp_path: Path) -> None:
+    """The cell gets no lease on a file that it may only read or on its own; it can lock its own files. Outside leases
+    are given.
+    """
     read_only, own = tmp_path.resolve() / "read-only", folder / "own"
     for path in (read_only, own):
         path.write_text("x", encoding="utf-8")
@@ -152,7 +158,7 @@ _OF_A_PROCESS: Final = (
 )  # fmt: skip
 
 
-def test_the_first_process_is_not_theirs_to_rule(attack: Attack, folder: Path) -> None:
+def test_an_agent_cannot_control_the_cells_first_process(attack: Attack, folder: Path) -> None:
     """The agent cannot slow down the first process, though both have one uid. Control: a process of the agent's own."""
     first = tried(policy_of(folder), *(["rule", what, 1] for what in _OF_A_PROCESS), ["niceness_of_all"])
     own = tried(policy_of(folder), *(["rule", what, 0] for what in _OF_A_PROCESS))
@@ -161,8 +167,8 @@ def test_the_first_process_is_not_theirs_to_rule(attack: Attack, folder: Path) -
     attack.control("the same of a process of its own", ["ok"] * len(own), own)
 
 
-def test_nothing_in_a_cell_goes_before_what_is_outside(attack: Attack, folder: Path) -> None:
-    """Neither to the processor nor, where the machine is out of memory, after it; also if the command had a better priority."""
+def test_a_cell_cannot_take_precedence_over_processes_outside(attack: Attack, folder: Path) -> None:
+    """A cell gains no better priority and no lower out-of-memory score, even if the command had a better priority."""
     is_root = os.getuid() == 0
     if is_root:
         os.setpriority(os.PRIO_PROCESS, 0, -5)

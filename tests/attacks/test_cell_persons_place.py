@@ -1,7 +1,7 @@
-"""In a cell: what an agent of the same user can still do without one has no object, or is refused.
+"""Attacks of an agent of the same user in a cell: each either finds no target or is refused.
 
-Every attempt is made twice, by the same program: started by `aileron launch --jail`, and by itself. Outside it works; that is the
-control. docs/explanation/consent.md has the list, with a column for the cell.
+Every attempt is made twice, by the same program: started by `aileron launch --jail`, and by itself. It succeeds outside,
+which is the control. docs/explanation/consent.md has the list, with a column for the cell.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _IN_VAIN: Final = "ok, in a home that nobody else sees"
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[Household]:
-    """One household: what an attempt changes outside is put back by the next one's making."""
+    """Provide one household: creating the next one undoes what an attempt changes outside."""
     with daemon_home() as home, household(home) as made:
         home.unlock()
         yield made
 
 
-def test_what_an_agent_of_the_same_user_can_do_has_no_object_in_a_cell(attack: Attack, house: Household) -> None:
-    """The list of docs/explanation/consent.md, each with its answer; and the same program without a cell."""
+def test_every_attempt_of_a_same_user_agent_fails_in_a_cell(attack: Attack, house: Household) -> None:
+    """Each attempt on the list of docs/explanation/consent.md fails in a cell; the same program succeeds without one."""
     inside = house.launch()
     marked = house.marked
     for name, answer in inside.items():

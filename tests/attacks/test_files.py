@@ -1,4 +1,6 @@
-"""Somebody's files: reading them, leaving something behind, and getting at what lies under a mount, a link, or a descriptor."""
+"""Attacks of a jail on files: reading them, leaving something behind, and reaching what lies under a mount, a link or a
+descriptor.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ SYSTEMS = """
 """.split()
 
 
-def test_what_people_keep_secrets_in_is_not_there(attack: Attack, jail: Jail, tmp_path: Path) -> None:
-    """Homes, keys, password files, logs, other programs' data: open, stat and list say that there is no such thing."""
+def test_files_with_the_persons_secrets_do_not_exist_in_a_jail(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+    """Homes, keys, password files, logs and other programs' data do not exist there, as open, stat and list all say."""
     for name in ("vault.json", "ledger.db", "config.toml", "id_ed25519"):
         (tmp_path / name).write_text("canary", encoding="utf-8")
     theirs = [str(tmp_path / name) for name in ("vault.json", "ledger.db", "config.toml", "id_ed25519", "")]
@@ -35,8 +37,8 @@ def test_what_people_keep_secrets_in_is_not_there(attack: Attack, jail: Jail, tm
     attack.control("its own program can be read", "ok", jail.loot("look_at", ["/app/connector"])["open /app/connector"])
 
 
-def test_no_file_that_can_be_reached_holds_a_planted_word(attack: Attack, jail: Jail, tmp_path: Path) -> None:
-    """The whole visible tree, read. The word is in a file of the user's, and in the program that looks for it."""
+def test_no_reachable_file_contains_a_planted_word(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+    """The test reads the whole visible tree. The word is in a file of the user's, and in the program that looks for it."""
     (tmp_path / "canary").write_text("canary-71c0a9e3", encoding="utf-8")
 
     seen = jail.loot("walk_for", "canary-71c0a9e3")
@@ -46,8 +48,8 @@ def test_no_file_that_can_be_reached_holds_a_planted_word(attack: Attack, jail: 
     assert seen["looked"] > 500
 
 
-def test_links_dots_and_descriptors_do_not_lead_out(attack: Attack, jail: Jail, tmp_path: Path) -> None:
-    """Symbolic and hard links, chains of dots, the root and the descriptors of /proc: none leads to a file of the host."""
+def test_links_dots_and_descriptors_do_not_lead_out_of_the_jail(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+    """Symbolic and hard links, chains of dots, and the root and descriptors in /proc lead to no file of the host."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
 
@@ -58,7 +60,7 @@ def test_links_dots_and_descriptors_do_not_lead_out(attack: Attack, jail: Jail, 
     attack.control("dots lead there without a jail", "canary", freely("read", "/tmp" + "/.." * 40 + str(planted)))
 
 
-def test_nothing_is_left_behind(attack: Attack, jail: Jail) -> None:
+def test_a_jail_leaves_no_file_behind(attack: Attack, jail: Jail) -> None:
     """A file can be made in the scratch space and nowhere else; the next child finds none, nor does the host."""
     nowhere = ["/", "/app", "/dev", "/dev/shm", "/w", "/usr", "/sdk", os.path.dirname(os.__file__), "/var/tmp", "/proc"]
 
@@ -69,8 +71,8 @@ def test_nothing_is_left_behind(attack: Attack, jail: Jail) -> None:
     attack.denied("finding it on the host", [], [f for f in ("/tmp/planted", "/w/tmp/planted") if os.path.exists(f)])
 
 
-def test_what_is_mounted_stays_where_it_is(attack: Attack, jail: Jail) -> None:
-    """Renaming mount points, putting something in their place, writing to the program that runs."""
+def test_mount_points_and_the_program_cannot_be_replaced(attack: Attack, jail: Jail) -> None:
+    """Renaming mount points, replacing them, and writing to the running program are all refused."""
     attack.all_denied(
         "moving", {"EBUSY", "EROFS", "EACCES", "EPERM", "EXDEV", "ENOENT", "EEXIST"}, jail.loot("move_mounts")
     )
@@ -78,7 +80,9 @@ def test_what_is_mounted_stays_where_it_is(attack: Attack, jail: Jail) -> None:
 
 
 def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
-    """Made in the scratch space with the bit set: not to be executed, mapped as code, loaded; nor is the bit set afterwards."""
+    """A file made in the scratch space with the bit set cannot be executed, mapped as code or loaded; the bit cannot be
+    set later.
+    """
     got = jail.loot("run_a_setuid_program")
 
     attack.denied("executing it", "EPERM", got.pop("execute it"))
@@ -87,8 +91,8 @@ def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
     attack.control("a file can be made and copied", 100, jail.loot("copy_file", "copyfile"))
 
 
-def test_a_disk_is_not_filled(attack: Attack, jail: Jail) -> None:
-    """A terabyte: the private space takes what it was given and says that it is full; the host's disks are as before."""
+def test_a_jail_cannot_fill_the_hosts_disk(attack: Attack, jail: Jail) -> None:
+    """A terabyte of writes fills only the private space, which reports that it is full; the host's disks are as before."""
     given = 4 << 20
     before = os.statvfs("/").f_bavail
 
@@ -101,8 +105,10 @@ def test_a_disk_is_not_filled(attack: Attack, jail: Jail) -> None:
     )
 
 
-def test_only_five_devices_exist_and_none_of_them_is_the_hosts_to_change(attack: Attack, jail: Jail) -> None:
-    """null, zero, full, random, urandom; no terminal, disk, memory, machine or bus; nor can one be made."""
+def test_only_five_devices_exist_and_none_can_be_changed_or_made(attack: Attack, jail: Jail) -> None:
+    """The devices are null, zero, full, random and urandom; there is no terminal, disk, memory, machine or bus, and none
+    can be made.
+    """
     others = """
         tty console ptmx pts shm mem kmem kvm fuse vsock vhost-vsock sda vda loop0 net/tun dri video0 snd input bus hwrng rtc0
         uinput userfaultfd kmsg port mqueue

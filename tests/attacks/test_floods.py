@@ -1,7 +1,7 @@
-"""Floods of what anybody may send to the loopback port: the work that they cause is bounded, and counted here.
+"""Floods of requests that any client may send to the loopback port: the work that they cause is bounded, and counted here.
 
-Real daemons, and a hostile client of 500 connections (flooder.py), as a user that owns nothing where root runs the tests. How
-long a person's commands take meanwhile is measured in benchmarks/bench_flood.py.
+Real daemons, and a hostile client of 500 connections (flooder.py), as a user that owns nothing if root runs the tests.
+benchmarks/bench_flood.py measures how long a person's commands take meanwhile.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 60.0
 _NOBODY: Final = 65534
 _STRANGERS: Final = 200
-"""Connections that are left for them where others have a session: a flood takes those at once."""
+"""Connections that are left for strangers where others have a session: a flood takes those at once."""
 _KEPT: Final = 16 << 20
-"""Bytes of memory that both may keep of a flood."""
+"""Bytes of memory that both processes may keep after a flood."""
 _QUIET: Final = 0.05
-"""Seconds of processor time within half a second: less is a process that does nothing for anybody."""
+"""Seconds of processor time within half a second: a process that uses less is idle."""
 
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A home with an action that runs at once; what the daemon imports when it is first needed has been needed."""
+    """Provide a home with an action that runs at once; the daemon has already imported what it imports on first use."""
     with asking_home() as made:
         token = made.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
         for path in ("/healthz", "/approvals", "/mcp", "/v1/models"):
@@ -65,7 +65,9 @@ def _status(port: int, path: str, *fields: str) -> int:
 
 
 def _status_of_patience(port: int, path: str) -> int:
-    """What a stranger is told who asks again for as long as it hears 429: what strangers share was used up a moment ago."""
+    """Return the final status for a stranger who asks again while it gets 429, because strangers' shared budget was used
+    up just before.
+    """
     return wait_until(lambda: None if (status := _status(port, path)) == 429 else status, f"{path} is answered") or 429
 
 
@@ -78,7 +80,7 @@ def _all_of(connection: socket.socket) -> bytes:
 
 
 def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
-    """The daemon, and what stands before it at its ports."""
+    """Return the daemon, and the ingress process before its ports."""
     daemon = psutil.Process(home.daemon_pid)
     (waiting,) = [child for child in daemon.children() if "aileron.ingress" in child.cmdline()]
     (ingress,) = waiting.children()
@@ -86,7 +88,7 @@ def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
 
 
 def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5, *, until_told: str | None = None) -> dict[str, int]:
-    """Return what a flood of this kind counted. It goes on until it was told the status `until_told`, if there is one."""
+    """Return the counts of a flood of this kind. It goes on until it gets the status `until_told`, if that is given."""
     with _flood(home, kind, for_s, *filter(None, [until_told])) as flood:
         found, _ = flood.communicate(timeout=DEADLINE_S)
     return {what: int(count) for what, _, count in (word.partition("=") for word in found.split()) if count}
@@ -94,7 +96,7 @@ def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5, *, until_told: str
 
 @contextlib.contextmanager
 def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """A flood of this kind, from when all of its connections have begun."""
+    """Provide a running flood of this kind, all of whose connections have begun."""
     other = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     source = (Path(__file__).parent / "flooder.py").read_text(encoding="utf-8")
     python = "/usr/bin/python3" if other else sys.executable
@@ -109,13 +111,15 @@ def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S, *more: str) -
 
 
 def _spent(processes: Iterable[psutil.Process]) -> list[int]:
-    """The processor time of each, in steps of what a quiet one may take while nobody asks."""
+    """Return the processor time of each process, in units of what an idle one may use."""
     times = [process.cpu_times() for process in processes]
     return [round((one.user + one.system) / _QUIET) for one in times]
 
 
-def test_what_is_sent_before_an_answer_is_thrown_away(home: DaemonHome, attack: Attack) -> None:
-    """One answer, which says that the connection ends with it; who waits for each answer has as many as they ask for."""
+def test_requests_sent_before_a_response_are_discarded(home: DaemonHome, attack: Attack) -> None:
+    """The daemon sends one response, which ends the connection; a client that waits for each response gets as many as it
+    asks for.
+    """
     port = _port(home)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
         connection.sendall(_asked(port, "/healthz") * 100)
@@ -127,7 +131,7 @@ def test_what_is_sent_before_an_answer_is_thrown_away(home: DaemonHome, attack: 
 
 
 def _one_after_the_other(port: int, count: int) -> bytes:
-    """The last of so many answers on one connection. ConnectionResetError where it ends before."""
+    """Return the last of `count` responses on one connection. ConnectionResetError if it ends before."""
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
         for _ in range(count):
             connection.sendall(_asked(port, "/healthz"))
@@ -145,8 +149,8 @@ def _memory(processes: tuple[psutil.Process, ...]) -> int:
 
 
 @pytest.mark.parametrize("kind", ["pipelined", "upgrades", "churn", "heads", "dripping", "bodies"])
-def test_nothing_goes_on_when_the_connections_are_over(home: DaemonHome, attack: Attack, kind: str) -> None:
-    """Neither process computes any more, their memory has not grown by more than 64 MiB, and comes back within a minute."""
+def test_no_work_goes_on_after_a_floods_connections_end(home: DaemonHome, attack: Attack, kind: str) -> None:
+    """Neither process computes, their memory has grown by at most 64 MiB, and it comes back within a minute."""
     processes = _processes(home)
     before = _memory(processes)
     counted = _flooded(home, kind)
@@ -166,7 +170,7 @@ def test_nothing_goes_on_when_the_connections_are_over(home: DaemonHome, attack:
 def test_strangers_share_a_budget(
     home: DaemonHome, attack: Attack, kind: str, answered: str, at_once: float, per_s: float
 ) -> None:
-    """The daemon hears of as many requests as it has time for, the rest is refused before it; who is known is answered."""
+    """The daemon gets as many requests as it has time for, and ingress refuses the rest; callers with a token are served."""
     began = time.monotonic()
     counted = _flooded(home, kind, for_s=4.0, until_told="429")  # who waits is told after two
     most = at_once + per_s * (time.monotonic() - began) + 1
@@ -180,8 +184,8 @@ def test_strangers_share_a_budget(
     )
 
 
-def test_who_says_nothing_makes_room(home: DaemonHome, attack: Attack) -> None:
-    """The oldest silent connection ends when there are too many; one that asks at once is answered."""
+def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attack) -> None:
+    """The oldest silent connection ends if there are too many; a client that asks at once is served."""
     port = _port(home)
     with contextlib.ExitStack() as stack:
         silent = [
@@ -192,8 +196,8 @@ def test_who_says_nothing_makes_room(home: DaemonHome, attack: Attack) -> None:
         attack.control("somebody who asks", 200, _status(port, "/healthz"))
 
 
-def test_slow_strangers_make_room(home: DaemonHome, attack: Attack) -> None:
-    """They have all places that are left, and more wait for one: who shows a session is answered, now and after a while."""
+def test_slow_strangers_make_room_for_callers_with_a_session(home: DaemonHome, attack: Attack) -> None:
+    """Strangers hold all remaining places and more of them wait; a client that shows a session is served, at once and later."""
     port = _port(home)
     token = f"Authorization: Bearer {home.must('POST', '/v1/sessions', {'agent': 'test', 'folder': '/'})['token']}"
     body = b'{"args": {"text": "x"}}'
@@ -220,7 +224,7 @@ def test_slow_strangers_make_room(home: DaemonHome, attack: Attack) -> None:
 
 
 def _ended_for_others(home: DaemonHome) -> int:
-    """How often it was said."""
+    """Return how often the log says that a stranger's connection was ended."""
     return (home.path / "logs" / "daemon.log").read_text(encoding="utf-8").count("oldest without an open session ends")
 
 
@@ -231,8 +235,8 @@ def _status_or_none(port: int, path: str, *fields: str) -> int | None:
         return None
 
 
-def test_what_faces_strangers_has_nothing_to_lose(home: DaemonHome, attack: Attack) -> None:
-    """No new privileges, a lower priority, and of the home no file but the log."""
+def test_ingress_holds_no_privileges_and_no_files_of_the_home(home: DaemonHome, attack: Attack) -> None:
+    """The process has no new privileges and a lower priority, and of the home's files only the log is open."""
     daemon, ingress = _processes(home)
     facts = dict(
         line.split(":\t", 1)
@@ -250,7 +254,7 @@ def test_what_faces_strangers_has_nothing_to_lose(home: DaemonHome, attack: Atta
 
 
 def _opened_by(process: psutil.Process) -> list[str]:
-    """The names of what it has open; connections of the test before may be closed meanwhile."""
+    """Return the names of what a process has open; connections of the previous test may close meanwhile."""
     found = []
     for link in Path(f"/proc/{process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -258,8 +262,8 @@ def _opened_by(process: psutil.Process) -> list[str]:
     return found
 
 
-def test_a_killed_ingress_comes_back(home: DaemonHome, attack: Attack) -> None:
-    """With the next connection, on the same port, which was nobody else's meanwhile."""
+def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> None:
+    """The next connection starts it on the same port, which nobody else could take meanwhile."""
     port = _port(home)
     daemon, before = _processes(home)
     before.send_signal(signal.SIGKILL)
@@ -273,8 +277,8 @@ def test_a_killed_ingress_comes_back(home: DaemonHome, attack: Attack) -> None:
     assert after.pid != before.pid
 
 
-def test_a_refused_upgrade_ends_like_any_request(home: DaemonHome, attack: Attack) -> None:
-    """It is answered as if it had not asked, and its connection ends when it is idle."""
+def test_a_request_with_a_refused_upgrade_ends_like_any_other(home: DaemonHome, attack: Attack) -> None:
+    """The daemon responds as if no upgrade was requested, and the connection ends when it is idle."""
     with socket.create_connection(("127.0.0.1", _port(home)), timeout=DEADLINE_S) as connection:
         connection.sendall(_asked(_port(home), "/healthz", "Connection: upgrade", "Upgrade: websocket"))
         found = _all_of(connection)
@@ -282,8 +286,8 @@ def test_a_refused_upgrade_ends_like_any_request(home: DaemonHome, attack: Attac
     attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
 
 
-def test_it_dies_with_the_daemon(attack: Attack) -> None:
-    """And the next daemon has the port at once."""
+def test_ingress_dies_with_the_daemon(attack: Attack) -> None:
+    """The next daemon has the port at once."""
     with asking_home() as home:
         port = _port(home)
         assert _status(port, "/healthz") == 200
@@ -295,8 +299,8 @@ def test_it_dies_with_the_daemon(attack: Attack) -> None:
         assert _port(home) == port
 
 
-def test_confined_it_opens_nothing(tmp_path: Path, attack: Attack) -> None:
-    """The very steps that ingress takes, and what can be done before and after them."""
+def test_confined_ingress_can_open_no_file_or_connection(tmp_path: Path, attack: Attack) -> None:
+    """The test runs the very steps that ingress takes, and compares what can be done before and after them."""
     tried = """
 import errno, os, socket, sys
 from aileron.ingress.confine import confine
@@ -426,8 +430,8 @@ for _ in range(2):
 """
 
 
-def test_confined_it_fills_no_disk(tmp_path: Path, attack: Attack) -> None:
-    """With the log that it has as its standard error; the file here has holes."""
+def test_confined_ingress_cannot_fill_the_disk(tmp_path: Path, attack: Attack) -> None:
+    """The log is its standard error, and has a bound; the test's file is sparse."""
 
     def tried(*confined: str) -> list[str]:
         command = [sys.executable, "-c", _FILLING, str(tmp_path / "-".join(["log", *confined])), *confined]
@@ -437,8 +441,8 @@ def test_confined_it_fills_no_disk(tmp_path: Path, attack: Attack) -> None:
     attack.denied("past its bound", ["1", "EFBIG"], tried("confined"))
 
 
-def test_confined_it_ends_no_listener_of_the_daemons(attack: Attack) -> None:
-    """shutdown(2) is for a socket, not for a descriptor of it. What ingress itself needs, to say no more, it may."""
+def test_confined_ingress_cannot_shut_down_a_listener_of_the_daemon(attack: Attack) -> None:
+    """shutdown(2) acts on a socket, not on its descriptor. Ingress may still use it to stop sending."""
     found = subprocess.run(
         [sys.executable, "-c", _SHUTTING], capture_output=True, text=True, check=True, timeout=DEADLINE_S
     ).stdout.splitlines()
@@ -448,8 +452,10 @@ def test_confined_it_ends_no_listener_of_the_daemons(attack: Attack) -> None:
     attack.control("to say no more", ["done done", "listens"], confined[4:])
 
 
-def test_confined_it_asks_little_of_the_kernel(attack: Attack) -> None:
-    """Each call in a process of its own: what no server makes ends it, what a library may try is refused; and it can serve."""
+def test_confined_ingress_can_make_few_system_calls(attack: Attack) -> None:
+    """Each call runs in a process of its own: calls that no server makes kill it, calls that a library may try fail, and
+    it can serve.
+    """
     found = subprocess.run(
         [sys.executable, "-c", _TRIED, *_KILLED, *_REFUSED],
         capture_output=True,

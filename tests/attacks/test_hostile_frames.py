@@ -1,7 +1,7 @@
-"""Hostile streams on the frame pipes: each ends its own run, in words a person can read, and nothing else.
+"""Hostile streams on the frame pipes: each ends its own run, with a reason that a person can read, and nothing else.
 
-A connector without the SDK writes bytes of its choosing to the daemon (connectors/hostile). Beside each attack an honest run of
-another connector goes through, and at the end the daemon has not grown.
+A connector without the SDK writes bytes of its choosing to the daemon (connectors/hostile). An honest run of another
+connector succeeds beside each attack, and at the end the daemon has not grown.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ pytestmark = pytest.mark.jail
 
 BROKEN: Final = "connector_runtime_error"
 GROWTH_BYTES: Final = 48 << 20
-"""What the daemon may grow by: one frame is 1.06 MiB, its objects at most 9 (docs/reference/frames.md), eight at once, and the
-allocator keeps some. 10 MiB were measured, and 33 with Python 3.14."""
+"""Bytes by which the daemon may grow: one frame is 1.06 MiB, its objects at most 9 (docs/reference/frames.md), eight at
+once, and the allocator keeps some. 10 MiB were measured, and 33 with Python 3.14.
+"""
 
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """What the hostile connector may reach."""
+    """Start the server that the hostile connector may reach."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
-    """One daemon for all of them: what one attack leaves behind, the next would meet."""
+    """Provide one daemon for all tests, so that each meets what an earlier attack left behind."""
     with hostile_home(upstream.port) as home:
         yield home
 
 
 @pytest.fixture(scope="module", autouse=True)
 def memory(hostile: HostileHome) -> Iterator[Memory]:
-    """The daemon's resident bytes, looked at all the while."""
+    """Watch the daemon's resident bytes for all tests of this module."""
     assert kind_of(hostile.attack("result(1)")) == "ok"
     hostile.home.has_all_it_needs()
     with Memory(hostile.home.daemon_pid) as watched:
@@ -51,7 +52,7 @@ def memory(hostile: HostileHome) -> Iterator[Memory]:
 
 
 class Memory:
-    """The resident size of a process in bytes: at first, and the highest that was seen, 200 times a second."""
+    """The resident size of a process in bytes: at first, and the highest of 200 samples a second."""
 
     def __init__(self, pid: int | None) -> None:
         self._process = psutil.Process(pid)
@@ -78,12 +79,12 @@ LOG: Final = (
 
 
 def value(raw: str) -> str:
-    """A log frame whose field `v` is these raw MessagePack bytes; the connector then stays."""
+    """Return the source of a connector that sends a log frame with these raw MessagePack bytes as field `v`, then stays."""
     return f"send(framed({LOG} + {raw})); stay()"
 
 
 def header(fields: str) -> str:
-    """A frame with this header; the connector then stays."""
+    """Return the source of a connector that sends a frame with this header, then stays."""
     return f"send(framed({fields})); stay()"
 
 
@@ -172,10 +173,10 @@ STREAMS: Final = {
 
 
 @pytest.mark.parametrize(("source", "words"), STREAMS.values(), ids=STREAMS)
-def test_a_hostile_stream_ends_its_own_run_in_words(
+def test_a_hostile_stream_ends_its_own_run_with_a_readable_reason(
     attack: Attack, hostile: HostileHome, source: str, words: str
 ) -> None:
-    """connector_runtime_error and the reason; an honest run goes through right after it, in the same daemon."""
+    """The failure is connector_runtime_error with the reason; an honest run succeeds right after it, in the same daemon."""
     attack.denied("a hostile stream", BROKEN, is_ended_for(hostile.attack(source), words))
     attack.control("an honest run of another connector", "right after", hostile.honest("right after"))
 
@@ -198,10 +199,12 @@ HARMLESS: Final = {
 
 
 @pytest.mark.parametrize(("source", "expected"), HARMLESS.values(), ids=HARMLESS)
-def test_what_is_odd_but_legal_passes_unchanged(
+def test_an_odd_but_legal_stream_is_accepted_unchanged(
     attack: Attack, hostile: HostileHome, source: str, expected: object
 ) -> None:
-    """No stricter than the page of the protocol; and what is printed is never a frame. The same with a wrong end is denied."""
+    """The daemon is no stricter than the protocol's page, and printed bytes are never a frame. A second result is
+    still denied.
+    """
     answer = hostile.attack(source)
     attack.control("an odd but legal stream", expected, answer.body.get("result", answer.body))
     ended = hostile.attack(source + "\nresult(8); stay()")
@@ -220,10 +223,10 @@ def test_what_is_odd_but_legal_passes_unchanged(
         ('{"step": "another", "status": 1 << 63}', ("external_api_error", {"status": 1 << 63})),
     ],
 )  # fmt: skip
-def test_details_of_a_failure_are_only_words(
+def test_odd_details_of_a_failure_cause_no_internal_error(
     attack: Attack, hostile: HostileHome, details: str, expected: tuple[str, dict[str, object]]
 ) -> None:
-    """Whatever a connector puts where a status belongs: its own failure, never the daemon's (`internal_error`)."""
+    """An odd value in place of a status makes the failure the connector's own, never the daemon's (`internal_error`)."""
     source = f'send(framed({{"type": "failure", "class": "external_api_error", "message": "m", "details": {details}}}))'
     answer = hostile.attack(source)
 
@@ -232,8 +235,8 @@ def test_details_of_a_failure_are_only_words(
     attack.control("the step is ours", "step", found["step"])
 
 
-def test_a_class_of_its_own_making_is_not_ours(attack: Attack, hostile: HostileHome) -> None:
-    """capability_denied, approval_denied and the like cannot be claimed; what an honest connector needs can."""
+def test_a_connector_cannot_claim_the_daemons_failure_classes(attack: Attack, hostile: HostileHome) -> None:
+    """A connector cannot claim capability_denied, approval_denied and the like; it can claim what an honest connector needs."""
     claim = 'send(framed({{"type": "failure", "class": "{}", "message": "m"}}))'
     for name in (
         "capability_denied",
@@ -249,10 +252,10 @@ def test_a_class_of_its_own_making_is_not_ours(attack: Attack, hostile: HostileH
     attack.control("bad_input can be claimed", "bad_input", kind_of(hostile.attack(claim.format("bad_input"))))
 
 
-def test_250_requests_32_at_a_time_are_not_mixed_up(
+def test_250_requests_with_32_at_a_time_get_their_own_responses(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
 ) -> None:
-    """Each id gets the answer of its own path, whatever the order and whichever are cancelled; the 257th is one too many."""
+    """Each id gets the response for its own path, in any order and with any cancellations; the 257th request is one too many."""
     source = _INTERLEAVED.format(port=upstream.port)
     answer = hostile.attack(source.replace("COUNT", "250"))
     attack.control(
@@ -318,10 +321,10 @@ STREAM_FLOODS: Final = {
 
 
 @pytest.mark.slow
-def test_floods_of_every_kind_at_once_end_by_a_limit_and_others_go_on(
+def test_floods_of_every_kind_end_by_a_limit_while_others_run(
     attack: Attack, hostile: HostileHome, upstream: CountingServer
 ) -> None:
-    """Connectors that never stop: each ends by the name of a limit. Meanwhile honest runs end, which they would not if one
+    """Connectors that never stop each end by the name of a limit. Honest runs end meanwhile, which they would not if one
     connector could keep the event loop, and with it every deadline, to itself.
     """
     floods = FLOODS | STREAM_FLOODS
@@ -337,8 +340,10 @@ def test_floods_of_every_kind_at_once_end_by_a_limit_and_others_go_on(
             assert _limit(answer.body) in limits, answer.body
 
 
-def test_its_log_is_cut_with_a_mark(attack: Attack, hostile: HostileHome) -> None:
-    """65,000 empty lines, a megabyte of letters, terminal sequences: at most 500 lines and 64 KiB are kept, none of it raw."""
+def test_a_connectors_log_is_truncated_with_a_mark(attack: Attack, hostile: HostileHome) -> None:
+    """A connector logs 65,000 empty lines, a megabyte of letters, and terminal sequences: at most 500 lines and 64 KiB
+    are kept, escaped.
+    """
     attack.control("it may print as it likes", "ok", kind_of(hostile.attack('print("seen in the log"); result(1)')))
     logs = hostile.home.path / "logs"
     size = _size(logs)
@@ -356,8 +361,8 @@ def test_its_log_is_cut_with_a_mark(attack: Attack, hostile: HostileHome) -> Non
     assert not set("\x1b\x07\u202e\u200b") & set(text)
 
 
-def test_all_the_while_the_daemon_has_not_grown(attack: Attack, hostile: HostileHome, memory: Memory) -> None:
-    """Its highest resident size in all of the above, against what it had when it began to work; and it still works."""
+def test_the_daemon_has_not_grown_during_the_attacks(attack: Attack, hostile: HostileHome, memory: Memory) -> None:
+    """The test compares the highest resident size during all tests above with the size at first; the daemon still works."""
     grown_mib = (memory.highest - memory.first) >> 20
     attack.denied("growing beyond some frames' worth, in MiB", frozenset(range(GROWTH_BYTES >> 20)), grown_mib)
     attack.control("it still serves", "still", hostile.honest("still"))

@@ -1,4 +1,4 @@
-"""The same from machine code: system calls by number, other ABIs, and no library that could be kinder than the kernel."""
+"""Attacks from machine code: system calls by number, other ABIs, and no library that could be stricter than the kernel."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ open_tree move_mount pivot_root chroot mount_setattr
 OTHER_ABIS = "int80-getpid int80-socketcall int80-clone x32-getpid x32-socket x32-ptrace".split() if X86_64 else []
 
 
-def test_no_family_and_no_kind_of_socket(attack: Attack, native: Native) -> None:
-    """46 families, 7 kinds: EACCES; what is given for IPv4 and IPv6 is asked whether it is a socket, and is none."""
+def test_no_family_or_kind_of_socket_can_be_made(attack: Attack, native: Native) -> None:
+    """46 families and 7 kinds give EACCES; what is returned for IPv4 and IPv6 is not a socket."""
     tries = native.attempt("sockets").tries
     assert tries.pop("over") == "ok"
 
@@ -33,8 +33,8 @@ def test_no_family_and_no_kind_of_socket(attack: Attack, native: Native) -> None
     attack.control("without a jail", "ok", native.freely("sockets").tries[f"socket/{IPV4}/1"])
 
 
-def test_no_pair_but_that_of_the_event_loops(attack: Attack, native: Native) -> None:
-    """socketpair of every family and kind but a stream of AF_UNIX."""
+def test_only_the_socket_pair_of_event_loops_can_be_made(attack: Attack, native: Native) -> None:
+    """The jail refuses a socketpair of every family and kind except a stream of AF_UNIX."""
     tries = native.attempt("pairs").tries
     assert tries.pop("over") == "ok"
 
@@ -43,9 +43,9 @@ def test_no_pair_but_that_of_the_event_loops(attack: Attack, native: Native) -> 
     attack.control("a stream of AF_UNIX", "ok", stream)
 
 
-def test_no_flag_selects_what_no_library_asks_for(attack: Attack, native: Native) -> None:
-    """Out-of-band bytes, memory that grows, locks with priorities, advice and barriers beyond the process: of allowed calls.
-    What libraries ask of the same calls works, and all of it does without a jail.
+def test_flags_that_no_library_uses_are_refused(attack: Attack, native: Native) -> None:
+    """The flags are out-of-band bytes, memory that grows, locks with priorities, advice and barriers beyond the process,
+    all of allowed calls. What libraries use of the same calls works, and all of it works without a jail.
     """
     tries, there = native.attempt("flags").tries, native.freely("flags").tries
     honest = {name: met for name, met in tries.items() if name.startswith("honest/")}
@@ -57,20 +57,24 @@ def test_no_flag_selects_what_no_library_asks_for(attack: Attack, native: Native
 
 
 @pytest.mark.parametrize("what", [*ENDS, *OTHER_ABIS])
-def test_what_no_honest_program_does_is_its_end(attack: Attack, native: Native, what: str) -> None:
-    """SIGSYS at the call, by number, by int 0x80, by the x32 entries. The same program comes to its end without a jail."""
+def test_a_call_that_no_honest_program_makes_ends_the_program(attack: Attack, native: Native, what: str) -> None:
+    """The call ends the program with SIGSYS, by number, by int 0x80, and by the x32 entries. A program without such a
+    call runs to its end.
+    """
     attack.denied(what, "SIGSYS", native.attempt(what).told)
     attack.control("the program itself works", "ok", native.attempt("nothing").tries["over"])
 
 
-def test_a_socket_is_not_had_through_io_uring(attack: Attack, native: Native) -> None:
-    """It begins with a ring, and there is none."""
+def test_no_socket_can_be_made_through_io_uring(attack: Attack, native: Native) -> None:
+    """The attack needs a ring first, and creating one ends the program."""
     attack.denied("a ring", "SIGSYS", native.attempt("socket-by-io_uring").told)
     attack.control("pipes work", "ok", native.attempt("nothing").tries["over"])
 
 
-def test_what_is_not_on_the_list_is_refused(attack: Attack, native: Native) -> None:
-    """Namespaces by clone, processes, filters of its own, terminals (also with high bits set), others' processes, queues."""
+def test_a_system_call_that_is_not_on_the_list_is_refused(attack: Attack, native: Native) -> None:
+    """The calls are namespaces by clone, processes, own filters, terminals (also with high bits set), others' processes,
+    and queues.
+    """
     tries = native.attempt("refused").tries
     assert tries.pop("over") == "ok"
     attack.denied("clone3", "ENOSYS", tries.pop("clone3"))
@@ -91,8 +95,10 @@ def test_what_is_not_on_the_list_is_refused(attack: Attack, native: Native) -> N
         attack.control(f"{name}, without a jail", "ok", there[name])
 
 
-def test_no_new_program_comes_into_being(attack: Attack, native: Native) -> None:
-    """From the scratch space, by path, by descriptor, set-user-id, mapped as code; from memory; a device."""
+def test_no_new_program_can_be_executed(attack: Attack, native: Native) -> None:
+    """A file in the scratch space, run by path, by descriptor, set-user-id or mapped as code, a memory file, and a device
+    are denied.
+    """
     tries = native.attempt("new-program").tries
     assert tries.pop("over") == "ok"
 
@@ -115,12 +121,12 @@ WAYS = {
     "connect-a-name": "EACCES",
     "a-name": "EACCES",
 }
-"""How each way to send something ends: by its destination; a name of Unix sockets is refused, since nothing is said by it."""
+"""Endings of each way to send something: its destination, or EACCES for a name of Unix sockets, which tells nothing."""
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_no_way_of_sending_reaches_a_listener(attack: Attack, native: Native, how: str) -> None:
-    """Listeners for TCP on 127.0.0.1 and ::1, for UDP, and for an abstract name see nothing; the attempt is ended by its
+    """Listeners for TCP on 127.0.0.1 and ::1, for UDP, and for an abstract name get nothing; the attempt is ended by its
     destination, or refused. Without a jail the same bytes arrive.
     """
     with _listeners() as (port, arrived):
@@ -138,7 +144,9 @@ def test_no_way_of_sending_reaches_a_listener(attack: Attack, native: Native, ho
 
 @contextlib.contextmanager
 def _listeners() -> Iterator[tuple[int, Callable[[], int]]]:
-    """One port for TCP over IPv4 and IPv6, for UDP, and an abstract name with that number; and what counts what has come."""
+    """Listen on one port for TCP over IPv4 and IPv6 and for UDP, and on an abstract name with that number. Yield the port
+    and a function that counts arrivals.
+    """
     with contextlib.ExitStack() as stack:
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         port = tcp.getsockname()[1]

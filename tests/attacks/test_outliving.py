@@ -1,4 +1,4 @@
-"""Outliving one's time: bombs that meet a bound, queues that are full, clocks that are set, numbers that come again."""
+"""Attacks of a connector on its limits: bombs, full queues, clocks that are set, process ids that are used again."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("kind", BOMBS)
-def test_a_bomb_meets_a_bound_of_its_own(attack: Attack, jail: Jail, kind: str) -> None:
-    """As many as there are of one thing: refused by errno at a bound, while another child of the template does not notice."""
+def test_a_resource_bomb_stops_at_its_bound(attack: Attack, jail: Jail, kind: str) -> None:
+    """A resource that is taken until none is left meets an errno at a bound; another child of the template is not affected."""
     with jail.staying("hold", 60) as other:
         count, met = jail.loot("bomb", kind, policy=Policy(scratch_files=64))
         attack.denied(f"a bomb of {kind}", BOMBS[kind], met)
@@ -49,8 +49,8 @@ _AND_CONNECT = (
 )
 
 
-def test_a_last_word_does_not_hide_what_is_tried_after_it(attack: Attack) -> None:
-    """A result, then a connection in a thread, then the end: denied, and on record. A result and the end is one."""
+def test_a_result_does_not_hide_an_attempt_made_after_it(attack: Attack) -> None:
+    """A result, then a connection in a thread, then exit is denied and recorded. A result followed by exit is a success."""
     with hostile_home() as hostile:
         error = hostile.attack(f"result('said'); {_AND_CONNECT}os._exit(0)").body["error"]
         attack.denied("connecting and leaving", "network:93.184.216.34:443", error["requested"])
@@ -81,8 +81,8 @@ ENDS = {
 
 
 @pytest.mark.slow
-def test_what_never_ends_is_ended_by_the_name_of_its_limit(attack: Attack) -> None:
-    """All at once, in one daemon: each has a second; honest runs go on beside them."""
+def test_a_connector_that_never_ends_is_ended_by_a_named_limit(attack: Attack) -> None:
+    """All run at once in one daemon, each with one second; honest runs succeed beside them."""
     with hostile_home(timeout_s=1) as hostile, ThreadPoolExecutor(len(ENDS)) as pool:
         under_way = {name: pool.submit(hostile.attack, source) for name, (source, _) in ENDS.items()}
         attack.control("an honest run beside them", "x", hostile.honest())
@@ -93,11 +93,11 @@ def test_what_never_ends_is_ended_by_the_name_of_its_limit(attack: Attack) -> No
 
 
 @pytest.mark.slow
-def test_a_queue_that_is_full_says_so_and_is_not_filled_further(attack: Attack) -> None:
-    """All 40 that one caller may have are under way and stay; many more are each told `busy`, and none of them runs. Then
-    there is room.
+def test_a_full_queue_refuses_more_runs_as_busy(attack: Attack) -> None:
+    """All 40 runs that one caller may have are under way and stay; many more are each told `busy`, and none of them runs.
+    Later there is room again.
 
-    They stay for five times as long as so many answers take where other tests have both processors.
+    They stay five times as long as that many responses take while other tests use both processors.
     """
     with hostile_home(timeout_s=15) as hostile, ThreadPoolExecutor(16) as pool:
         home = hostile.home
@@ -114,11 +114,11 @@ def test_a_queue_that_is_full_says_so_and_is_not_filled_further(attack: Attack) 
 
 
 @pytest.mark.slow
-def test_setting_the_clock_does_not_make_a_deadline_longer(
+def test_setting_the_clock_does_not_extend_a_deadline(
     attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Back by a year: a run that stays is ended by its limit all the same. On by a year: one that needs a moment has it, and what
-    waits for a person has expired, for their clock says so.
+    """A run that stays is still ended by its limit when the clock is set back by a year. When it is set on by a year, a
+    run that needs a moment has it, and a pending approval has expired, because the person's clock says so.
     """
     library, file = tmp_path / "clock.so", tmp_path / "offset"
     library.write_bytes(compiled("clock", "dynamic", "-shared", "-fPIC"))
@@ -145,8 +145,8 @@ def test_setting_the_clock_does_not_make_a_deadline_longer(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses the next process id")
-def test_a_number_that_comes_again_is_not_killed(attack: Attack, jail: Jail) -> None:
-    """A child ends; its number is given to another process; the child is killed once more: that process lives."""
+def test_killing_an_ended_child_spares_a_process_with_its_old_id(attack: Attack, jail: Jail) -> None:
+    """A child ends, another process gets its id, and the child is killed once more: that process lives."""
     with jail.running("facts") as child:
         while not child.is_born:
             jail.template.pump()
@@ -161,7 +161,7 @@ def test_a_number_that_comes_again_is_not_killed(attack: Attack, jail: Jail) -> 
 
 
 def _process_with(number: int) -> subprocess.Popen[bytes]:
-    """A process of just this id. Others make processes too, so it may take some tries."""
+    """Start a process with exactly this id. Other programs start processes too, so it may take several tries."""
     for _ in range(200):
         try:
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1), encoding="ascii")
@@ -175,7 +175,7 @@ def _process_with(number: int) -> subprocess.Popen[bytes]:
     pytest.skip("others were faster, each time")
 
 
-def test_the_control_of_the_bombs(attack: Attack, jail: Jail) -> None:
+def test_resources_below_their_bounds_can_be_used(attack: Attack, jail: Jail) -> None:
     """Below the bounds everything works: ten threads, some descriptors, some memory; without a jail more of them."""
     attack.control("ten threads", 10, jail.loot("threads", 10))
     attack.control("some memory", 8 << 20, jail.loot("allocate", 8))

@@ -1,4 +1,4 @@
-"""What a machine tells about itself and its processes: /proc, /sys, and the calls that need neither."""
+"""Attacks on what a machine tells about itself and its processes: /proc, /sys, and the calls that need neither."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SYS = """
 """.split()
 
 
-def test_there_is_no_proc(attack: Attack, jail: Jail) -> None:
-    """Not of itself, of its first process, of the supervisor, nor of the kernel."""
+def test_a_jail_has_no_proc(attack: Attack, jail: Jail) -> None:
+    """The jail finds no entry for itself, its first process, the supervisor or the kernel."""
     theirs = [
         f"/proc/{pid}/{name}"
         for pid in (os.getpid(), jail.template.pid)
@@ -40,8 +40,8 @@ def test_there_is_no_proc(attack: Attack, jail: Jail) -> None:
     attack.control("a process has one", "ok", freely("look_at", ["/proc/self/maps"])["open /proc/self/maps"])
 
 
-def test_there_is_no_sys_and_nothing_that_names_the_machine(attack: Attack, jail: Jail) -> None:
-    """Interfaces, cgroups, firmware, machine and boot ids; the host name is everybody's."""
+def test_a_jail_has_no_sys_and_no_file_that_names_the_machine(attack: Attack, jail: Jail) -> None:
+    """Interfaces, cgroups, firmware, machine and boot ids do not exist; the host name is the same in every jail."""
     attack.all_denied("", "ENOENT", jail.loot("look_at", SYS))
     facts = jail.loot("facts")
     attack.denied("the host's name", "jail", facts["host"])
@@ -49,18 +49,20 @@ def test_there_is_no_sys_and_nothing_that_names_the_machine(attack: Attack, jail
     attack.control("its own root can be listed", True, "app" in facts["root"])
 
 
-def test_no_interface_and_no_route_is_told(attack: Attack, jail: Jail) -> None:
-    """NETLINK_ROUTE cannot be asked, an interface's name and address cannot be looked up."""
+def test_a_jail_cannot_learn_interfaces_or_routes(attack: Attack, jail: Jail) -> None:
+    """A netlink socket of NETLINK_ROUTE is refused, and no interface's name or address can be looked up."""
     netlink = 16
     attack.denied("a netlink socket", "EACCES", jail.loot("make_socket", netlink, 3)["errno"])
     attack.denied("the interfaces by name", "ENOENT", jail.loot("look_at", ["/sys/class/net"])["list /sys/class/net"])
     attack.control("without a jail it can be made", True, freely("make_socket", netlink, 3))
 
 
-def test_what_it_is_born_with_says_nothing_of_its_host(
+def test_a_jail_inherits_no_descriptor_or_variable_of_its_host(
     attack: Attack, packed: Callable[..., Template], hostile_environment: dict[str, str]
 ) -> None:
-    """A host with 500 inheritable descriptors and an environment full of secrets: five descriptors, no environment."""
+    """The host has 500 inheritable descriptors and an environment full of secrets; the jail has five descriptors and no
+    environment.
+    """
     # Half of the 1024 that an ordinary user may have by default: a template and its children need some as well.
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(500)]
     try:
@@ -80,8 +82,8 @@ def test_what_it_is_born_with_says_nothing_of_its_host(
     attack.control("the host has them", hostile_environment, {n: os.environ[n] for n in hostile_environment})
 
 
-def test_a_descriptor_cannot_be_passed_nor_taken(attack: Attack, jail: Jail) -> None:
-    """SCM_RIGHTS to itself and over the frames, which are pipes, and pidfd_getfd's beginning; bytes go through a pair."""
+def test_a_descriptor_can_neither_be_passed_nor_taken(attack: Attack, jail: Jail) -> None:
+    """SCM_RIGHTS to itself and over the frames, which are pipes, and taking one by pidfd fail; bytes go through a pair."""
     attack.all_denied("", {"EPERM", "ENOTSOCK"}, jail.loot("pass_descriptors"))
     sendmsg, frames_out = (46 if X86_64 else 211), 4
     attack.denied("one over the frames", "network:unknown", told(jail.attempt("raw", sendmsg, frames_out, 0, 0)))
@@ -89,10 +91,10 @@ def test_a_descriptor_cannot_be_passed_nor_taken(attack: Attack, jail: Jail) -> 
     attack.control("without a jail descriptors go through", "ok", freely("pass_descriptors")["send one to itself"])
 
 
-def test_the_template_has_nothing_worth_stealing(
+def test_the_templates_environment_is_empty(
     attack: Attack, packed_jail: Jail, hostile_environment: dict[str, str]
 ) -> None:
-    """Its environment, as the kernel keeps it, is empty, though its host's is full; so its forks' is."""
+    """The environment of the template and of its forks, as the kernel keeps it, is empty, although the host's is full."""
     import psutil
 
     stub = psutil.Process(packed_jail.template.pid)

@@ -1,4 +1,5 @@
-"""A provider, wanted by a connector that is granted its host: to sign in by itself, as the publisher would, without the person.
+"""Attacks on a provider by a connector that is granted its host: to sign in by itself, as the publisher would, without
+the person.
 
 The provider serves its API from the same host and port, as many do; the connector is arbitrary code in a real jail.
 """
@@ -55,14 +56,14 @@ result(receive()[0]["type"])
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[CountingServer]:
-    """Counts what it is asked."""
+    """Start a server that counts its requests."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def home(provider: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """The hostile connector with a provider, and a token for it."""
+    """Provide a home with the hostile connector, its provider, and a token for it."""
     source = Path(shutil.copytree(_SOURCE, tmp_path_factory.mktemp("hostile") / "source"))
     with (source / "manifest.toml").open("a", encoding="utf-8") as manifest:
         manifest.write(_PROVIDER.format(port=provider.port))
@@ -78,7 +79,7 @@ def home(provider: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def asked(home: DaemonHome, path: str, method: str = "POST", **more: Any) -> object:
-    """The status a request of the connector was answered with; for a denial, its reason."""
+    """Return the status of the connector's request, or the reason of its denial."""
     answer = home.run("hostile", {"source": _ASK.format(method=method, path=path, more=more)})
     return answer.body["result"] if kind_of(answer) == "ok" else answer.body["error"]["details"]["reason"]
 
@@ -88,10 +89,12 @@ def asked(home: DaemonHome, path: str, method: str = "POST", **more: Any) -> obj
     ["/oauth/token", "/oauth/device", "/oauth/revoke", "/oauth/register", "/OAuth//Token/", "/oauth%2ftoken", "/oauth/%2574oken",
      "/oauth/token;x", "/x%2f..%2foauth/token", "/oauth/token?grant_type=device_code", "/oauth/token%3f"],
 )  # fmt: skip
-def test_no_connector_asks_the_provider_for_tokens(
+def test_a_connector_cannot_request_tokens_from_the_provider(
     attack: Attack, home: DaemonHome, provider: CountingServer, path: str
 ) -> None:
-    """With its credential, without, and with a client of its own; nothing of it arrives. The API beside it is served."""
+    """Requests with its credential, without, and with a client of its own are denied, and none arrives. The API beside it
+    is served.
+    """
     provider.requests.clear()
     basic = [["Authorization", "Basic Y2xpZW50OnNlY3JldA=="]]
     attack.denied(f"POST {path}", "provider_endpoint", asked(home, path))
@@ -103,8 +106,8 @@ def test_no_connector_asks_the_provider_for_tokens(
     attack.control("was sent the token", [("POST", "/oauth/tokens", f"Bearer {TOKEN}")], provider.requests)
 
 
-def test_no_stream_leads_to_the_provider(attack: Attack, home: DaemonHome, provider: CountingServer) -> None:
-    """HTTP could be spoken in it, by the connector itself."""
+def test_a_stream_to_the_provider_is_denied(attack: Attack, home: DaemonHome, provider: CountingServer) -> None:
+    """The connector could speak HTTP in a stream by itself."""
     answer = home.run("hostile", {"source": _STREAM})
     attack.denied("a stream to the provider", "capability_denied", kind_of(answer))
     attack.denied("and why", "provider_endpoint", answer.body["error"]["details"]["reason"])

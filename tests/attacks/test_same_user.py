@@ -1,6 +1,6 @@
-"""What a process of the same user tries (test_same_user_*.py), tried as an ordinary user when the tests are started by root.
+"""Run of the same-user attacks (test_same_user_*.py) as an ordinary user, when root starts the tests.
 
-Root is outside of what is promised (docs/explanation/threat-model.md), so these attempts mean something as somebody else only:
+Root is outside of what is promised (docs/explanation/threat-model.md), so these attempts mean something only as another user:
 daemon, person and attacker are then one user, nobody (uid 65534), in a copy of the checkout.
 """
 
@@ -20,10 +20,12 @@ from tests.attacks.tally import Attack, Tally
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 60)
-def test_they_are_tried_as_an_ordinary_user(
+def test_the_same_user_attacks_pass_as_an_ordinary_user(
     attack: Attack, other_user: OtherUser | None, note_other: Callable[[Tally], None]
 ) -> None:
-    """By themselves; with the rest of the suite where that is run as well. Each attempt and its answer is printed at the end."""
+    """They run by themselves, or with the rest of the suite if that runs as well. Each attempt and its outcome is printed
+    at the end.
+    """
     attack.waive()
     if os.geteuid() != 0:
         pytest.skip("this is an ordinary user, and so are the attackers of the files beside this one")

@@ -1,7 +1,8 @@
-"""A process of the same user changes what may happen instead of deciding what does: actions, connectors, bindings, grants.
+"""Attacks of a same-user process that changes what may happen, not a decision: actions, connectors, bindings, grants.
 
-It types the person's commands with `--yes`, asks the operator's socket, and edits the files themselves, settings too, with the
-daemon running and stopped. Each time a question waits and nothing is changed, until the person agrees.
+It types the person's commands with `--yes`, sends requests to the operator socket, and edits the files themselves, settings
+too, while the daemon runs and while it is stopped. Each time a question waits and nothing is changed, until the person
+consents.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ WAITS = 75
 
 @pytest.fixture
 def home() -> Iterator[House]:
-    """One for each test: they leave it changed."""
+    """Provide a new home for each test, because the tests leave it changed."""
     with house() as made:
         yield made
 
 
-def test_an_action_that_loses_its_gate_does_not_run(attack: Attack, home: House) -> None:
-    """The file edited in place: no gate, another operation, another host's connector, more times, a new file beside it."""
+def test_an_action_whose_file_lost_its_gate_does_not_run(attack: Attack, home: House) -> None:
+    """The file is edited: no gate, another operation, repeatable, a longer expiry, or a new file beside it."""
     actions = home.home.path / "actions"
     good = (actions / "send.md").read_text(encoding="utf-8")
     gate = good[good.index("[approval]") : good.index("+++", 10)]
@@ -71,8 +72,8 @@ def test_an_action_that_loses_its_gate_does_not_run(attack: Attack, home: House)
     )
 
 
-def test_a_command_with_yes_changes_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
-    """`--yes` answers the question of a command, not the person's: exit 75, a row waits, nothing is there."""
+def test_a_command_with_yes_only_creates_a_question(attack: Attack, home: House, tmp_path: Path) -> None:
+    """`--yes` answers the command's prompt, not the person's question: exit 75, a pending approval, and no change."""
     file = tmp_path / "mine.md"
     file.write_text(probe_action("effect", "path:string", name="mine"), encoding="utf-8")
     archive = tmp_path / "other.tar.gz"
@@ -112,8 +113,8 @@ def test_a_command_with_yes_changes_nothing(attack: Attack, home: House, tmp_pat
     attack.worked("and denies one", (0, False), (said.code, "basic/probe/other" in _installed(home)["bindings"]))
 
 
-def test_the_operators_socket_changes_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
-    """The same as requests: 202 and a row, for each of them."""
+def test_requests_on_the_operator_socket_only_create_questions(attack: Attack, home: House, tmp_path: Path) -> None:
+    """Each request is answered with 202 and a pending approval."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:9"))
     before = _installed(home)
@@ -158,8 +159,10 @@ def test_the_operators_socket_changes_nothing(attack: Attack, home: House, tmp_p
     )
 
 
-def test_settings_stay_as_they_were_agreed_to(attack: Attack, home: House) -> None:
-    """config.toml with another private host and a weaker jail, and the daemon started anew; the copy of what was agreed, too."""
+def test_edited_settings_do_not_take_effect_without_consent(attack: Attack, home: House) -> None:
+    """Neither config.toml with another private host and a weaker jail nor an edited copy of the accepted settings
+    takes effect.
+    """
     config = home.home.path / "config.toml"
     good = config.read_text(encoding="utf-8")
     layers = home.home.must("GET", "/v1/status")["jail"]["layers"]
@@ -202,8 +205,8 @@ def test_settings_stay_as_they_were_agreed_to(attack: Attack, home: House) -> No
     attack.worked("what the person agrees to is in force", (0, []), (said.code, waiting))
 
 
-def test_a_grant_lets_through_what_it_says_and_no_more(attack: Attack, home: House) -> None:
-    """Other arguments, once more than agreed, with another file, after its revocation: each asks the person again."""
+def test_a_grant_allows_only_what_it_says(attack: Attack, home: House) -> None:
+    """Other arguments, one use more than granted, an edited file, and a revoked grant each ask the person again."""
     said = home.person("grant", "add", "send", "--uses", "2", "--for", "1h", "--prefix", "path=/effect/ok")
     attack.worked("the person grants two uses", 0, said.code)
     (grant,) = home.home.must("GET", "/v1/grants")["grants"]

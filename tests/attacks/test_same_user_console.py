@@ -1,7 +1,7 @@
-"""A process of the same user and a console in which the approver's key is open: looking in, pressing keys, answering in between.
+"""Attacks of a same-user process on a console in which the approver's key is open: looking in, pressing keys, altering responses.
 
-The person's console runs at a real terminal, in lines, where what is asked and answered can be told apart, and on its whole
-screen; and in tmux, where keys can be sent to it. Beside each attempt the person does the same, and it is done.
+The person's console runs at a real terminal, in lines, where questions and replies can be told apart, and on its whole
+screen; and in tmux, where other processes can send keys to it. Beside each attempt the person does the same, and it succeeds.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ YES = "yes"
 
 
 class Typist(Someone):
-    """Types these lines one after the other at `> `, both passphrases where they are asked for, and the word for a yes."""
+    """A user who types these lines in turn at `> `, both passphrases at their prompts, and the word that approves."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__(())
         object.__setattr__(self, "_lines", [*lines, "quit"])
 
     def reply(self, shown: str) -> str | None:
-        """What they type now; None: they wait."""
+        """Return what the user types now; None if they wait."""
         lines: list[str] = self._lines  # type: ignore[attr-defined]
         if re.search(r"passphrase[^\n]*: \Z", shown, re.I):
             return APPROVER
@@ -58,19 +58,19 @@ class Typist(Someone):
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[House]:
-    """One home."""
+    """Provide one home for all tests."""
     with house() as made:
         yield made
 
 
 def console(home: House, *lines: str, at_prompt: Callable[[int, str, str], None] = lambda *_: None) -> Said:
-    """The person's console in lines."""
+    """Run the person's console in lines."""
     return home.person("console", "--plain", someone=Typist(*lines), at_prompt=at_prompt)
 
 
 @contextlib.contextmanager
 def in_tmux(home: House) -> Iterator[Tmux]:
-    """The person's console in lines, in a terminal that any process of theirs can send keys to."""
+    """Provide the person's console in lines, in a terminal to which any process of theirs can send keys."""
     given = {
         name: value for name, value in environment(home.home.path).items() if name in ("AILERON_HOME", "TZ", "PATH")
     }
@@ -81,12 +81,14 @@ def in_tmux(home: House) -> Iterator[Tmux]:
 
 
 def number(question: dict[str, Any]) -> str:
-    """What the person calls it by: the end of its id."""
+    """Return the end of a question's id, by which the person names it."""
     return str(question["approval_id"])[-8:]
 
 
-def test_a_console_with_the_key_open_cannot_be_looked_into_nor_its_terminal_opened(attack: Attack, home: House) -> None:
-    """Tracing, memory, environment, descriptors, its terminal: of each process of it, while a word is enough to decide."""
+def test_a_console_with_an_open_key_and_its_terminal_cannot_be_inspected(attack: Attack, home: House) -> None:
+    """Tracing, memory, environment, descriptors and terminal of each of its processes stay closed while a word is enough
+    to decide.
+    """
     question = home.asked()
     seen: dict[int, dict[str, str]] = {}
     opened: list[str] = []
@@ -106,8 +108,8 @@ def test_a_console_with_the_key_open_cannot_be_looked_into_nor_its_terminal_open
     attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
 
 
-def test_a_screen_with_the_key_open_cannot_be_looked_into_nor_drawn_on(attack: Attack, home: House) -> None:
-    """The same of the whole screen; the person then approves by a key."""
+def test_a_full_screen_console_with_an_open_key_cannot_be_read_or_drawn_on(attack: Attack, home: House) -> None:
+    """Each process of the full-screen console and its terminal stay closed; the person then approves by a key."""
     question = home.asked()
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
@@ -125,8 +127,8 @@ def test_a_screen_with_the_key_open_cannot_be_looked_into_nor_drawn_on(attack: A
     attack.worked("opening a terminal that nobody holds", "ok", _opening_another())
 
 
-def test_a_screen_that_was_stopped_and_goes_on_has_no_key_open(attack: Attack, home: House) -> None:
-    """Stopped, it cannot be looked into either, and its terminal is the shell's; when it goes on it holds that again."""
+def test_a_console_that_was_stopped_has_no_open_key_when_it_goes_on(attack: Attack, home: House) -> None:
+    """A stopped console's memory stays closed, but the shell has its terminal; when it goes on it holds the terminal again."""
     question = home.asked()
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
@@ -147,10 +149,12 @@ def test_a_screen_that_was_stopped_and_goes_on_has_no_key_open(attack: Attack, h
         attack.worked("the person, who knows it", 1, home.done(question))
 
 
-def test_keys_that_another_process_of_the_terminal_presses_lead_to_the_passphrase(
+def test_keys_pressed_by_another_process_lead_to_the_passphrase_prompt(
     attack: Attack, home: House, tmp_path: Path
 ) -> None:
-    """It comes when the key is open, and presses all that a yes takes (TIOCSTI): the key is wiped, and nothing is decided."""
+    """The process comes when the key is open, and presses all keys of an approval (TIOCSTI): the key is wiped, and
+    nothing is decided.
+    """
     question, told = home.asked(), tmp_path / "told"
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
@@ -177,10 +181,10 @@ def test_keys_that_another_process_of_the_terminal_presses_lead_to_the_passphras
         attack.worked("the person presses the same", 1, home.done(question))
 
 
-def test_what_is_written_to_a_descriptor_from_before_decides_nothing(
+def test_bytes_written_to_an_earlier_terminal_descriptor_decide_nothing(
     attack: Attack, home: House, tmp_path: Path
 ) -> None:
-    """Whoever had the terminal open before the console held it can draw on it: what is drawn there is not typed."""
+    """A process that opened the terminal before the console held it can draw on it, but what it draws is not typed."""
     question, told = home.asked(), tmp_path / "told"
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
@@ -199,8 +203,8 @@ def test_what_is_written_to_a_descriptor_from_before_decides_nothing(
     attack.worked("the person approves it", (0, 1), (said.code, home.done(question)))
 
 
-def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: Attack, home: House) -> None:
-    """Any process of the user can send them; no key is kept open there, so they decide nothing."""
+def test_keys_sent_to_a_console_in_tmux_lead_to_the_passphrase_prompt(attack: Attack, home: House) -> None:
+    """Any process of the user can send keys there, so no key is kept open and they decide nothing."""
     question = home.asked()
     with in_tmux(home) as at:
         at.type("unlock")
@@ -221,8 +225,8 @@ def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: 
     attack.worked("the person, who knows it", 1, home.done(question))
 
 
-def test_keys_that_are_sent_where_previews_are_open_read_them_and_decide_nothing(attack: Attack, home: House) -> None:
-    """One passphrase of the person's has opened them: what is kept for that loads another preview, and signs no decision."""
+def test_keys_sent_while_previews_are_open_can_read_but_not_decide(attack: Attack, home: House) -> None:
+    """The person's passphrase opened previews: what is kept for that loads another preview, and signs no decision."""
     questions = [home.asked("previewed", path=f"/effect/open-{name}") for name in ("one", "two")]
     first, second = map(number, questions)
     with in_tmux(home) as at:
@@ -248,8 +252,8 @@ def test_keys_that_are_sent_where_previews_are_open_read_them_and_decide_nothing
     attack.worked("the person, who knows it", 1, home.done(questions[1]))
 
 
-def test_another_plan_under_the_same_digest_is_not_shown_by_an_open_console(attack: Attack, home: House) -> None:
-    """A socket in between tells of other arguments; the console says which digests differ, and signs nothing."""
+def test_an_open_console_does_not_show_another_plan_under_the_same_digest(attack: Attack, home: House) -> None:
+    """A socket in between shows other arguments; the console says which digests differ, and signs nothing."""
     question = home.asked()
 
     def alter(passed: Passed) -> Any:
@@ -274,10 +278,10 @@ def test_another_plan_under_the_same_digest_is_not_shown_by_an_open_console(atta
     attack.worked("with nobody in between", (0, 1), (said.code, home.done(question)))
 
 
-def test_a_plan_that_is_changed_between_the_word_and_the_decision_is_not_what_is_signed(
-    attack: Attack, home: House
-) -> None:
-    """Another question, whole and with its own digest, under the id of the one that was asked: the signature is refused."""
+def test_a_question_swapped_before_the_decision_is_not_approved(attack: Attack, home: House) -> None:
+    """Another question, whole and with its own digest, stands under the id of the one that was asked: the signature
+    is refused.
+    """
     question, other = home.asked(), home.asked()
     shown: list[int] = []
 
@@ -300,10 +304,10 @@ def test_a_plan_that_is_changed_between_the_word_and_the_decision_is_not_what_is
     attack.worked("under its own id", (0, 1), (said.code, home.done(question)))
 
 
-def test_a_key_that_was_put_in_the_place_of_the_persons_opens_nothing(
-    attack: Attack, home: House, tmp_path: Path
-) -> None:
-    """Made with the passphrase that the person types: the console says whose it is not, and sends nothing."""
+def test_a_key_in_the_place_of_the_persons_key_decides_nothing(attack: Attack, home: House, tmp_path: Path) -> None:
+    """The key was made with the passphrase that the person types: the console says that it is not the approver's, and
+    sends nothing.
+    """
     question, file = home.asked(), home.home.path / "approver.json"
     kept = tmp_path / "kept.json"
     shutil.move(file, kept)
@@ -331,7 +335,7 @@ def test_a_key_that_was_put_in_the_place_of_the_persons_opens_nothing(
 def test_a_signal_ends_an_open_console_and_decides_nothing(
     attack: Attack, home: House, number_of: signal.Signals
 ) -> None:
-    """No picture of it is left, and the question waits."""
+    """The console leaves no core dump, and the question stays pending."""
     question = home.asked()
     before = set(os.listdir("."))
 
@@ -366,7 +370,7 @@ for key in sys.argv[2:]:
         print(said, file=told)
 time.sleep(10)
 """
-"""It stays a while: who has gone when the console looks is not seen."""
+"""Program that presses keys and stays a while: the console does not see a process that has ended before it checks."""
 _WRITES = """
 import os, sys
 os.write(1, sys.argv[2].encode())
@@ -375,7 +379,7 @@ open(sys.argv[1], "w").write("ok")
 
 
 def _unlocked(at: FullScreen, question: dict[str, Any]) -> None:
-    """With the key open, and this question on the screen."""
+    """Open the key, and show this question on the screen."""
     at.until("key locked (L)", "goes to")
     at.press("/", f"{number(question)}\r")
     at.until("! only")

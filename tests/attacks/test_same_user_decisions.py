@@ -1,7 +1,7 @@
-"""A process of the same user decides in the person's place: on both sockets, with any signature but the person's, at a terminal.
+"""Attacks of a same-user process that decides in the person's place: on both sockets, with forged signatures, at a terminal.
 
-It has a shell, all files, both sockets and pseudo-terminals; it knows neither passphrase. Beside each attempt the person does the
-same at their terminal, and it is done.
+It has a shell, all files, both sockets and pseudo-terminals; it knows neither passphrase. Beside each attempt the person does
+the same at their terminal, and it succeeds.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[House]:
-    """One home for everything that changes no file."""
+    """Provide one home for all tests, which change no file."""
     with house() as made:
         yield made
 
 
 def test_a_decision_that_the_person_did_not_sign_is_refused(attack: Attack, home: House) -> None:
-    """Without a signature, with half of one, with a key of its own, in the person's name with a signature of its own."""
+    """The decision has no signature, half of one, one by the attacker's key, or one in the person's name by the
+    attacker's key.
+    """
     question, key, since = home.asked(), forged(), home.newest()
     persons = str(home.approver()["key_id"])
     tries: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -80,8 +82,10 @@ def test_a_decision_that_the_person_did_not_sign_is_refused(attack: Attack, home
     attack.worked("the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_a_real_signature_serves_for_what_was_signed_and_once(attack: Attack, home: House) -> None:
-    """Kept on its way by a socket in between, it is tried for other words; used, it is tried again, here and elsewhere."""
+def test_a_real_signature_is_valid_once_and_only_for_what_was_signed(attack: Attack, home: House) -> None:
+    """A socket in between keeps it, and the attacker tries it for other words; once used, it is tried again, here and
+    elsewhere.
+    """
     first, second, since = home.asked(), home.asked(), home.newest()
     with Between(home.home.path, keeps=lambda method, path: method == "POST" and path.endswith("/decide")) as between:
         home.person("deny", first["approval_id"], "--reason", "not now")
@@ -109,8 +113,8 @@ def test_a_real_signature_serves_for_what_was_signed_and_once(attack: Attack, ho
     attack.answered("what the record has of that", "decided", home.why(since)[-1])
 
 
-def test_an_approval_is_used_once_and_not_for_the_same_words_asked_again(attack: Attack, home: House) -> None:
-    """An agent asks the same again and again: each question has an id of its own, and the signature names it."""
+def test_a_used_signature_does_not_approve_the_same_request_again(attack: Attack, home: House) -> None:
+    """An agent makes the same request again: each question has an id of its own, and the signature names it."""
     first = home.asked(path="/effect/same")
     with Between(home.home.path) as between:
         said = home.person("approve", first["approval_id"])
@@ -124,8 +128,8 @@ def test_an_approval_is_used_once_and_not_for_the_same_words_asked_again(attack:
     attack.answered("what came of it", ("pending_approval", 1), (home.status(again), home.effects(again)))
 
 
-def test_an_old_signature_and_one_for_what_was_never_shown_are_refused(attack: Attack, home: House) -> None:
-    """Made with the real key: two minutes ago, before the question was, two minutes from now; for a digest that nobody froze."""
+def test_a_signature_with_a_wrong_time_or_digest_is_refused(attack: Attack, home: House) -> None:
+    """The real key signed two minutes ago, yesterday, two minutes ahead, or for a digest that no plan has."""
     question, since = home.asked(), home.newest()
     with the_persons_key(home.home.path) as key:
         for attempt, seconds in (("two minutes old", -120), ("of yesterday", -86400), ("of in two minutes", 120)):
@@ -150,8 +154,10 @@ def test_an_old_signature_and_one_for_what_was_never_shown_are_refused(attack: A
     assert home.home.result(question)["status"] == "completed"
 
 
-def test_the_agents_socket_decides_nothing(attack: Attack, home: House) -> None:
-    """Not even with a real signature; nor does it show, edit, preview, unlock, appoint or grant. It is counted in the record."""
+def test_the_agent_socket_decides_nothing(attack: Attack, home: House) -> None:
+    """Even a real signature decides nothing; the socket does not show, edit, preview, unlock, appoint or grant. The
+    record counts it.
+    """
     question, since = home.asked(), home.newest()
     agent = Client(home.home.path, operator=False)
     this = f"/v1/action-approvals/{question['approval_id']}"
@@ -193,8 +199,8 @@ def test_the_agents_socket_decides_nothing(attack: Attack, home: House) -> None:
     attack.worked("the same on the operator's socket", "ok", home.kind(home.decide(question, **real)))
 
 
-def test_a_terminal_of_its_own_does_not_help_who_does_not_know_the_passphrase(attack: Attack, home: House) -> None:
-    """`approve --yes` in a pseudo-terminal: guesses, the vault's passphrase, nothing; the same for a denial."""
+def test_a_terminal_does_not_help_without_the_approvers_passphrase(attack: Attack, home: House) -> None:
+    """`approve --yes` in a pseudo-terminal fails with guesses, the vault's passphrase or nothing; so does a denial."""
     question, since = home.asked(), home.newest()
     guesses = {
         "guessing": PERSON.but((r"passphrase[^\n]*:", "hunter2 hunter2")),
@@ -214,8 +220,8 @@ def test_a_terminal_of_its_own_does_not_help_who_does_not_know_the_passphrase(at
     attack.worked("the person, who knows it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_the_passphrase_is_taken_from_a_terminal_only(attack: Attack, home: House, tmp_path: Path) -> None:
-    """Even the right one is not: from the environment, a file, a pipe, an argument. So no script has to hold it."""
+def test_the_passphrase_is_accepted_only_from_a_terminal(attack: Attack, home: House, tmp_path: Path) -> None:
+    """Even the right one is refused from the environment, a file, a pipe or an argument. So no script has to hold it."""
     question = home.asked()
     file = tmp_path / "phrase"
     file.write_text(APPROVER)

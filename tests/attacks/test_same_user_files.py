@@ -1,7 +1,7 @@
-"""A process of the same user writes to the files of the home while the daemon is stopped, and waits for the person to unlock.
+"""Attacks of a same-user process that edits the home's files while the daemon is stopped, and waits for the person to unlock.
 
-It stops the daemon (it may), edits ledger, vault or key with all it knows of their formats, the chain included, and starts the
-daemon again. Then the person does what they do every morning. Nothing runs that they did not agree to.
+It stops the daemon, as it may, edits ledger, vault or key with full knowledge of their formats, the hash chain included, and
+starts the daemon again. Then the person unlocks the vault as usual. Nothing runs that they did not approve.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
 
 @pytest.fixture
 def home() -> Iterator[House]:
-    """One for each test: they leave it changed."""
+    """Provide a new home for each test, because the tests leave it changed."""
     with house() as made:
         yield made
 
 
 @contextlib.contextmanager
 def stopped(home: House) -> Iterator[sqlite3.Connection]:
-    """The ledger's file while no daemon runs; afterwards it runs again, and the person unlocks the vault."""
+    """Stop the daemon and provide the ledger's file; afterwards start the daemon, and have the person unlock the vault."""
     home.home.stop()
     with contextlib.closing(sqlite3.connect(home.home.path / "ledger.db")) as ledger:
         yield ledger
@@ -55,8 +55,8 @@ def stopped(home: House) -> Iterator[sqlite3.Connection]:
     assert said.code == 0, said
 
 
-def test_a_ledger_that_says_approved_runs_nothing(attack: Attack, home: House) -> None:
-    """A pending row made an approved one, with no signature, the signature of another question, and one of its own key."""
+def test_a_ledger_row_edited_to_approved_runs_nothing(attack: Attack, home: House) -> None:
+    """A pending row becomes an approved one without a signature, with another question's, and with ones by the attacker's key."""
     key, used = forged(), home.asked()
     assert home.person("approve", used["approval_id"]).code == 0
     questions = {
@@ -96,8 +96,10 @@ def test_a_ledger_that_says_approved_runs_nothing(attack: Attack, home: House) -
     attack.worked("what the person approves after that runs", (0, 1), (said.code, home.effects(fresh)))
 
 
-def test_a_row_of_its_own_runs_nothing(attack: Attack, home: House) -> None:
-    """Put in, with an approved run beside it; also an old one, with what the person really signed an hour ago."""
+def test_an_inserted_ledger_row_runs_nothing(attack: Attack, home: House) -> None:
+    """An inserted row with an approved run beside it does nothing; nor does an old question with a real signature of
+    an hour ago.
+    """
     old, put_in = home.asked(), home.asked()
     with the_persons_key(home.home.path) as key:
         at = moment(time.time() - 3600)
@@ -131,8 +133,8 @@ def test_a_row_of_its_own_runs_nothing(attack: Attack, home: House) -> None:
     attack.worked("what the person approves after that runs", (0, 1), (said.code, home.effects(fresh)))
 
 
-def test_an_approval_that_was_used_is_not_used_again(attack: Attack, home: House) -> None:
-    """Its row set back to approved, and all that came after it cut off, a minute later: the effect is there once."""
+def test_a_used_approval_that_is_set_back_does_not_run_again(attack: Attack, home: House) -> None:
+    """The approval's row is set back to approved, and all later rows are removed: the effect happened once."""
     question = home.asked()
     said = home.person("approve", question["approval_id"])
     attack.worked("the person approved it", (0, 1), (said.code, home.effects(question)))
@@ -144,8 +146,8 @@ def test_an_approval_that_was_used_is_not_used_again(attack: Attack, home: House
     )
 
 
-def test_what_a_person_took_back_stays_so(attack: Attack, home: House) -> None:
-    """An approval cancelled while it was held, a grant revoked, a grant used up: the ledger set back to before."""
+def test_withdrawn_approvals_and_grants_stay_withdrawn(attack: Attack, home: House) -> None:
+    """The ledger is set back to before a held approval was cancelled, a grant revoked, and a grant used up."""
     held = home.asked("hold")
     assert home.person("approve", held["approval_id"], "--wait", "0").code == 0
     assert home.person("approval", "cancel", held["approval_id"]).code == 0
@@ -168,8 +170,8 @@ def test_what_a_person_took_back_stays_so(attack: Attack, home: House) -> None:
     attack.answered("a grant that was used up, its uses set to none", 202, answer.status)
 
 
-def test_an_approval_is_not_used_for_another_plan(attack: Attack, home: House) -> None:
-    """What a person approved and is held: another plan, another digest, and both, under their signature."""
+def test_an_approval_does_not_serve_for_another_plan(attack: Attack, home: House) -> None:
+    """A held approval gets another plan, another digest, or both, under the person's signature."""
     tries = {"another plan": ("subject",), "another digest": ("digest",), "both": ("subject", "digest")}
     for name, columns in tries.items():
         approved, other = home.asked("hold"), home.asked()
@@ -189,8 +191,10 @@ def test_an_approval_is_not_used_for_another_plan(attack: Attack, home: House) -
     attack.worked("what the person approves after that runs", (0, 1), (said.code, home.effects(fresh)))
 
 
-def test_another_key_in_the_vaults_file_decides_nothing(attack: Attack, home: House) -> None:
-    """Public key, agreements and the whole part, edited; an older file and one of its own put in its place; then put right."""
+def test_an_edited_vault_file_decides_nothing(attack: Attack, home: House) -> None:
+    """Public key, consents, grants and the whole part are edited, and another vault replaces the file; then the file
+    is restored.
+    """
     vault, key = home.home.path / "vault.json", forged()
     good = vault.read_text(encoding="utf-8")
     with daemon_home() as other:
@@ -229,8 +233,10 @@ def test_another_key_in_the_vaults_file_decides_nothing(attack: Attack, home: Ho
     attack.worked("with the vault as it was, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_an_older_vault_brings_nothing_back(attack: Attack) -> None:
-    """From before the approver, a grant's use and its revocation, a narrower file, another key: the record knows better."""
+def test_an_older_vault_file_restores_no_permission(attack: Attack) -> None:
+    """The copies are from before the approver, a grant's use and revocation, a narrower file and another key: the record
+    knows better.
+    """
     with house(appoint=False) as home:
         vault, file = home.home.path / "vault.json", home.home.path / "actions" / "open.md"
         copies = {"from before the approver": vault.read_bytes()}
@@ -272,8 +278,8 @@ def test_an_older_vault_brings_nothing_back(attack: Attack) -> None:
         attack.worked("with the newest, the person decides", (0, 1), (said.code, home.effects(question)))
 
 
-def test_a_key_of_its_own_in_the_place_of_the_persons_decides_nothing(attack: Attack, home: House) -> None:
-    """approver.json, exchanged for one whose passphrase the attacker knows: neither the attacker nor, in error, the person."""
+def test_an_attackers_approver_key_file_decides_nothing(attack: Attack, home: House) -> None:
+    """approver.json is replaced by one whose passphrase the attacker knows: the attacker cannot decide with it."""
     file = home.home.path / "approver.json"
     good = file.read_bytes()
     with house() as other:
@@ -304,8 +310,8 @@ def test_a_key_of_its_own_in_the_place_of_the_persons_decides_nothing(attack: At
     attack.worked("with the person's, they approve it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_who_decides_is_not_named_by_somebody_else(attack: Attack) -> None:
-    """First, again, in its place: without the vault's passphrase, and without the key that decides now."""
+def test_only_the_person_can_name_the_approver(attack: Attack) -> None:
+    """The attempts are made first, again and with --replace: without the vault's passphrase, and without the current key."""
     with house(appoint=False) as home:
         wrong = PERSON.but(
             (r"vault[^\n]*passphrase[^\n]*:", "not the vaults one"), (r"passphrase[^\n]*:", "my own phrase, 1 2 3")
@@ -362,7 +368,7 @@ def _approved_by_hand(
     signature: str | None,
     expires_in_s: int = 600,
 ) -> None:
-    """What the daemon itself would have written, the chain included."""
+    """Write the rows that the daemon itself would have written, the chain included."""
     now_us = int(time.time() * 1e6)
     expires_us = now_us + expires_in_s * 1_000_000
     ledger.execute(
@@ -394,7 +400,7 @@ def _append(ledger: sqlite3.Connection, facts: dict[str, Any], at_us: int) -> No
 
 
 def _set_back(ledger: sqlite3.Connection, question: dict[str, Any]) -> None:
-    """As if the daemon had ended right after the decision: rows after it gone, states as they were."""
+    """Remove the rows after the decision and restore the states of that time, as if the daemon had ended right after it."""
     approval = question["approval_id"]
     rows = ledger.execute("SELECT seq, record FROM events ORDER BY seq").fetchall()
     (decided,) = [
@@ -408,7 +414,7 @@ def _set_back(ledger: sqlite3.Connection, question: dict[str, Any]) -> None:
 
 
 def _granted(home: House, uses: int) -> str:
-    """The id of a grant that the person has just signed."""
+    """Have the person sign a grant, and return its id."""
     before = {grant["id"] for grant in home.home.must("GET", "/v1/grants")["grants"]}
     assert home.person("grant", "add", "send", "--uses", str(uses), "--for", "1h").code == 0
     (made,) = {grant["id"] for grant in home.home.must("GET", "/v1/grants")["grants"]} - before
@@ -416,7 +422,7 @@ def _granted(home: House, uses: int) -> str:
 
 
 def _swapped(home: House, data: bytes) -> bytes:
-    """Put another vault in its place while the daemon is stopped, and have the person unlock it; what was there."""
+    """Replace the vault while the daemon is stopped, and have the person unlock it. Return the file that was there."""
     vault = home.home.path / "vault.json"
     home.home.stop()
     was = vault.read_bytes()
@@ -447,7 +453,7 @@ def _state(answer: Answer) -> str:
 
 
 def _words(state: dict[str, Any]) -> str:
-    """How a run stands, and why."""
+    """Return a run's status, and the reason."""
     error = state.get("error") or {}
     return ": ".join(str(part) for part in (state.get("status"), error.get("class"), error.get("message")) if part)
 

@@ -1,7 +1,7 @@
-"""A process of the same user at a page that the person unlocked: with their cookie, with guesses, with forms of its own.
+"""Attacks of a same-user process on a page that the person unlocked: with their cookie, with guesses, with forms of its own.
 
-It has a shell, every file and the loopback port, and is given the cookie, which it would find in memory or on disk of a browser.
-It knows no passphrase. Beside each attempt the person's own process does the same, and is answered.
+It has a shell, every file and the loopback port, and gets the cookie, which it would find in a browser's memory or on disk.
+It knows no passphrase. Beside each attempt the person's own process does the same, and succeeds.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ print(json.dumps([answer.status, answer.read().decode()]))
 
 @pytest.fixture
 def home() -> Iterator[House]:
-    """One for each test: a page that is attacked is locked."""
+    """Provide a new home for each test, because a page that is attacked is locked."""
     with house() as made:
         yield made
 
 
 def at_the_page(home: House) -> PageClient:
-    """The person, who unlocked."""
+    """Return a page client of the person, who has unlocked the page."""
     client = PageClient(home.home)
     assert client.unlock(APPROVER).status == 200
     return client
 
 
 def thief(client: PageClient, path: str, before: str = "") -> tuple[int, str]:
-    """What another process is answered that has the person's cookie."""
+    """Request a page from another process that has the person's cookie. Return status and text."""
     words = [sys.executable, "-c", _ASKS.format(before=before), str(client.port), str(client.cookie), path]
     said = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
     status, text = json.loads(said)
@@ -79,8 +79,8 @@ def _title(page: str) -> str:
         ("over a connection that two processes hold", _SHARES),
     ],
 )
-def test_the_persons_cookie_opens_the_page_for_nobody_else(attack: Attack, home: House, how: str, before: str) -> None:
-    """It is refused, the page is locked, and both are on record: the person is told when they look again."""
+def test_the_persons_cookie_is_refused_from_another_process(attack: Attack, home: House, how: str, before: str) -> None:
+    """The request is refused, the page is locked, and both are recorded: the person is told when they look again."""
     question, person = home.asked(), at_the_page(home)
     path = f"/approvals/{question['approval_id']}"
     attack.worked("the person's own process, with the same cookie", 200, person.get(path).status)
@@ -100,8 +100,8 @@ def test_the_persons_cookie_opens_the_page_for_nobody_else(attack: Attack, home:
     )
 
 
-def test_nobody_decides_there_without_the_passphrase(attack: Attack, home: House) -> None:
-    """Guesses, the vault's passphrase, forms without a session or with one that is made up; slower after five."""
+def test_no_one_decides_on_the_page_without_the_passphrase(attack: Attack, home: House) -> None:
+    """Guesses, the vault's passphrase, and forms without a session or with an invented one fail; the sixth guess gets 429."""
     question, since = home.asked(), home.newest()
     here = PageClient(home.home)
     for guess in ("hunter2 hunter2", PASSPHRASE, "", "x" * 2000, "nine green bottles"):
@@ -121,8 +121,8 @@ def test_nobody_decides_there_without_the_passphrase(attack: Attack, home: House
     attack.worked("the person, at a terminal meanwhile", (0, 1), (said.code, home.effects(question)))
 
 
-def test_another_key_in_the_persons_file_unlocks_nothing(attack: Attack, home: House) -> None:
-    """The file of the key lies where it can be written: one of the attacker's own is not the one that the vault names."""
+def test_another_key_in_approver_json_does_not_unlock_the_page(attack: Attack, home: House) -> None:
+    """The key file can be written: a key of the attacker's own is not the one that the vault names."""
     from aileron.approver import keyfile
     from aileron.model.secret import Secret
 

@@ -1,7 +1,7 @@
-"""A process of the same user and passkeys: one of its own making, one of the person's lent by another page, the ledger edited.
+"""Attacks of a same-user process with passkeys: one of its own, one of the person's lent by another page, an edited ledger.
 
-It imitates a device and a browser, and can say of itself whatever it likes. Beside each attempt the person does the same, and it
-is done.
+It imitates a device and a browser, and can claim anything about itself. Beside each attempt the person does the same, and it
+succeeds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
 
 @pytest.fixture
 def home() -> Iterator[House]:
-    """One home for each: a passkey stays."""
+    """Provide a new home for each test, because a passkey stays."""
     with house() as made:
         yield made
 
 
-def test_a_passkey_of_its_own_is_not_enrolled(attack: Attack, home: House) -> None:
-    """Made by a program and asked about; agreed to without a signature, with its own key, by itself; as another kind of row."""
+def test_a_passkey_of_the_attackers_is_not_enrolled(attack: Attack, home: House) -> None:
+    """A program makes one and asks; it is approved unsigned, by the attacker's key, by itself, and as an edited row of
+    another kind.
+    """
     own, question, since = Device(home.home), home.asked(), home.newest()
     made = own.made("laptop")
     assert made.status == 202, made.body
@@ -59,8 +61,8 @@ def test_a_passkey_of_its_own_is_not_enrolled(attack: Attack, home: House) -> No
     attack.answered("what came of it", 1, len(home.home.must("GET", "/v1/passkeys")["passkeys"]))
 
 
-def test_what_a_passkey_signed_for_somebody_else_is_not_a_decision(attack: Attack, home: House) -> None:
-    """The person shows their finger to a page of another port, to a frame, without a finger, for another question."""
+def test_an_assertion_made_for_another_page_or_question_does_not_decide(attack: Attack, home: House) -> None:
+    """The person uses their passkey on a page of another port, in a frame, without verification, or for another question."""
     device, question, other = Device(home.home), home.asked(), home.asked()
     asked = device.made("laptop").body["approval_id"]
     attack.worked("the person enrols theirs", 0, home.person("approve", asked).code)

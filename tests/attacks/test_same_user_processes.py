@@ -1,7 +1,7 @@
-"""A process of the same user looks into the command that has the key open, into the daemon, and over the person's shoulder.
+"""Attacks of a same-user process on the command that has the key open, on the daemon, and on the person's terminal.
 
-All ways that the kernel has, before the command could do anything, and while it waits for the daemon with the key open. The
-control of each is the same done to a process that does nothing against it.
+The attacker tries all ways that the kernel has, before the command could do anything, and while it waits for the daemon with
+the key open. Each control is the same attempt on a process that does nothing to prevent it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REFUSED = {"EACCES", "EPERM"}
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[House]:
-    """One home: nothing here changes a file."""
+    """Provide one home for all tests, which change no file."""
     with house() as made:
         yield made
 
 
-def test_the_command_cannot_be_looked_into_while_the_key_is_open(attack: Attack, home: House) -> None:
-    """While the person reads what was previewed for them: the process that has the key, and all of its family."""
+def test_the_command_cannot_be_inspected_while_the_key_is_open(attack: Attack, home: House) -> None:
+    """The person reads a preview meanwhile: the process that has the key and its whole family stay closed."""
     question = home.asked("previewed", path="/effect/key-open")
     seen: dict[int, tuple[dict[str, str], str]] = {}
 
@@ -60,10 +60,10 @@ def test_the_command_cannot_be_looked_into_while_the_key_is_open(attack: Attack,
     )
 
 
-def test_memory_that_was_opened_before_the_command_hardened_itself_holds_no_key(attack: Attack, home: House) -> None:
-    """Opened as soon as the process is there, read until it ends: neither passphrase nor key is ever in what was got hold of.
+def test_memory_opened_before_the_command_hardens_itself_holds_no_key(attack: Attack, home: House) -> None:
+    """The attacker opens memory as soon as the process exists and reads it until it ends: it finds neither passphrase nor key.
 
-    The control types the same at an ordinary program, which is found out in the same way.
+    The control types the passphrase into an ordinary program, where the same search finds it.
     """
     question = home.asked("previewed", path="/effect/early")
     with the_persons_key(home.home.path) as key:
@@ -91,8 +91,8 @@ def test_memory_that_was_opened_before_the_command_hardened_itself_holds_no_key(
     attack.control("in an ordinary program it is found", {needles[0]}, _found_in_an_ordinary_program(needles[0]))
 
 
-def test_a_command_that_is_traced_asks_for_no_passphrase(attack: Attack, home: House) -> None:
-    """Seized before its first instruction, with all it starts: it says that somebody looks, and ends."""
+def test_a_traced_command_does_not_ask_for_the_passphrase(attack: Attack, home: House) -> None:
+    """The attacker traces it and all that it starts from its first instruction: the command says so, and ends."""
     question = home.asked()
     asked: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -120,7 +120,7 @@ def test_a_command_that_is_traced_asks_for_no_passphrase(attack: Attack, home: H
 
 
 def test_the_terminal_cannot_be_opened_while_the_passphrase_is_typed(attack: Attack, home: House) -> None:
-    """Another reader would get some of the keys. Open before, it does: that is said in the limitations."""
+    """Another reader would get some of the keys. A reader that opened it earlier still does: the limitations say so."""
     question = home.asked()
     early: list[str] = []
     late: dict[str, str] = {}
@@ -140,8 +140,8 @@ def test_the_terminal_cannot_be_opened_while_the_passphrase_is_typed(attack: Att
     attack.worked("the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_the_daemon_cannot_be_looked_into(attack: Attack, home: House) -> None:
-    """It has the vault's key, and lent secrets while they are on their way."""
+def test_the_daemon_cannot_be_inspected(attack: Attack, home: House) -> None:
+    """The daemon has the vault's key, and lent secrets while they are in use."""
     pid = home.home.daemon_pid
     assert pid is not None
     attack.all_answered("the daemon", REFUSED, ways_into(pid))
@@ -149,8 +149,8 @@ def test_the_daemon_cannot_be_looked_into(attack: Attack, home: House) -> None:
     attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
 
 
-def test_a_command_that_is_killed_leaves_no_picture_of_itself(attack: Attack, home: House, tmp_path: Path) -> None:
-    """Every signal that makes a core dump, while the passphrase is asked for and the limit raised as far as it goes."""
+def test_a_killed_command_leaves_no_core_dump(attack: Attack, home: House, tmp_path: Path) -> None:
+    """Every signal that makes a core dump is sent at the passphrase prompt."""
     question = home.asked()
     before = set(os.listdir("."))
     for number in (signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV):
@@ -171,8 +171,8 @@ def test_a_command_that_is_killed_leaves_no_picture_of_itself(attack: Attack, ho
     attack.worked("left alone", (0, 1), (said.code, home.effects(question)))
 
 
-def test_no_file_and_no_process_keeps_what_was_typed(attack: Attack, home: House) -> None:
-    """After an approval: the files of the home, the arguments and environments of all processes of this user."""
+def test_no_file_or_process_keeps_the_passphrases(attack: Attack, home: House) -> None:
+    """The test searches, after an approval, the home's files and the arguments and environments of all processes of this user."""
     question = home.asked()
     said = home.person("approve", question["approval_id"])
     attack.worked("the person approves it", 0, said.code)
@@ -220,7 +220,7 @@ def _found_in_an_ordinary_program(word: bytes) -> set[bytes]:
 
 
 def _owner(process: Path) -> int | None:
-    """Whose it is, also where the directory is root's because nobody may look into it. None: it is gone."""
+    """Return the owner of a process, even if root owns its directory because it is undumpable; None if the process is gone."""
     with contextlib.suppress(OSError):
         for line in (process / "status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("Uid:"):
@@ -229,7 +229,7 @@ def _owner(process: Path) -> int | None:
 
 
 def _told_by_processes(words: tuple[bytes, ...], home: Path) -> set[str]:
-    """Of all processes of this user but those that say themselves that they are about another home."""
+    """Return where the words stand in this user's processes, except those whose environment names another home."""
     others = re.compile(rb"(?:^|\0)AILERON_HOME=(?!%s(?:\0|$))" % re.escape(os.fsencode(home)))
     found: set[str] = set()
     for process in Path("/proc").iterdir():

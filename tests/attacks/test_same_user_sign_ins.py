@@ -1,7 +1,7 @@
-"""A process of the same user wants a connector to act under another account, or a token for itself, where somebody signs.
+"""Attacks of a same-user process that wants a connector to act under another account, or a token, where decisions are signed.
 
-It has the operator's socket, the record, the ports of this machine and every file. What it asks for waits for the person; what
-it learns is no token and nothing to sign in with in their place.
+It has the operator socket, the record, the ports of this machine and every file. Its requests wait for the person; it learns
+no token, and nothing with which it could sign in in their place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def world(authority: Authority, tmp_path: Path, approver: Approver) -> Iterator[World]:
-    """The person has signed in, agreed to it, and decides from now on."""
+    """Provide a home whose person has signed in, given consent to it, and decides from now on."""
     with signed_world(authority, tmp_path) as made:
         assert made.sign_in()["status"] == "done"
         approver.appoint(made.home)
@@ -34,12 +34,14 @@ def world(authority: Authority, tmp_path: Path, approver: Approver) -> Iterator[
 
 @pytest.fixture(scope="module")
 def approver() -> Approver:
-    """The person."""
+    """Return the person's approver key."""
     return Approver()
 
 
-def test_another_account_waits_for_the_person(attack: Attack, world: World, approver: Approver) -> None:
-    """Signed in anew by the attacker, under the same name and another; another secret; bound for more: each is a question."""
+def test_a_sign_in_to_another_account_waits_for_the_person(attack: Attack, world: World, approver: Approver) -> None:
+    """A new sign-in by the attacker under the same or another name, another secret, and another binding each become a
+    question or fail.
+    """
     world.home.must("PUT", "/v1/secrets/theirs", {"value_base64": base64.b64encode(b"a-token-of-theirs").decode()})
     before = world.binding()
     tries = {
@@ -64,8 +66,8 @@ def test_another_account_waits_for_the_person(attack: Attack, world: World, appr
     attack.worked("what the person agrees to is bound", "completed", settled["status"])
 
 
-def test_a_sign_in_of_the_person_is_not_signed_in_by_another(attack: Attack, world: World) -> None:
-    """Where they go is said once. Neither the record nor the routes repeat it; wrong guesses do not end it either."""
+def test_an_attacker_cannot_complete_the_persons_sign_in(attack: Attack, world: World) -> None:
+    """The address to visit is told once. Neither the record nor the routes repeat it; wrong guesses do not end the sign-in."""
     begun = world.begin("oauth2/mail/second")
     state = state_of(begun["authorize_url"])
     looked = {
@@ -94,8 +96,8 @@ def test_a_sign_in_of_the_person_is_not_signed_in_by_another(attack: Attack, wor
     attack.worked("the person's own answer ends it well", "done", world.end(begun)["status"])
 
 
-def test_tokens_are_nowhere_to_be_read(attack: Attack, world: World) -> None:
-    """No route, no file, no environment or memory of the daemon gives one."""
+def test_no_route_or_file_contains_a_token(attack: Attack, world: World) -> None:
+    """Routes, ledger, log and every other file of the home are searched for the tokens."""
     world.ask()
     secrets = [world.provider.access[0], str(world.provider.refresh)]
     routes = ("bindings", f"bindings/{NAME}", "secrets", "audit?limit=1000", "status", "connectors", "vault/status")
@@ -110,10 +112,12 @@ def test_tokens_are_nowhere_to_be_read(attack: Attack, world: World) -> None:
     attack.control("what may be said is said", True, said["grant"]["refreshable"])
 
 
-def test_a_connector_of_theirs_does_not_get_the_grant_of_another(
+def test_a_connector_of_another_application_does_not_get_the_grant(
     attack: Attack, world: World, approver: Approver
 ) -> None:
-    """A newer version of another application, agreed to as a connector: the binding is suspended, nothing is asked for it."""
+    """A newer version names another application and gets consent as a connector: the binding is suspended, and requests
+    nothing for it.
+    """
     asked = world.install("2.0.0", client_id="client-of-theirs")
     approver.agree(world.home, asked)
     shown = world.binding()
@@ -126,8 +130,8 @@ def test_a_connector_of_theirs_does_not_get_the_grant_of_another(
     attack.answered("what the provider heard of the other application", [], [one for one in forms if one != forms[0]])
 
 
-def test_the_port_of_a_sign_in_says_nothing(attack: Attack, world: World) -> None:
-    """Found by looking at every port, asked by other names, with other methods: no state, no code, no token in any answer."""
+def test_the_port_of_a_sign_in_reveals_no_state(attack: Attack, world: World) -> None:
+    """A callback with a wrong state gets 400 and no state; the port closes when the sign-in is cancelled."""
     begun = world.begin("oauth2/mail/fourth")
     back = urlsplit(parse_qs(urlsplit(begun["authorize_url"]).query)["redirect_uri"][0])
     state = state_of(begun["authorize_url"]).encode()

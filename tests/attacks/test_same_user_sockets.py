@@ -1,7 +1,7 @@
-"""A socket of the attacker's in the place of the operator's: it shows the person something else, and listens.
+"""Attacks with a socket in the place of the operator socket: it shows the person something else, and listens.
 
-The person's command trusts nobody who answers: it computes what it signs from what it shows, and opens previews itself. So
-another plan is found out, another preview is not what the daemon would count, and one that passes by cannot be read.
+The person's command trusts no response: it computes what it signs from what it shows, and opens previews itself. So another
+plan is detected, a forged preview cannot be approved, and a preview on its way cannot be read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[House]:
-    """One home: nothing here changes a file."""
+    """Provide one home for all tests, which change no file."""
     with house() as made:
         yield made
 
 
-def test_another_plan_than_the_one_that_is_signed_is_found_out(attack: Attack, home: House) -> None:
-    """A harmless plan under the digest of the real one, under its own, and the other way round: nothing is signed that counts."""
+def test_a_plan_that_differs_from_the_signed_one_is_detected(attack: Attack, home: House) -> None:
+    """A harmless plan under the real digest or its own, and the real plan under another digest, get no valid signature."""
     question = home.asked(path="/effect/real")
     harmless = copy.deepcopy(question["plan"])
     harmless["args"]["path"] = "/harmless"
@@ -66,8 +66,8 @@ def test_another_plan_than_the_one_that_is_signed_is_found_out(attack: Attack, h
     attack.worked("shown what is there, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_a_yes_that_nobody_signed_is_worth_nothing(attack: Attack, home: House) -> None:
-    """The person is told that nobody signs here: they are asked for no passphrase, and their y/N decides nothing."""
+def test_an_unsigned_confirmation_decides_nothing(attack: Attack, home: House) -> None:
+    """The attacker's socket says that nobody signs here: the person's y/N without a passphrase decides nothing."""
     question, since = home.asked(), home.newest()
 
     def alter(passed: Passed) -> Any:
@@ -88,8 +88,8 @@ def test_a_yes_that_nobody_signed_is_worth_nothing(attack: Attack, home: House) 
     attack.worked("told the truth, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
-def test_another_preview_is_not_what_the_daemon_counts(attack: Attack, home: House) -> None:
-    """Anybody can seal to the key that the command names, so one of its own is shown; a decision about it does not count."""
+def test_a_decision_about_a_forged_preview_is_refused(attack: Attack, home: House) -> None:
+    """Anyone can seal to the key that the command names, so the forged preview is shown; a decision about it is refused."""
     question, since = home.asked("previewed", path="/effect/previewed"), home.newest()
 
     def alter(passed: Passed) -> Any:
@@ -122,8 +122,8 @@ def test_another_preview_is_not_what_the_daemon_counts(attack: Attack, home: Hou
     )
 
 
-def test_a_preview_that_passes_by_cannot_be_read(attack: Attack, home: House) -> None:
-    """Neither on its way, nor in ledger, log or any file; nor asked for without the person's signature, or with a used one."""
+def test_a_preview_cannot_be_read_on_its_way(attack: Attack, home: House) -> None:
+    """The preview is readable neither on its way nor in a file, and cannot be requested without a new signature of the person."""
     question, since = home.asked("previewed", path="/effect/passing"), home.newest()
     with Between(home.home.path) as between:
         said = home.person("approve", question["approval_id"])
@@ -169,8 +169,8 @@ def test_a_preview_that_passes_by_cannot_be_read(attack: Attack, home: House) ->
     attack.answered("what the record has of it", True, len(home.why(since)) >= 3, ", ".join(home.why(since)))
 
 
-def test_nothing_that_is_the_persons_alone_passes_by(attack: Attack, home: House) -> None:
-    """Through a socket in between goes a signature, not the passphrase, not the key."""
+def test_the_approvers_passphrase_does_not_pass_through_the_socket(attack: Attack, home: House) -> None:
+    """A signature passes through a socket in between, but neither passphrase nor key."""
     question = home.asked()
     with Between(home.home.path) as between:
         said = home.person("approve", question["approval_id"])

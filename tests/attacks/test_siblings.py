@@ -1,4 +1,4 @@
-"""Two children of one template against each other: what one holds the other does not find, and cannot reach by any number."""
+"""Attacks of two children of one template on each other: neither finds what the other holds, nor reaches it by any number."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ pytestmark = pytest.mark.jail
 ATTACH, SEIZE = 16, 0x4206
 
 
-def test_nothing_that_one_holds_is_in_the_others_reach(attack: Attack, jail: Jail) -> None:
-    """Files of a known name, flags of standard input, signals, limits, namespaces, names, segments, queues, watches, leases.
+def test_a_jail_cannot_reach_what_its_sibling_holds(attack: Attack, jail: Jail) -> None:
+    """The attempts are a file of a known name, input flags, signals, limits, namespaces, names, segments, queues,
+    watches, leases.
 
-    The numbers tried are those the first has on the host, in the template's namespace, and every small one.
+    The test tries the first child's numbers on the host and in the template's namespace, and every small number.
     """
     with jail.staying("hold", 60) as first:
         numbers = [first.pid, *_inner_numbers(first.pid), *range(2, 200)]
@@ -32,8 +33,8 @@ def test_nothing_that_one_holds_is_in_the_others_reach(attack: Attack, jail: Jai
     attack.all_denied("of a sibling", {"EPERM", "EACCES", "ESRCH", "ENOENT"}, found)
 
 
-def test_what_one_leaves_the_next_does_not_find(attack: Attack, jail: Jail) -> None:
-    """One after the other: the same name in the scratch space, the same inode number, flags of the devices, locks."""
+def test_a_jail_finds_nothing_that_an_earlier_one_left(attack: Attack, jail: Jail) -> None:
+    """The children run one after the other: the same name in the scratch space, and the flags of standard input."""
     with jail.staying("hold", 60) as first:
         first.kill()
         first.wait(10)
@@ -44,8 +45,8 @@ def test_what_one_leaves_the_next_does_not_find(attack: Attack, jail: Jail) -> N
 
 
 @pytest.mark.parametrize("whose", ["a sibling's", "the template's", "the supervisor's", "its own"])
-def test_nobody_can_be_traced_read_or_looked_into(attack: Attack, jail: Jail, whose: str) -> None:
-    """ptrace, its seizing, process_vm_readv and writev, pidfd_getfd, kcmp, setns: the try itself is the end, whoever is meant."""
+def test_no_process_can_be_traced_or_read(attack: Attack, jail: Jail, whose: str) -> None:
+    """ptrace, seizing, process_vm_readv and writev, pidfd_getfd, kcmp and setns end the caller, whatever the target is."""
     with jail.staying("hold", 60) as sibling:
         pid = {
             "a sibling's": sibling.pid,
@@ -70,8 +71,8 @@ def test_nobody_can_be_traced_read_or_looked_into(attack: Attack, jail: Jail, wh
         assert sibling.pid
 
 
-def test_a_fault_of_one_is_not_felt_by_another(attack: Attack, jail: Jail) -> None:
-    """It is killed for a call, crashes, or uses up its time, again and again: the other sleeps on, and new ones come."""
+def test_a_fault_of_one_jail_does_not_affect_another(attack: Attack, jail: Jail) -> None:
+    """A child is killed for a call, again and again: the other sleeps on, and new ones start."""
     number = NUMBERS["ptrace"][0 if X86_64 else 1]
     with jail.staying("hold", 60) as other:
         for _ in range(5):
@@ -82,9 +83,9 @@ def test_a_fault_of_one_is_not_felt_by_another(attack: Attack, jail: Jail) -> No
     attack.control("new ones come", "jail", jail.loot("facts")["host"])
 
 
-def test_what_two_that_both_want_to_can_tell_each_other(attack: Attack, jail: Jail) -> None:
-    """A lock on a library file is seen by the other, as the threat model says; it keeps nobody from reading or running anything,
-    and a file of their own they do not share.
+def test_a_lock_of_one_jail_is_visible_to_another_but_blocks_nothing(attack: Attack, jail: Jail) -> None:
+    """The other sees a lock on a library file, as the threat model says; it keeps nobody from reading or running
+    anything, and each child's own files are not shared.
     """
     library = os.path.realpath(os.__file__)
     with jail.staying("hold_a_lock", library, 60) as first:
@@ -99,7 +100,7 @@ def test_what_two_that_both_want_to_can_tell_each_other(attack: Attack, jail: Ja
 
 
 def _inner_numbers(pid: int) -> list[int]:
-    """What a process is called in the namespaces below, proc_pid_status(5)."""
+    """Return a process's numbers in the namespaces below, proc_pid_status(5)."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     line = next(line for line in status.splitlines() if line.startswith("NSpid"))
     return [int(number) for number in line.split()[1:] if int(number) > 1]

@@ -1,4 +1,4 @@
-"""Connectors that wait for their next run, and use the time: to look around, to get out, to stay, to say something first."""
+"""Attacks of connectors that wait for their next run: to look around, to get out, to stay, to send something first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEXT = "canary-argument-text"
 
 @pytest.fixture
 def home() -> Iterator[DaemonHome]:
-    """A home with a secret, in which an honest connector runs as well."""
+    """Provide a home with a secret, in which an honest connector runs as well."""
     with daemon_home() as home:
         home.install_probe()
         home.unlock(b"canary-secret-value")
@@ -36,9 +36,9 @@ def _early(home: DaemonHome) -> list[dict[str, Any]]:
     return events
 
 
-def test_whose_it_will_be_cannot_be_learned(attack: Attack, home: DaemonHome) -> None:
-    """What it sees before it is told has nothing of the action, its arguments, hosts, run, session, vault or home; afterwards it
-    knows its own arguments.
+def test_a_spare_cannot_learn_for_whom_it_will_run(attack: Attack, home: DaemonHome) -> None:
+    """A spare that has been told nothing sees nothing of the action, its arguments, hosts, run, session, vault or home;
+    afterwards it knows its own arguments.
     """
     install_early(home, host=_HOST)
     home.add_probe_action("tell", "text:string?", name=_ACTION, connector=EARLY)
@@ -61,8 +61,8 @@ def test_whose_it_will_be_cannot_be_learned(attack: Attack, home: DaemonHome) ->
     attack.control("the action's argument comes when it is told", _TEXT, waited["text"])
 
 
-def test_two_that_wait_see_the_same(attack: Attack, home: DaemonHome) -> None:
-    """Nothing tells one from the next but its own number and addresses: not whose turn it is, nor how often it was used."""
+def test_two_spares_cannot_be_told_apart(attack: Attack, home: DaemonHome) -> None:
+    """They differ only in their own numbers and addresses, so neither can tell whose turn it is or how often it was used."""
     install_early(home)
     home.run("tell")
     one, other = (when_it_waited(home)["seen"] for _ in range(2))
@@ -72,7 +72,7 @@ def test_two_that_wait_see_the_same(attack: Attack, home: DaemonHome) -> None:
 
 
 def _bare(value: Any) -> str:
-    """Without the numbers of pipes, which the kernel counts for the whole machine."""
+    """Return the value without digits: the kernel counts numbers of pipes for the whole machine."""
     return "".join(character for character in json.dumps(value) if not character.isdigit())
 
 
@@ -107,8 +107,8 @@ ACTS: dict[str, tuple[str, str, str | None]] = {
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_what_it_does_while_it_waits_is_ended_and_on_record(attack: Attack, home: DaemonHome, name: str) -> None:
-    """By its reason, and no run ever sees it: the next one has a jail of its own, which is told what to do first."""
+def test_a_spare_that_acts_early_is_ended_and_recorded(attack: Attack, home: DaemonHome, name: str) -> None:
+    """The record has its reason, and no run ever sees it: the next one has a jail of its own, which is told what to do first."""
     source, what, destination = ACTS[name]
     install_early(home, source)
     attack.control("it works when it is asked", True, home.run("tell").body["result"]["was_told"])
@@ -128,8 +128,8 @@ _STAYS = (
 
 
 @pytest.mark.parametrize("ended_by", ["lock", "removal", "use", "stop"])
-def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by: str) -> None:
-    """Threads that ignore every signal, in one that is discarded, used, or left when the daemon stops: none is left."""
+def test_a_spare_leaves_no_process_behind(attack: Attack, home: DaemonHome, ended_by: str) -> None:
+    """Threads that ignore every signal end when the spare is discarded or used, or when the daemon stops."""
     install_early(home, _STAYS)
     home.run("tell")
     attack.control("it waits", True, wait_until(lambda: jails_with_threads(home) > 0, "it waits"))
@@ -148,9 +148,9 @@ def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by:
     attack.denied(f"staying after {ended_by}", True, wait_until(lambda: jails_with_threads(home) == 0, "it is ended"))
 
 
-def test_a_changed_file_is_refused_though_its_old_bytes_wait(attack: Attack, home: DaemonHome) -> None:
-    """The store's file is changed while a spare of the old bytes waits: the next run is refused, by the file's hash, and not run
-    from memory. With the file put back it runs.
+def test_a_changed_file_is_refused_while_a_spare_of_the_old_one_waits(attack: Attack, home: DaemonHome) -> None:
+    """The store's file is changed while a spare of the old bytes waits: the next run is refused by the file's hash, and
+    does not run from memory. It runs again once the file is restored.
     """
     install_early(home)
     when_it_waited(home)

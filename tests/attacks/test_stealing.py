@@ -1,4 +1,4 @@
-"""A secret, wanted by a connector that is lent it for a request: it looks everywhere it can, and others look into it.
+"""Attacks on a secret by a connector that is lent it for a request: it looks everywhere it can, and others look into it.
 
 The secret is sent to a real upstream, so it is in use while the connector runs.
 """
@@ -35,14 +35,14 @@ FORMS: Final = (
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """Sees the secret: the control of everything here."""
+    """Start the server that receives the secret: the control of every test here."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A daemon whose vault is open and whose probe connector is bound, and has the time for which it is looked into."""
+    """Provide a daemon with an open vault and a bound probe connector, whose time limit leaves time to inspect it."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         made.install_probe(f"localhost:{upstream.port}", timeout_s=120)
@@ -53,9 +53,9 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:
-    """While a request with the secret waits for its answer: every readable page of the template and of all below it.
+    """The test reads every page of the template and its descendants while a request with the secret waits for its response.
 
-    The daemon has it; so the same search of the daemon's own memory is the control.
+    The control is the same search of the daemon's own memory, which has the secret.
     """
     if os.geteuid() != 0:
         attack.control("the upstream was sent it", "ok", _fetched(home, upstream))
@@ -73,8 +73,10 @@ def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: Daemon
     attack.control("the request waits still", "running", home.must("GET", f"/v1/runs/{asked.body['run_id']}")["status"])
 
 
-def test_no_file_of_the_home_holds_it_in_the_clear(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:
-    """Vault, ledger and its journal, configuration, log, run directory: in no form. The upstream was sent it."""
+def test_no_file_of_the_home_holds_the_secret_in_the_clear(
+    attack: Attack, home: DaemonHome, upstream: CountingServer
+) -> None:
+    """Vault, ledger and its journal, configuration, log and run directory hold it in no form. The server was sent it."""
     attack.control("the upstream was sent it", "ok", _fetched(home, upstream))
     for path in sorted(home.path.rglob("*")):
         if path.is_file():
@@ -82,8 +84,10 @@ def test_no_file_of_the_home_holds_it_in_the_clear(attack: Attack, home: DaemonH
             attack.denied(f"in {path.relative_to(home.path)}", [], [form for form in FORMS if form in data])
 
 
-def test_the_daemon_can_be_neither_read_nor_followed(attack: Attack, home: DaemonHome) -> None:
-    """Its environment, arguments, memory and open files belong to root: undumpable, proc_pid(5)."""
+def test_the_daemons_environment_memory_and_files_cannot_be_read(attack: Attack, home: DaemonHome) -> None:
+    """The daemon's environment, memory and open files belong to root, as it is undumpable, proc_pid(5); its arguments
+    hold no secret.
+    """
     pid = home.daemon_pid
     for name in ("environ", "mem", "fd", "maps"):
         attack.denied(f"owning /proc/PID/{name}", 0, os.stat(f"/proc/{pid}/{name}").st_uid)
@@ -93,7 +97,7 @@ def test_the_daemon_can_be_neither_read_nor_followed(attack: Attack, home: Daemo
 
 
 def _fetched(home: DaemonHome, upstream: CountingServer) -> object:
-    """`ok` when a request has been sent with the secret."""
+    """Send a request with the secret. Return `ok` if the server got it."""
     answer = home.run("fetch", {"path": "/hello", "with_credential": True})
     sent = f"Basic {base64.b64encode(b'mira:' + SECRET.encode()).decode()}"
     return kind_of(answer) if upstream.requests[-1] == ("GET", "/hello", sent) else upstream.requests[-1]
@@ -108,7 +112,7 @@ def _reading(home: DaemonHome) -> str:
 
 
 def _found_in(pid: int) -> list[str]:
-    """The mappings of a process in which a form of the secret stands."""
+    """Return the mappings of a process that contain a form of the secret."""
     found = []
     maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:

@@ -1,8 +1,8 @@
-"""A service keeps the credential that it was sent, and shows it later: the token itself is what the connector wants.
+"""Attacks by way of a service that keeps the credential it was sent and shows it later: the connector wants the token itself.
 
-A real daemon, real jails, and an upstream that remembers the newest `Authorization` and shows it at `/log`, in whatever way it
-is asked to. Who reads: the connector that has the credential and does not name it, before it was lent anything; another connector
-that reaches the same host and has none; by HTTP, in parts, compressed, and by a stream of bytes.
+A real daemon, real jails, and a server that remembers the newest `Authorization` and shows it at `/log`, in any form it is
+asked for. Two connectors read it: one that has the credential and does not name it, before it was lent anything; and one that
+reaches the same host and has none. They use HTTP, partial and compressed responses, and a stream of bytes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def raw(host: str = "", port: int = 0):
 
 
 class Keeper:
-    """The service: what it was sent last, shown as it is told to."""
+    """The service: it keeps the last credential, and shows it in the selected form."""
 
     def __init__(self) -> None:
         self.kept = b"nothing yet"
@@ -78,30 +78,30 @@ class Keeper:
 
 
 class Scene:
-    """A home with both connectors, the service, and the shortest way to ask."""
+    """A home with both connectors, the service, and short ways to ask."""
 
     def __init__(self, home: DaemonHome, service: Keeper, upstream: Upstream) -> None:
         self.home, self.service, self.upstream = home, service, upstream
 
     def ask(self, action: str, **args: Any) -> Answer:
-        """One run."""
+        """Run an action."""
         return self.home.run(action, args if action == "stream" else {"path": "/log", **args})
 
     def read(self, action: str, **args: Any) -> str:
-        """What the connector was shown."""
+        """Run an action, and return what the connector was shown."""
         got = self.ask(action, **args)
         assert got.status == 200, got.body
         return str(got.body["result"]["seen"])
 
     def refused(self, action: str, **args: Any) -> dict[str, Any]:
-        """The error of a run that must fail."""
+        """Run an action that must fail, and return its error."""
         error: dict[str, Any] = self.ask(action, **args).body["error"]
         return error
 
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    """The owner of the credential has sent it once; then the daemon lends nothing any more but where a test asks for it."""
+    """Provide a scene in which the credential's owner has sent it once; from then on the daemon lends it only if a test asks."""
     service, folder = Keeper(), Path(tempfile.mkdtemp(prefix="ail-stranger-"))
     try:
         with Upstream(service) as upstream, daemon_home() as home:
@@ -127,7 +127,7 @@ def scene() -> Iterator[Scene]:
 
 
 def _stranger(source: Path) -> Path:
-    """The same connector under another name, with no credential, and with streams."""
+    """Copy the connector under another name, without a credential and with streams, and return its folder."""
     shutil.copytree(SOURCE, source)
     manifest, program = source / "manifest.toml", source / "connector.py"
     before, _, rest = manifest.read_text().partition("[capabilities.credential]")
@@ -141,7 +141,9 @@ def _stranger(source: Path) -> Path:
 
 
 def _check_that_it_shows(scene: Scene) -> None:
-    """The control of everything here: before it is bound, the stranger sees what is there, by HTTP, in parts and by a stream."""
+    """Check the control of every test here: before it is bound, the stranger sees the secret, by HTTP, in parts and
+    by a stream.
+    """
     scene.service.kept = KEY
     assert KEY.decode() in scene.read("strange")
     assert KEY.decode()[:10] in scene.read("strange", header="Range: bytes=0-9")
@@ -149,8 +151,10 @@ def _check_that_it_shows(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("action", ["own", "strange"])
-def test_the_credential_does_not_come_back_whoever_asks(attack: Attack, scene: Scene, action: str) -> None:
-    """To a request that names none, the first of its step; to another connector. In no form of those that are found."""
+def test_a_stored_credential_is_masked_for_every_connector(attack: Attack, scene: Scene, action: str) -> None:
+    """Neither the owner's request without a credential, the first of its step, nor another connector gets it, in any
+    known form.
+    """
     for scene.service.shows in SHOWN:
         seen = scene.read(action, credential="")
         attack.denied(f"{action}: shown {scene.service.shows}", [], find(seen.encode("latin-1"), KEY))
@@ -160,8 +164,8 @@ def test_the_credential_does_not_come_back_whoever_asks(attack: Attack, scene: S
 
 
 @pytest.mark.parametrize("action", ["own", "strange"])
-def test_halves_of_an_answer_are_not_asked_for(attack: Attack, scene: Scene, action: str) -> None:
-    """The whole comes instead, scrubbed, and the service has seen no Range."""
+def test_a_request_for_part_of_a_response_gets_the_whole_one(attack: Attack, scene: Scene, action: str) -> None:
+    """The whole response comes instead, scrubbed, and the service has seen no Range."""
     scene.service.shows, before = "as it is", len(scene.service.heard)
     seen = scene.read(action, header="Range: bytes=0-9")
 
@@ -171,7 +175,7 @@ def test_halves_of_an_answer_are_not_asked_for(attack: Attack, scene: Scene, act
 
 
 def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene: Scene) -> None:
-    """By its reason; before it was bound the same stream showed it."""
+    """The error has its reason; before the credential was bound the same stream showed it."""
     error = scene.refused("stream", host="localhost", port=scene.upstream.port)
 
     attack.denied(
@@ -180,8 +184,8 @@ def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene
     attack.control("HTTP", "200", scene.read("strange")[:3])
 
 
-def test_with_the_vault_locked_the_service_is_not_asked(attack: Attack, scene: Scene) -> None:
-    """By nobody; open again, all goes on."""
+def test_a_locked_vault_prevents_requests_to_the_service(attack: Attack, scene: Scene) -> None:
+    """Both connectors' requests and a stream are refused; when the vault is open again, requests succeed."""
     scene.service.shows, before = "as it is", len(scene.service.heard)
     scene.home.must("POST", "/v1/vault/lock", {})
     for action in ("own", "strange"):
@@ -194,8 +198,8 @@ def test_with_the_vault_locked_the_service_is_not_asked(attack: Attack, scene: S
     attack.control("open again", True, "*" * len(KEY) in scene.read("strange"))
 
 
-def test_a_secret_that_was_replaced_is_still_taken_out(attack: Attack, scene: Scene) -> None:
-    """The one before and the one of now, also after the vault was locked in between; and after the binding was revoked."""
+def test_a_replaced_secret_is_still_masked(attack: Attack, scene: Scene) -> None:
+    """Both the old secret and the new one are masked, also after the vault was locked in between and the binding revoked."""
     scene.service.shows = "as it is"
     scene.home.must("PUT", "/v1/secrets/pw", {"value_base64": base64.b64encode(NEXT).decode()})
     for scene.service.kept in (KEY, NEXT):
@@ -210,8 +214,8 @@ def test_a_secret_that_was_replaced_is_still_taken_out(attack: Attack, scene: Sc
     attack.control("what was never bound", True, "another-text-of-the-service" in scene.read("strange"))
 
 
-def test_a_key_of_the_gateway_does_not_come_back_from_where_it_is_sent(attack: Attack, scene: Scene) -> None:
-    """No binding names it, but the settings do: from the moment that they say so, and in a daemon that is started with them."""
+def test_a_key_of_the_gateway_is_masked_in_responses(attack: Attack, scene: Scene) -> None:
+    """The settings name it, although no binding does: it is masked as soon as they do, and in a daemon that starts with them."""
     home, service, host = scene.home, scene.service, f"localhost:{scene.upstream.port}"
     service.shows, service.kept = "as it is", MODELS
     home.must("PUT", "/v1/secrets/models", {"value_base64": base64.b64encode(MODELS).decode()})

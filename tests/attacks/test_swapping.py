@@ -1,4 +1,4 @@
-"""Other bytes than those that were pinned: put in their place between the check and the use, as often as a disk allows."""
+"""Attacks that put other bytes in the place of the pinned ones between check and use, as often as a disk allows."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ RUNS = 30
 SWAPS = 100_000
 
 
-def test_what_was_verified_is_what_runs_however_often_the_file_is_replaced(attack: Attack, tmp_path: Path) -> None:
-    """A hundred thousand times other bytes and back, while it is run: the pinned program ran, or the run is hash_mismatch.
+def test_only_verified_bytes_run_while_the_file_is_being_replaced(attack: Attack, tmp_path: Path) -> None:
+    """The file is replaced and restored a hundred thousand times while it runs: either the pinned program ran, or the run
+    is hash_mismatch.
 
-    The bytes that are hashed are copied and sealed; no path is looked at again.
+    The hashed bytes are copied and sealed; no path is read again.
     """
     with daemon_home() as home:
         program = _installed(home, tmp_path)
@@ -80,7 +81,7 @@ def test_what_was_verified_is_what_runs_however_often_the_file_is_replaced(attac
 
 
 def test_a_link_in_the_place_of_a_pinned_file_is_refused(attack: Attack, tmp_path: Path) -> None:
-    """To the very same bytes: the file, or the folder it is in."""
+    """The link leads to the very same bytes, in the place of the file or of its folder."""
     with daemon_home() as home:
         program = _installed(home, tmp_path)
         attack.control("as it was installed", "good", _ran(home))
@@ -104,7 +105,7 @@ def _program(folder: Path, source: str) -> bytes:
 
 
 def _installed(home: DaemonHome, tmp_path: Path) -> Path:
-    """The pinned file of a connector that says `good`."""
+    """Install a connector that returns `good`, and return its pinned file."""
     home.ask("GET", "/healthz")
     _program(tmp_path / "source", GOOD)
     installed = home.install(tmp_path / "source")

@@ -1,7 +1,7 @@
-"""Connectors that attack by a WebSocket: by what they say on it, by its handshake, and by never coming to an end.
+"""Attacks of connectors by a WebSocket: by its messages, by its handshake, and by never coming to an end.
 
-A connector without the SDK writes frames of its choosing (connectors/hostile); a real server is at the other end. What a hostile
-service does is in tests/egress/test_egress_websocket_hostile.py.
+A connector without the SDK writes frames of its choosing (connectors/hostile); a real server is at the other end. Attacks by
+a hostile service are in tests/egress/test_egress_websocket_hostile.py.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from tests.support.websocket_server import WebSocketServer
 pytestmark = pytest.mark.jail
 BROKEN: Final = "connector_runtime_error"
 TALK: Final = 'send(websocket(1, "/echo/control")); receive(); send(said(1, b"hello")); result(receive()[1].decode())'
-"""What an honest connector does."""
+"""Source of an honest connector."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[WebSocketServer]:
-    """What the hostile connector may reach, without TLS."""
+    """Start the server that the hostile connector may reach, without TLS."""
     with WebSocketServer(None) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def hostile(server: WebSocketServer) -> Iterator[HostileHome]:
-    """One daemon for all of them: what one attack leaves behind, the next would meet."""
+    """Provide one daemon for all tests, so that each meets what an earlier attack left behind."""
     with hostile_home(server.port) as home:
         yield home
 
 
 def opened(then: str) -> str:
-    """The source of a connector that does this once its WebSocket is open."""
+    """Return the source of a connector that does this once its WebSocket is open."""
     return f'send(websocket(1, "/echo/x")); receive(); {then}; stay()'
 
 
 def closing(said: str) -> str:
-    """The same, which closes it so."""
+    """Return the source of a connector that closes its WebSocket with these fields."""
     return opened(f'send(framed({{"type": "websocket_close", "id": 1, {said}}}))')
 
 
@@ -68,8 +68,8 @@ STREAMS: Final = {
 }  # fmt: skip
 
 
-def test_what_cannot_be_said_on_one_ends_its_own_run_in_words(attack: Attack, hostile: HostileHome) -> None:
-    """connector_runtime_error and the reason; the daemon is there for the same connector right after it."""
+def test_an_invalid_websocket_frame_ends_its_own_run_with_a_reason(attack: Attack, hostile: HostileHome) -> None:
+    """The failure is connector_runtime_error with the reason; the daemon serves the same connector right after it."""
     for name, (source, words) in STREAMS.items():
         attack.denied(name, BROKEN, is_ended_for(hostile.attack(source), words))
         attack.control("a message and its echo", "hello", _output(hostile.attack(TALK)))
@@ -89,10 +89,10 @@ HANDSHAKES: Final = {
 }
 
 
-def test_a_handshake_has_nothing_but_what_was_checked(
+def test_a_handshake_contains_only_checked_fields(
     attack: Attack, hostile: HostileHome, server: WebSocketServer
 ) -> None:
-    """By its reason, and nobody is connected to; a field and a subprotocol that may be there arrive."""
+    """The denial has its reason, and no connection is made; an allowed field and subprotocol arrive."""
     for name, (field, reason) in HANDSHAKES.items():
         answer = hostile.attack(f'send(websocket(1, "/echo/denied", {field})); stay()')
         attack.denied(name, ("capability_denied", reason), (kind_of(answer), _reason(answer)))
@@ -127,10 +127,10 @@ FLOODS: Final = {
 
 
 @pytest.mark.slow
-def test_floods_by_websocket_end_by_a_limit_and_others_go_on(
+def test_floods_by_websocket_end_by_a_limit_while_others_run(
     attack: Attack, hostile: HostileHome, server: WebSocketServer
 ) -> None:
-    """All at once: each ends by the name of a limit, and an honest run of another connector goes through meanwhile."""
+    """All run at once: each ends by a limit, and an honest run of another connector succeeds meanwhile."""
     hurried = hostile.hurried(server.port, timeout_s=3)
     with ThreadPoolExecutor(len(FLOODS)) as pool:
         under_way = {name: pool.submit(hurried.attack, source) for name, source in FLOODS.items()}

@@ -1,10 +1,10 @@
-"""Run as the agent: tries, one after another, what an agent of the same user can do, and prints what each came to.
+"""Program that runs as the agent: it tries what an agent of the same user can do, and prints the outcome of each attempt.
 
     python attempts.py FACTS.json      # prints {"name": "ok" | the errno's name | "absent" | …}
 
-Standard library alone: it runs in a cell and, for the controls, outside of one, as the same user, with the same facts. Nothing is
-harmed by an attempt that works: what is killed, changed or read was made for it (household.py). A file that can be opened and has
-nothing in it was not read: some sandboxes show an empty one in its place, and the answer is "absent".
+Standard library alone: it runs in a cell and, for the controls, outside of one, as the same user, with the same facts. An
+attempt that succeeds does no harm: everything it kills, changes or reads was made for it (household.py). A file that can be
+opened and is empty counts as not read: some sandboxes show an empty file in a file's place, and the outcome is then "absent".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PTRACE_SEIZE, _PTRACE_DETACH = 0x4206, 17
 
 
 def main(facts: dict[str, Any]) -> dict[str, str]:
-    """What each attempt came to, by its name."""
+    """Return the outcome of each attempt by its name."""
     return {name: _answer(attempt) for name, attempt in _attempts(facts).items()}
 
 

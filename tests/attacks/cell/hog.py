@@ -1,8 +1,9 @@
-"""Run in a cell: holds so much memory of each kind, says "held" once it has it, and keeps it until its input ends.
+"""Program that runs in a cell: it holds MIB of memory of each kind, says "held" once it has them, and keeps them until
+its input ends.
 
     python hog.py MIB KIND [KIND …]
 
-Standard library alone. Each kind is held in a way of which a process's resident pages show nothing, or next to nothing.
+Standard library alone. Each kind is held in a way that a process's resident pages do not show, or hardly show.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _in_a_socket(mib: int) -> None:
 
 
 def _of_one_page(mib: int) -> None:
-    """Shared memory that was written to, of which all but a page is no longer mapped."""
+    """Write to shared memory, then unmap all of it but one page."""
     size = mib * _MIB
     place = _LIBC.mmap(None, ctypes.c_size_t(size), 3, 0x21, -1, ctypes.c_long(0))
     ctypes.memset(place, 1, size)
@@ -90,7 +91,7 @@ def _semaphores(mib: int) -> None:
 
 
 def _fill(one: socket.socket) -> int:
-    """Until it takes no more. Bytes."""
+    """Fill a socket until it takes no more. Return the number of bytes."""
     one.setblocking(False)
     sent, piece = 0, bytes(one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 8)
     try:

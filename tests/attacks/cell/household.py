@@ -1,4 +1,4 @@
-"""A person's home with everything in it that an agent of theirs would like to have, and the facts of where it is.
+"""A person's home with everything that an agent of theirs would like to have, and the facts of where each thing is.
 
     with household(daemon_home) as house:
         house.facts     # what attempts.py is told
@@ -6,8 +6,8 @@
         house.outside()             # the same attempts without a cell
         house.tried([*words, str(house.program())])     # and under whatever else starts a program
 
-Real sockets, a real daemon, a real process of the person's, real files: in a directory of its own, so that an attempt that works
-harms nothing.
+The sockets, the daemon, the person's process and the files are real, in a directory of their own, so that an attempt that
+succeeds does no harm.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.support.home import DaemonHome
 __all__ = ["BY_MACHINE", "IN_A_HOME_OF_ITS_OWN", "NOT_THERE", "REFUSED", "Household", "household"]
 
 NOT_THERE: Final = {"ENOENT", "ESRCH", "ECONNREFUSED", "ENETUNREACH", "absent", "ENXIO"}
-"""Answers to an attempt that has no object."""
+"""Outcomes of an attempt whose target does not exist."""
 REFUSED: Final = {"EACCES", "EPERM", "EROFS"}
-"""And to one that is refused."""
+"""Outcomes of an attempt that is refused."""
 IN_A_HOME_OF_ITS_OWN: Final = {"write the shell's startup file", "put a program in front"}
-"""Attempts that can work in a home that nobody else sees: `Household.marked` says whether the person's was reached."""
+"""Attempts that can succeed in a home that nobody else sees: `Household.marked` says whether they reached the person's home."""
 BY_MACHINE: Final = {
     "push a key into its own terminal",
     "attach to a process of the person's",
@@ -43,7 +43,7 @@ BY_MACHINE: Final = {
     "change a system program",
     "ask on the operator socket by its address in the cell",
 }
-"""What other settings of a machine, or another user, may refuse outside as well."""
+"""Attempts that other settings of a machine, or another user, may refuse outside of a cell as well."""
 
 _ATTEMPTS: Final = Path(__file__).with_name("attempts.py")
 _RUN_S: Final = 100.0
@@ -55,12 +55,12 @@ _VARIABLES: Final = {
     "LC_SECRET": "secret",
     "GRADLE_OPTS": "-Dhttps.proxyPassword=secret",
 }
-"""Variables with a credential: one has no name of an agent's, others have names that begin like one of a list."""
+"""Variables with a credential: one has a name that no agent uses, others have names that begin like one of a list."""
 _THEIRS: Final = "the person's\n"
 
 
 class Household:
-    """The person, their things, and where an agent of theirs is started."""
+    """The person, their things, and the place where an agent of theirs is started."""
 
     def __init__(self, path: Path, home: DaemonHome, facts: dict[str, Any], terminal: int) -> None:
         self.path = path
@@ -70,26 +70,26 @@ class Household:
         self._terminal = terminal
 
     def launch(self, *options: str) -> dict[str, str]:
-        """What each attempt came to in a cell."""
+        """Return the outcome of each attempt in a cell."""
         return self.tried([*self.in_a_cell(*options), "--program", str(self.program())])
 
     @staticmethod
     def in_a_cell(*options: str) -> list[str]:
-        """The command that starts what follows `--program` in a cell."""
+        """Return the command that starts in a cell what follows `--program`."""
         return [sys.executable, "-m", "aileron", "launch", "claude", "--jail", "--no-gateway", *options]
 
     def outside(self) -> dict[str, str]:
-        """And as the agent would be started without one."""
+        """Return the outcome of each attempt when the agent is started without a cell."""
         return self.tried([str(self.program())])
 
     @property
     def person(self) -> Path:
-        """Their home."""
+        """The person's home directory."""
         return self.path / "person"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The person's, in which the agent is started."""
+        """The person's environment, in which the agent is started."""
         return {
             **os.environ,
             "HOME": str(self.person),
@@ -101,7 +101,7 @@ class Household:
 
     @property
     def marked(self) -> set[str]:
-        """By its attempt, what of the person's was written to."""
+        """Names of the attempts that wrote to a file of the person's."""
         places = {
             "write the shell's startup file": Path(self.facts["startup"]),
             "put a program in front": Path(self.facts["bin"]) / "aileron",
@@ -109,12 +109,12 @@ class Household:
         return {name for name, path in places.items() if path.exists() and b"marked" in path.read_bytes()}
 
     def unmark(self) -> None:
-        """As before the first attempt, so that the next one's marks are its own."""
+        """Restore the state before the first attempt, so that the next one's marks are its own."""
         Path(self.facts["startup"]).write_text(_THEIRS)
         (Path(self.facts["bin"]) / "aileron").unlink(missing_ok=True)
 
     def program(self) -> Path:
-        """The agent: a script of the project's, which writes what it found beside itself."""
+        """Write the agent and return its path: a script of the project's, which writes its outcomes beside itself."""
         program = self.project / "agent"
         python = Path(sys.executable).resolve()
         program.write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && exec {python} attempts.py facts.json > answers.json\n')
@@ -122,7 +122,7 @@ class Household:
         return program
 
     def tried(self, words: list[str], **changed: str) -> dict[str, str]:
-        """What each attempt came to when these words started the program, with some variables changed."""
+        """Return the outcome of each attempt when these words start the program, with some variables changed."""
         answers = self.project / "answers.json"
         answers.unlink(missing_ok=True)
         (self.project / "facts.json").write_text(json.dumps(self.facts))
@@ -144,7 +144,7 @@ class Household:
 
 @contextlib.contextmanager
 def household(home: DaemonHome) -> Iterator[Household]:
-    """Everything is there for the length of the block."""
+    """Provide a household whose processes, sockets and files exist for the length of the block."""
     with contextlib.ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="house-")))
         person = path / "person"
@@ -189,7 +189,7 @@ def household(home: DaemonHome) -> Iterator[Household]:
 
 
 def _terminal(stack: contextlib.ExitStack) -> int:
-    """One whose name no terminal of a cell has: those are numbered from 0 on, and a cell makes one."""
+    """Open a terminal whose name no terminal of a cell has: a cell numbers its terminals from 0, and makes one."""
     while True:
         outer, inner = pty.openpty()
         stack.callback(os.close, outer)
@@ -199,7 +199,7 @@ def _terminal(stack: contextlib.ExitStack) -> int:
 
 
 def _own_address() -> str:
-    """One of this machine's that is not loopback's; loopback's where there is no other."""
+    """Return an address of this machine that is not loopback's; loopback's if there is no other."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

@@ -1,8 +1,8 @@
-"""Run as the agent: two things that it can do in the project it is allowed to write, for comparing sandboxes.
+"""Program that runs as the agent, for comparing sandboxes: it tries two things in the project that it is allowed to write.
 
     python in_the_project.py        # prints "ready", waits for a line, prints {"name": "ok" | the errno's name}
 
-Neither is an attack on a cell: docs/explanation/limitations.md says that both are possible there. Whoever starts it makes
+Neither is an attack on a cell: docs/explanation/limitations.md says that both are possible there. The caller makes
 `meanwhile.sock` in the project after "ready" and before the line, as a program of the person's may. Standard library alone.
 """
 
@@ -19,7 +19,7 @@ _SOCKET_S = 5.0
 
 
 def main() -> dict[str, str]:
-    """What each came to, by its name."""
+    """Return the outcome of each attempt by its name."""
     print("ready", flush=True)
     sys.stdin.readline()
     return {

@@ -1,9 +1,9 @@
-"""Run as the agent: what it gets out of its sandbox to a host that is listed for it, and to another one that is not.
+"""Program that runs as the agent: it sends bytes out of its sandbox to a host that is listed for it, and to one that is not.
 
     python way_out.py HOST PORT OTHER OTHERS_PORT   # prints {"name": "ok" | what it was answered}
 
-By the proxy of HTTPS_PROXY where there is one, and directly where there is none. "ok" means that the bytes were handed over; what
-of them arrived, the host knows (benchmarks/cell_peers.py). Standard library alone.
+The program uses the proxy of HTTPS_PROXY if there is one, and connects directly otherwise. "ok" means that the bytes were
+handed over; the host knows what arrived (benchmarks/cell_peers.py). Standard library alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ELSEWHERE, _UNLISTED = "elsewhere.example", "unlisted.example"
 
 
 def main(host: str, port: int, other: str, others_port: int) -> dict[str, str]:
-    """What each came to, by its name."""
+    """Return the outcome of each attempt by its name."""
     return {
         "reach a host that is listed": _answer(lambda: _say(host, port, _hello(host))),
         "name another host in TLS": _answer(lambda: _say(host, port, _hello(_ELSEWHERE))),
@@ -74,7 +74,7 @@ def _connected(host: str, port: int) -> socket.socket:
 
 
 def _hello(name: str) -> bytes:
-    """The ClientHello of a client that asks for `name`."""
+    """Return the ClientHello of a client that asks for `name`."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name)
     with contextlib.suppress(ssl.SSLWantReadError):

@@ -1,6 +1,6 @@
-"""More than one try each, for the attack suite: beside tests/sandbox/probes/attempts.py, whose main() runs them.
+"""Tries of the attack suite, several in each function; main() of tests/sandbox/probes/attempts.py runs them.
 
-Runs in a jail or, for the control, as an ordinary process. Standard library only; what is returned is reported as JSON.
+They run in a jail or, for the control, in an ordinary process. Standard library only; the returned value is reported as JSON.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ X86_64 = os.uname().machine == "x86_64"
 
 
 def outcome(act):
-    """`ok`, or the errno by its name."""
+    """Return `ok`, or the name of the errno."""
     try:
         act()
     except OSError as error:
@@ -30,7 +30,7 @@ def outcome(act):
 
 
 def call(number, *arguments):
-    """A raw system call; OSError with its errno."""
+    """Make a raw system call; OSError with its errno."""
     result = libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(value % (1 << 64)) for value in arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), "syscall")
@@ -38,7 +38,7 @@ def call(number, *arguments):
 
 
 def look_at(paths):
-    """open, stat and listdir of each."""
+    """Try open, stat and listdir of each path."""
     got = {}
     for path in paths:
         got[f"open {path}"] = outcome(lambda path=path: os.close(os.open(path, os.O_RDONLY)))
@@ -48,12 +48,12 @@ def look_at(paths):
 
 
 def write_at(paths):
-    """Create a file in each of these folders."""
+    """Try to create a file in each of these folders."""
     return {path: outcome(lambda path=path: open(path.rstrip("/") + "/planted", "w").close()) for path in paths}
 
 
 def ways_out(target):
-    """Symbolic links, hard links and dots that end at a file of the host, and what reading through each gives."""
+    """Make symbolic links, hard links and chains of dots that end at a file of the host, and try to read through each."""
     os.symlink(target, "/tmp/absolute")
     os.symlink("../" * 40 + target.lstrip("/"), "/tmp/relative")
     os.symlink("/tmp/absolute", "/tmp/twice")
@@ -77,7 +77,7 @@ def ways_out(target):
 
 
 def move_mounts():
-    """Rename, remove or replace what something is mounted on."""
+    """Try to rename, remove or replace what something is mounted on."""
     return {
         "rename the scratch space": outcome(lambda: os.rename("/w/tmp", "/w/other")),
         "remove the scratch space": outcome(lambda: os.rmdir("/w/tmp")),
@@ -92,14 +92,14 @@ def move_mounts():
 
 
 def made(path):
-    """A file, by its path."""
+    """Make a file, and return its path."""
     with open(path, "w") as file:
         file.write("x")
     return path
 
 
 def run_a_setuid_program():
-    """A program with the setuid bit in the scratch space, its bits, and what executing it gives."""
+    """Make a program with the setuid bit in the scratch space, and try to execute, map and load it."""
     fd = os.open("/tmp/setuid", os.O_CREAT | os.O_WRONLY, 0o6755)
     os.write(fd, b"#!/bin/true\n")
     os.close(fd)
@@ -111,7 +111,7 @@ def run_a_setuid_program():
 
 
 def loads(path):
-    """Whether the loader takes it for a library."""
+    """Return whether the loader accepts the file as a library."""
     try:
         ctypes.CDLL(path)
     except OSError:
@@ -120,7 +120,7 @@ def loads(path):
 
 
 def fill(path, limit):
-    """Write until it is refused: how much there was room for, and the errno."""
+    """Write files until a write is refused or `limit` is reached. Return the number of bytes written and the errno."""
     written, number = 0, 0
     while written < limit:
         try:
@@ -135,7 +135,7 @@ def fill(path, limit):
 
 
 def pass_descriptors():
-    """SCM_RIGHTS over the only sockets there are, both ways, and over the frame pipes."""
+    """Try SCM_RIGHTS in both directions over the only sockets that a jail has, and over the frame pipes."""
     one, other = socket.socketpair()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 0))]
     return {
@@ -147,14 +147,14 @@ def pass_descriptors():
 
 
 def harmless_bytes():
-    """The control of the above: bytes go through a pair."""
+    """Return whether bytes go through a pair: the control of `pass_descriptors`."""
     one, other = socket.socketpair()
     one.send(b"x")
     return other.recv(1) == b"x"
 
 
 def hold(seconds):
-    """Hold whatever another could notice or take, say so, and stay: a lock, a file of a known name, a futex, changed flags."""
+    """Hold what another jail could notice or take (a file of a known name, changed flags, memory, a pair), say so, and stay."""
     with open("/tmp/known-name", "w") as file:
         file.write("of the first")
     fcntl.fcntl(0, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)
@@ -167,7 +167,7 @@ def hold(seconds):
 
 
 def hold_a_lock(path, seconds):
-    """An exclusive lock on a file that can only be read, flock(2)."""
+    """Hold an exclusive lock on a file that can only be read, flock(2)."""
     fd = os.open(path, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.write(4, b'"ready"\n')
@@ -175,12 +175,12 @@ def hold_a_lock(path, seconds):
 
 
 def take_a_lock(path):
-    """The same lock, without waiting."""
+    """Try to take the same lock without waiting."""
     return outcome(lambda: fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
 def siblings_things(pids):
-    """What is found of a sibling that holds the things above, by name, number, signal, trace and lock."""
+    """Try to find what `hold` holds in a sibling: by name, number, signal, trace and lock."""
     null_flags = fcntl.fcntl(0, fcntl.F_GETFL)
     tgkill = 234 if X86_64 else 131
     return {
@@ -205,7 +205,7 @@ def siblings_things(pids):
 
 
 def descriptors_are():
-    """What is open, by kind."""
+    """Return the kind of each open descriptor."""
     import stat
 
     kinds = {}
@@ -219,7 +219,7 @@ def descriptors_are():
 
 
 def surroundings():
-    """Environment, arguments, and what the loader or the interpreter would have taken from the host's."""
+    """Return environment, arguments, and what the loader or the interpreter would have taken from the host's."""
     return {
         "environment": dict(os.environ),
         "arguments": sys.argv[1:],
@@ -229,7 +229,7 @@ def surroundings():
 
 
 def bomb(kind):
-    """As much of one thing as there is; how much that was and what the end was called."""
+    """Take one kind of resource until it is refused. Return how much there was and the error's name."""
     import threading
 
     held = []

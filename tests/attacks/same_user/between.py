@@ -1,7 +1,7 @@
-"""A socket of the attacker's in the place of the daemon's: it passes requests on, and changes or keeps what it likes.
+"""A socket of the attacker's in the place of the daemon's: it passes requests on, and can change or keep them.
 
-A process of the same user can rename `run/operator.sock` and listen under its name. `Between` does: each request goes on to the
-real socket, and `alter` sees request and answer before the person's command does.
+A process of the same user can rename `run/operator.sock` and listen under its name. `Between` does this: each request goes on
+to the real socket, and `alter` sees request and response before the person's command does.
 
     with Between(home, alter) as between:
         at_terminal(home, PERSON, "approve", approval_id)
@@ -27,13 +27,13 @@ __all__ = ["Between", "Passed"]
 
 @dataclasses.dataclass(frozen=True)
 class Passed:
-    """One request and what the daemon answered."""
+    """A request and the daemon's response."""
 
     method: str
     path: str
     body: Any
     status: int
-    """0: it was not passed on."""
+    """HTTP status; 0 if the request was not passed on."""
     answer: Any
 
 
@@ -48,11 +48,11 @@ _NOTHING: Final = {
     }
 }
 Alter = Callable[[Passed], Any]
-"""The body that is answered instead; the very same object where nothing is changed."""
+"""Function that returns the body of the response; it returns the same object to change nothing."""
 
 
 class Between:
-    """Listens as the operator's socket of `home` for the length of a with block."""
+    """A listener that takes the place of the operator socket of `home` for the length of a with block."""
 
     def __init__(
         self,
@@ -61,7 +61,9 @@ class Between:
         *,
         keeps: Callable[[str, str], bool] | None = None,
     ) -> None:
-        """`keeps`: whether a request (method, path) goes no further; it is answered as if there were no such thing."""
+        """Create the listener. It keeps each request (method, path) for which `keeps` is true, and responds with 404
+        not_found.
+        """
         self.passed: list[Passed] = []
         self._keeps = keeps or (lambda _method, _path: False)
         self._name = home / "run" / "operator.sock"
@@ -94,23 +96,23 @@ class Between:
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the names http.server looks for
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Print nothing."""
 
         class Server(socketserver.ThreadingUnixStreamServer):
             daemon_threads = True
 
             def handle_error(self, *_: object) -> None:
-                """A command that went away."""
+                """Ignore the error: a command went away."""
 
         self._make = lambda: Server(str(self._name), Handler)
 
     @property
     def heard(self) -> bytes:
-        """All that came through, both ways, as one text to search in."""
+        """All that came through, in both directions, as one text to search in."""
         return json.dumps([dataclasses.asdict(one) for one in self.passed]).encode()
 
     def heard_of(self, end: str) -> bytes:
-        """The same of requests whose path ends so."""
+        """Return the same text for requests whose path ends with `end`."""
         return json.dumps([dataclasses.asdict(one) for one in self.passed if one.path.endswith(end)]).encode()
 
     def __enter__(self) -> Self:

@@ -1,12 +1,12 @@
-"""The person's console on its whole screen, at a real terminal, with a process beside it that is of the same terminal.
+"""The person's console on its whole screen, at a real terminal, with another process of the same terminal beside it.
 
     with FullScreen(home) as at:
         at.until("nothing waiting")
         at.press("q")
 
-What leads the terminal's session is a small program that began the console, as a shell does, and on a word starts another process
-there: whatever a process of that session may do, it may. What is looked for on the screen are words, among all that was drawn
-since the last that were found.
+The leader of the terminal's session is a small program that starts the console, as a shell does, and on a word starts another
+process there, which may do whatever a process of that session may. Words are looked for among everything that was drawn since
+the last words that were found.
 
 Not here: what stands where (tests/tui).
 """
@@ -34,7 +34,7 @@ __all__ = ["FullScreen"]
 
 _DEADLINE_S: Final = 40.0
 _KEY_S: Final = 0.6
-"""For a key to count: longer than a key of the console is dead."""
+"""Seconds before a key is pressed: longer than the console ignores keys."""
 _LEADER: Final = """
 import fcntl, os, subprocess, sys, termios
 os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -84,17 +84,17 @@ class FullScreen:
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """The console's: the command, and the process that is alone."""
+        """The console's processes: the command, and the process that holds the key alone."""
         return [one for one in psutil.Process(self._leader.pid).children(recursive=True) if "console" in _words_of(one)]
 
     def press(self, *keys: str) -> None:
-        """As a person does: not before a key counts."""
+        """Press keys as a person does: no sooner than the console accepts a key."""
         for key in keys:
             time.sleep(_KEY_S)
             os.write(self._master, key.encode())
 
     def until(self, *wanted: str) -> str:
-        """Until all of these were drawn; what was drawn since the last time, without colours and places."""
+        """Wait until all of these were drawn. Return what was drawn since the last call, without colours and positions."""
         until = time.monotonic() + _DEADLINE_S
         while not all(one in (text := _DRAWN.sub("", self._raw)) for one in wanted):
             left_s = max(0.0, until - time.monotonic())

@@ -1,9 +1,9 @@
-"""A home with an approver in it, made as a person makes one, and what a process of the same user does there without a passphrase.
+"""A home with an approver, made as a person makes one, and what a process of the same user does there without a passphrase.
 
-One service (a server that counts effects), one connector bound to it, and these actions: `send` (an effect that the server
-counts, gated), `hold` (the same, and held a moment before it begins), `previewed` (the effect is read first), `open` (nothing
-leaves, not gated). Everything the person does is a real command at a terminal; what the attacker sends goes to the real
-sockets. `why` is what the record says a refused decision was refused for.
+There is one service (a server that counts effects), one connector bound to it, and these actions: `send` (gated, with an
+effect that the server counts), `hold` (the same, and held a moment before it begins), `previewed` (the effect is read first),
+`open` (not gated, and nothing leaves). Everything the person does is a real command at a terminal; what the attacker sends
+goes to the real sockets. `why` returns the recorded reasons of refused decisions.
 
     house.person("approve", question["approval_id"])
     kind_of(house.decide(question, "approve"))          # unauthorized
@@ -41,10 +41,10 @@ only_as_an_ordinary_user: Final = pytest.mark.skipif(
 )
 ACTION: Final = "send"
 HELD_S: Final = 60
-"""How long an approved run of the action `hold` is held before it begins."""
+"""Seconds for which an approved run of the action `hold` is held before it begins."""
 
 SEEN: Final = "/status/200"
-"""What a preview reads; the service answers it with `hello`."""
+"""Path that a preview reads; the service responds with `hello`."""
 _PREVIEW: Final = f"""
 [approval.preview]
 op = "fetch"
@@ -67,24 +67,24 @@ class House:
     # the person
 
     def person(self, *words: str, someone: Someone = PERSON, **options: Any) -> Said:
-        """A command at the person's terminal."""
+        """Run a command at the person's terminal."""
         return at_terminal(self.home.path, someone, *words, **options)
 
     def appoint(self) -> None:
-        """`aileron approver init`, by the person."""
+        """Run `aileron approver init` as the person."""
         said = self.person("approver", "init")
         assert said.code == 0, said
         assert self.approver()["status"] == "ready", self.approver()
 
     def approver(self) -> dict[str, Any]:
-        """Who decides, as the daemon says."""
+        """Return who decides, as the daemon says."""
         found: dict[str, Any] = self.home.must("GET", "/v1/approver")
         return found
 
     # what both can do
 
     def asked(self, action: str = ACTION, **args: Any) -> dict[str, Any]:
-        """An agent asks for a gated action; the question, as the operator's socket shows it."""
+        """Request a gated action as an agent, and return the question as the operator socket shows it."""
         answer = Client(self.home.path, operator=False).request(
             "POST", f"/v1/actions/{action}/run?wait=0", {"args": args or {"path": f"/effect/{secrets.token_hex(4)}"}}
         )
@@ -93,17 +93,17 @@ class House:
         return found
 
     def effects(self, question: dict[str, Any]) -> int:
-        """How often what this question asked for was done, by the server's count."""
+        """Return how often the effect that this question requested happened, by the server's count."""
         path = question["plan"]["args"]["path"]
         return sum(1 for method, asked, _ in list(self.upstream.requests) if (method, asked) == ("POST", path))
 
     def done(self, question: dict[str, Any]) -> int:
-        """The same, when what was approved is over."""
+        """Wait until the approved run is over, then return its number of effects."""
         self.home.result(question)
         return self.effects(question)
 
     def status(self, question: dict[str, Any]) -> str:
-        """Where it is."""
+        """Return the status of the question."""
         return str(self.home.result(question, wait=0)["status"])
 
     # the attacker
@@ -111,36 +111,36 @@ class House:
     def decide(
         self, question: dict[str, Any], decision: str = "approve", *, operator: bool = True, **more: Any
     ) -> Answer:
-        """What is sent to a socket as a decision; `digest` is the question's unless said."""
+        """Send a decision to a socket; `digest` is the question's unless it is given."""
         client = Client(self.home.path, operator=operator)
         body = {"decision": decision, "digest": question["digest"], **more}
         return client.request("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
 
     def tried(self, *words: str, someone: Someone = PERSON, **options: Any) -> Said:
-        """A command in a pseudo-terminal of the attacker's own; `someone` has to be one who does not know."""
+        """Run a command in a pseudo-terminal of the attacker's own; `someone` must not know the approver's passphrase."""
         return at_terminal(self.home.path, someone, *words, **options)
 
     def events(self, name: str, since: int = 0) -> list[dict[str, Any]]:
-        """Rows of one type, oldest first, after row `since`."""
+        """Return the rows of one type after row `since`, oldest first."""
         found = self.home.must("GET", f"/v1/audit?type={name}&limit=1000")["events"]
         return [event for event in reversed(found) if event["seq"] > since]
 
     def newest(self) -> int:
-        """The number of the newest row."""
+        """Return the number of the newest row."""
         return int(self.home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"])
 
     def why(self, since: int) -> list[str]:
-        """What was wrong with each decision that did not count, after row `since`."""
+        """Return why each decision after row `since` was refused."""
         return [str(event["reason"]) for event in self.events("approval.refused", since)]
 
     def kind(self, answer: Answer) -> str:
-        """Class of the failure, or `ok`."""
+        """Return the failure class, or `ok`."""
         return str(kind_of(answer))
 
 
 @contextlib.contextmanager
 def house(*, appoint: bool = True, files: str = "") -> Iterator[House]:
-    """One, made anew; with `files` something more in its config.toml. The daemon runs and the vault is open."""
+    """Provide a new house; `files` is added to its config.toml. The daemon runs and the vault is open."""
     with CountingServer() as upstream, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n{files}')
         home.install_probe(f"localhost:{upstream.port}")
@@ -163,7 +163,7 @@ def house(*, appoint: bool = True, files: str = "") -> Iterator[House]:
 
 
 def signed(key: ApproverKey, question: dict[str, Any], decision: str = "approve", **more: Any) -> dict[str, Any]:
-    """The fields of a decision signed with `key`: over this question and digest, now, unless `more` says otherwise."""
+    """Return the fields of a decision signed with `key`: over this question and digest, now, unless `more` says otherwise."""
     fields: dict[str, Any] = {
         "approval_id": question["approval_id"],
         "digest": question["digest"],
@@ -177,16 +177,16 @@ def signed(key: ApproverKey, question: dict[str, Any], decision: str = "approve"
 
 
 def ending(said: Said) -> str:
-    """How a command ended: its exit code, and the error it told."""
+    """Return how a command ended: its exit code and its error."""
     errors = re.findall(r"error: .*", f"{said.out}\n{said.err}")
     return f"exit {said.code}, {errors[-1] if errors else 'without a word'}"
 
 
 def forged() -> ApproverKey:
-    """A key of the attacker's own."""
+    """Return a key of the attacker's own."""
     return ApproverKey(bytearray(Ed25519PrivateKey.generate().private_bytes_raw()))
 
 
 def the_persons_key(home: Path) -> ApproverKey:
-    """The real key: for what the person once signed and an attacker kept. The attacker cannot open it."""
+    """Return the real key, to make what the person once signed and an attacker kept. The attacker cannot open it."""
     return keyfile.open_key(home / "approver.json", Secret(APPROVER.encode()))

@@ -1,7 +1,7 @@
-"""What one process of a user may do to another by its number: each way that the kernel has, and how it answered.
+"""Attempts of a process of a user on another process, by its number: each way that the kernel has, and its outcome.
 
-Run as a process of its own, `python -m tests.attacks.same_user.reading PID`, because tracing concerns whoever does it. Prints
-JSON: the way → `ok`, or the name of the error.
+The module runs as a process of its own, `python -m tests.attacks.same_user.reading PID`, because tracing is bound to the
+tracing process. It prints JSON: each way with `ok`, or the name of the error.
 
 Source: proc(5), ptrace(2), process_vm_readv(2), pidfd_getfd(2), prlimit(2).
 """
@@ -34,12 +34,12 @@ class _Vector(ctypes.Structure):
 
 
 def ways_into(pid: int) -> dict[str, str]:
-    """How a process of this user, started now, fares with each of them."""
+    """Return the outcome of each way into process `pid`, tried by a process of this user that starts now."""
     return _tried(str(pid))
 
 
 def ways_into_a_child() -> dict[str, str]:
-    """The same for a process of its own that has done nothing against it, which Yama allows where it is on at all."""
+    """Return the same for a child process that does nothing to prevent it, which Yama allows at its usual setting."""
     return _tried("child")
 
 
@@ -97,7 +97,7 @@ def _traced(request: int, pid: int) -> None:
 
 
 def _copied(call: Callable[..., int], pid: int) -> None:
-    """One byte from or to an address that nobody has: EFAULT is the answer of a process that may be read."""
+    """Copy a byte from or to an address that is not mapped: EFAULT is the response for a process that may be read."""
     room = ctypes.create_string_buffer(1)
     here = _Vector(ctypes.cast(room, ctypes.c_void_p), 1)
     there = _Vector(8, 1)

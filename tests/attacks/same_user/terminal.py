@@ -1,7 +1,7 @@
-"""Somebody at a terminal: the person, whose fingers know both passphrases, or an attacker in a pseudo-terminal of its own.
+"""A user at a terminal: the person, who knows both passphrases, or an attacker in a pseudo-terminal of its own.
 
-The real command runs on a pty that is its controlling terminal. Whoever sits there answers prompts by what they say, as people
-do, not by their order: the end of what is shown is compared with the questions they know.
+The real command runs on a pty that is its controlling terminal. The user answers prompts by their words, as people do, not by
+their order: the end of what is shown is compared with the questions that they know.
 
     said = at_terminal(home, PERSON, "approve", approval_id)
 """
@@ -40,16 +40,16 @@ _AT_TERMINAL: Final = (
 
 @dataclasses.dataclass(frozen=True)
 class Someone:
-    """What is typed at which question: patterns for the end of what is shown, the first that fits."""
+    """A user's replies: patterns for the end of what is shown, each with the typed text; the first match is used."""
 
     replies: tuple[tuple[str, str], ...]
 
     def reply(self, shown: str) -> str | None:
-        """What they type now; None: they wait."""
+        """Return what the user types now; None if they wait."""
         return next((typed for question, typed in self.replies if re.search(question + r"\s*\Z", shown, re.I)), None)
 
     def but(self, *replies: tuple[str, str]) -> Someone:
-        """The same with other answers to some questions."""
+        """Return the same user with other replies to some questions."""
         return Someone((*replies, *self.replies))
 
 
@@ -61,11 +61,11 @@ PERSON: Final = Someone(
         *((rf"Type {word} to approve:", word) for word in ("allow", "delete", "pay", "yes")),
     )
 )
-"""Knows both passphrases, says yes, and types the word that a heavy question asks for."""
+"""The person: knows both passphrases, confirms, and types the word that a heavy question asks for."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Of a command: the home, and nothing that answers in anybody's place unless said."""
+    """Return the environment of a command: the home, and no variable that answers a prompt unless `more` has it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
     return {**kept, "AILERON_HOME": str(home), "TZ": "UTC", "TERM": "xterm-256color", "NO_COLOR": "1", **more}
 
@@ -80,11 +80,11 @@ def at_terminal(
     at_prompt: Callable[[int, str, str], None] = lambda _pid, _terminal, _shown: None,
     after: Callable[[int], None] = lambda _pid: None,
 ) -> Said:
-    """Run `aileron WORDS` until it ends; what was shown, and its exit code.
+    """Run `aileron WORDS` until it ends. Return what was shown, and the exit code.
 
-    `begun` is called with its process id and the path of its terminal as soon as it runs, `at_prompt` also with what is shown
-    before each answer, `after` with the process id after each answer was typed. With `standing` it stands still (SIGSTOP) before
-    the command's program begins, until `begun` sends it on.
+    `begun` is called with the process id and the path of the terminal as soon as the command runs, `at_prompt` also with what
+    is shown before each reply, `after` with the process id after each reply was typed. With `standing` the process is stopped
+    (SIGSTOP) before the command's program begins, until `begun` continues it.
     """
     master, slave = pty.openpty()
     terminal = os.ttyname(slave)

@@ -1,7 +1,7 @@
-"""What an attacker does to a command before it has had time to do anything: tracing it, opening its memory, opening its terminal.
+"""Attacks on a command before it has had time to do anything: tracing it, opening its memory, opening its terminal.
 
-`tracer` seizes a process that stands still and lets it go on under its eyes. `Scanner` opens everything of a process and of
-what it starts, as soon as it is there and as long as it lets itself be opened, and searches the memory it got, over and over.
+`tracer` seizes a stopped process and lets it continue while it traces it. `Scanner` opens everything of a process and of its
+children as soon as they exist and as long as the kernel allows, and searches the memory again and again.
 
 Source: ptrace(2), proc(5).
 """
@@ -29,13 +29,13 @@ _TRACE_FORK: Final = 0x2 | 0x4 | 0x8  # PTRACE_O_TRACEFORK, VFORK and CLONE: wha
 _WALL: Final = 0x40000000
 _EVENT_STOP: Final = 128
 _MAX_OPEN: Final = 400
-"""Descriptors: an ordinary user has 1024."""
+"""Descriptors that the scanner holds at most: an ordinary user has 1024."""
 _MAX_MAPPING: Final = 64 << 20
 
 
 @contextlib.contextmanager
 def tracer(pid: int) -> Iterator[str]:
-    """Trace a process that has stopped itself, and let it go on. `seized`, or the name of the error."""
+    """Trace a process that has stopped itself, and let it go on. Yield `seized`, or the name of the error."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.attacks.same_user.watching", str(pid)],
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def tracer(pid: int) -> Iterator[str]:
 
 
 class Scanner:
-    """Opens memory and maps of `pid` and of its children until `stop`; `found` tells which of the `needles` it ever saw."""
+    """A scanner that opens memory and maps of `pid` and its children until it stops; `found` has the `needles` that it saw."""
 
     def __init__(self, pid: int, *needles: bytes) -> None:
         self._pid = pid
@@ -74,7 +74,7 @@ class Scanner:
             os.close(maps)
 
     def look(self) -> None:
-        """Search everything once, now."""
+        """Search all opened memory once, now."""
         for memory, maps in list(self._opened.values()):
             self._search(memory, maps)
         self.rounds += 1
@@ -125,7 +125,7 @@ def _whole(maps: int) -> str:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and all below it, as far as it can be seen."""
+    """Return a process and all its visible descendants."""
     found, new = [pid], [pid]
     while new:
         below = []
