@@ -1,4 +1,4 @@
-"""An audit on a real ledger, with a clock that only the test moves, and a plan to run."""
+"""Fixtures for an audit on a real ledger, with a clock that only the test moves, and a plan to run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_S = 1_800_000_000.0
 
 
 class Clock:
-    """Microseconds since the epoch; each look is one microsecond later, so that order can be seen."""
+    """A clock in microseconds since the epoch; each reading is one microsecond later, so that order can be seen."""
 
     def __init__(self) -> None:
         self.now_us = int(START_S * 1_000_000)
@@ -32,12 +32,12 @@ class Clock:
         return self.now_us
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let this number of seconds pass."""
         self.now_us += int(seconds * 1_000_000)
 
 
 def a_step(name: str = "send") -> Step:
-    """One step that may reach one host with one credential."""
+    """Return a step that may reach one host with one credential."""
     host = HostPort("api.example.com", 443)
     need = CredentialNeed(kind="basic", scope="send mail")
     return Step(
@@ -57,7 +57,7 @@ def a_step(name: str = "send") -> Step:
 
 
 def a_plan(*steps: str) -> Plan:
-    """A plan of these steps."""
+    """Return a plan of these steps."""
     return Plan(
         action="send-email",
         action_version="1.2.0",
@@ -70,7 +70,7 @@ def a_plan(*steps: str) -> Plan:
 
 
 def a_grant(most: Any = 50) -> GrantConsent:
-    """A grant to be agreed to, for at most so much."""
+    """Return the consent for a grant with this maximum."""
     return GrantConsent(
         action="send-email",
         action_digest="sha256:" + "cd" * 32,
@@ -82,13 +82,13 @@ def a_grant(most: Any = 50) -> GrantConsent:
 
 
 def an_invocation(**changes: Any) -> Invocation:
-    """Somebody asks for it."""
+    """Return an invocation of the plan's action."""
     asked = Invocation(action="send-email", args={"to": "a@example.com"}, scope=Scope.AGENT)
     return msgspec.structs.replace(asked, **changes)
 
 
 async def cut_short(audit: Audit, run_id: str, plan: Plan) -> None:
-    """The run had sent something when its daemon ended."""
+    """Interrupt a run that had sent something when its daemon ended."""
     await audit.egress_sending(
         run_id,
         plan.steps[0],
@@ -103,56 +103,56 @@ async def cut_short(audit: Audit, run_id: str, plan: Plan) -> None:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The one event loop there is."""
+    """Return the only supported event loop."""
     return "asyncio"
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still between looks."""
+    """Return a clock that moves only by a microsecond a reading."""
     return Clock()
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the ledger is."""
+    """Return the path of the ledger."""
     return tmp_path / "ledger.db"
 
 
 @pytest.fixture
 def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
-    """An open ledger with its genesis row."""
+    """Yield an open ledger with its genesis row."""
     with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
 def audit(ledger: Ledger) -> Audit:
-    """The verbs."""
+    """Return the audit's verbs on the ledger."""
     return Audit(ledger)
 
 
 @pytest.fixture
 def plan() -> Plan:
-    """A plan of one step."""
+    """Return a plan of one step."""
     return a_plan()
 
 
 @pytest.fixture
 def asked() -> Invocation:
-    """Somebody asks for it."""
+    """Return an invocation of the plan's action."""
     return an_invocation()
 
 
 @pytest.fixture
 async def pending(audit: Audit, plan: Plan, asked: Invocation) -> Pending:
-    """A run that waits for a person, for fifteen minutes."""
+    """Return a run that waits for a person, for fifteen minutes."""
     return await audit.pending(plan, asked, START_S + 900)
 
 
 @pytest.fixture
 def facts(ledger: Ledger) -> Callable[..., list[dict[str, Any]]]:
-    """Everything recorded of a run, without what every row has."""
+    """Return a function that reads everything recorded of a run, without the fields that every row has."""
 
     def read(run: str | None = None) -> list[dict[str, Any]]:
         rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(run=run, oldest_first=True, limit=1000)))
@@ -163,5 +163,5 @@ def facts(ledger: Ledger) -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture
 def types(facts: Callable[..., list[dict[str, Any]]]) -> Callable[..., list[str]]:
-    """The kinds of events recorded of a run, in order."""
+    """Return a function that reads the types of the events recorded of a run, in order."""
     return lambda run=None: [str(row["type"]) for row in facts(run)]

@@ -1,4 +1,4 @@
-"""A daemon's worth of runs, until somebody kills it: prints each id once what it stands for is on disk.
+"""Writer of as many runs as a daemon has, until it is killed: it prints each id once its event is on disk.
 
 Usage: crash_writer.py LEDGER. Lines: `began ID`, `ended ID`, `asked APPROVAL`, each written after its commit returned.
 """
@@ -19,12 +19,12 @@ from tests.audit.conftest import START_S, a_plan, an_invocation
 
 
 def say(word: str, name: str) -> None:
-    """One line in one write, so that a kill cannot cut it."""
+    """Print a line in one write, so that a kill cannot split it."""
     os.write(1, f"{word} {name}\n".encode())
 
 
 async def run_for_ever(audit: Audit, number: int) -> None:
-    """Begin and end runs; every eighth asks a person instead."""
+    """Begin and end runs forever; every eighth asks a person instead."""
     count = number
     while True:
         count += 1
@@ -43,7 +43,7 @@ async def run_for_ever(audit: Audit, number: int) -> None:
 
 
 async def main() -> None:
-    """Eight callers at once."""
+    """Run eight callers at once."""
     with Ledger.open(Path(sys.argv[1]), Path(sys.argv[1]).parent, "0.1.0") as ledger:
         audit = Audit(ledger)
         await audit.recover()

@@ -1,4 +1,4 @@
-"""Somebody who signs: a key of their own, and the signatures a decision comes with. In place of the approver's program."""
+"""A person who signs, in place of the approver's program: a key, and the signatures of decisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Signer"]
 
 
 class Signer:
-    """One key."""
+    """The key of a person who signs."""
 
     def __init__(self) -> None:
         self._key = Ed25519PrivateKey.generate()
@@ -32,11 +32,11 @@ class Signer:
         self.key_id = key_id_of(self.public_key)
 
     def sign(self, statement: Statement) -> str:
-        """The signature, in base64."""
+        """Return the signature, in base64."""
         return base64.b64encode(self._key.sign(statement.signed_bytes())).decode()
 
     def statement(self, replaces: Signer | None = None) -> ApproverStatement:
-        """That this key decides."""
+        """Return the statement that this key decides."""
         return ApproverStatement(
             public_key=self.public_key.hex(),
             inventory="sha256:" + "00" * 32,
@@ -46,7 +46,7 @@ class Signer:
         )
 
     async def appoint(self, audit: Audit, replaces: Signer | None = None) -> None:
-        """From now on this key decides."""
+        """Record that this key decides from now on."""
         statement = self.statement(replaces)
         await audit.approver_set(
             statement, self.sign(statement), None if replaces is None else replaces.sign(statement)
@@ -62,7 +62,7 @@ class Signer:
         head: str | None = None,
         **others: Any,
     ) -> Signature:
-        """What a decision comes with; `others` take the place of parts of it afterwards."""
+        """Return the signature of a decision; `others` replace parts of it afterwards."""
         at = moment(START_S)
         statement = DecisionStatement(
             approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=self.key_id

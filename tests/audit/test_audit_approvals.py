@@ -1,4 +1,4 @@
-"""Questions to a person: bound to bytes, used once, over in time, and one outcome in every race."""
+"""Questions to a person: bound to a digest, used once, limited in time, and with one outcome in every race."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.anyio
 
 Types = Callable[..., list[str]]
 _SHARE = 400
-"""Of the questions there may be, what a session gets that asks alone."""
+"""Number of open questions that a session alone can have."""
 _NEXT_SHARE = 134
-"""And what the next one gets then."""
+"""Number that the next session can have then."""
 
 
 async def refusal(attempt: Awaitable[Any]) -> tuple[FailureClass, dict[str, Any]]:
-    """How it is refused."""
+    """Return the failure class and the details of the refusal."""
     with pytest.raises(AileronError) as caught:
         await attempt
     return caught.value.failure.failure_class, caught.value.failure.details
@@ -47,7 +47,7 @@ async def refusal(attempt: Awaitable[Any]) -> tuple[FailureClass, dict[str, Any]
 async def test_a_gated_run_is_recorded_with_its_question_and_waits(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, facts: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Request, question and frozen plan in one commit; nothing is started."""
+    """Request, question and frozen plan are in one commit, and no step is started."""
     requested, question = facts(pending.run_id)
 
     assert requested["plan_digest"] == plan.digest
@@ -67,7 +67,7 @@ async def test_a_gated_run_is_recorded_with_its_question_and_waits(
 
 
 async def test_an_approved_plan_runs_once(audit: Audit, pending: Pending, plan: Plan, types: Types) -> None:
-    """Approve, redeem; the second redeemer is told that it runs."""
+    """The plan is approved and redeemed; a second caller that redeems is told that it runs."""
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="console", reason="fine")
     await audit.redeem(pending.approval_id, plan.digest)
 
@@ -82,7 +82,7 @@ async def test_an_approved_plan_runs_once(audit: Audit, pending: Pending, plan: 
 async def test_a_denied_plan_does_not_run_and_the_reason_is_kept(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, types: Types
 ) -> None:
-    """Whoever asked gets the person's words."""
+    """The caller gets the person's words."""
     await audit.decide(pending.approval_id, "deny", digest=plan.digest, surface="cli", reason="wrong address")
 
     assert await refusal(audit.redeem(pending.approval_id, plan.digest)) == (
@@ -95,15 +95,15 @@ async def test_a_denied_plan_does_not_run_and_the_reason_is_kept(
     assert types(pending.run_id)[2:] == ["approval.decided", "run.finished"]
 
 
-async def test_what_was_not_decided_is_not_redeemed(audit: Audit, pending: Pending, plan: Plan) -> None:
-    """Waiting is not a yes."""
+async def test_an_undecided_question_cannot_be_redeemed(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """Waiting is not an approval."""
     refused = await refusal(audit.redeem(pending.approval_id, plan.digest))
 
     assert refused == (FailureClass.ALREADY_DECIDED, {"status": "pending_approval"})
 
 
-async def test_a_decision_is_about_the_bytes_that_were_shown(audit: Audit, pending: Pending, plan: Plan) -> None:
-    """Another digest decides nothing and redeems nothing; the right one still does both."""
+async def test_a_decision_is_bound_to_the_digest_that_was_shown(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """Another digest neither decides nor redeems; the right one still does both."""
     other = "sha256:" + "0" * 64
     failure_class, _ = await refusal(audit.decide(pending.approval_id, "approve", digest=other, surface="cli"))
     assert failure_class is FailureClass.INVALID_REQUEST
@@ -115,10 +115,10 @@ async def test_a_decision_is_about_the_bytes_that_were_shown(audit: Audit, pendi
     await audit.redeem(pending.approval_id, plan.digest)
 
 
-async def test_a_question_is_over_when_its_time_is(
+async def test_a_question_expires_when_its_time_is_over(
     audit: Audit, pending: Pending, plan: Plan, clock: Any, ledger: Ledger, types: Types
 ) -> None:
-    """A second before it can be decided, a second after not: and the record says that it ended."""
+    """A second before its end it can be decided, and a second after not; the record says that it expired."""
     clock.advance(899)
     other = await audit.pending(plan, an_invocation(), START_S + 900)
     await audit.decide(other.approval_id, "approve", digest=plan.digest, surface="cli")
@@ -138,8 +138,8 @@ async def test_a_question_is_over_when_its_time_is(
     assert types(other.run_id)[2:] == ["approval.decided", "approval.expired", "run.finished"]
 
 
-async def test_what_is_due_expires_by_itself(audit: Audit, pending: Pending, clock: Any) -> None:
-    """The daemon sweeps: those whose time is over, and each once."""
+async def test_due_questions_are_expired_by_the_sweep(audit: Audit, pending: Pending, clock: Any) -> None:
+    """The sweep expires only questions whose time is over, and each once."""
     assert await audit.expire_due() == []
     clock.advance(901)
 
@@ -147,10 +147,10 @@ async def test_what_is_due_expires_by_itself(audit: Audit, pending: Pending, clo
     assert await audit.expire_due() == []
 
 
-async def test_a_question_can_be_taken_back_until_it_is_used(
+async def test_a_question_can_be_cancelled_until_it_is_used(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """Pending, or approved and not begun; then nothing runs. Once it runs it is too late."""
+    """A pending question can be cancelled, and an approved one whose run has not begun. A running one cannot."""
     await audit.cancel(pending.approval_id, surface="agent")
     failure_class, _ = await refusal(audit.redeem(pending.approval_id, plan.digest))
     assert failure_class is FailureClass.CANCELLED
@@ -169,8 +169,8 @@ async def test_a_question_can_be_taken_back_until_it_is_used(
     )
 
 
-async def test_a_question_whose_time_is_over_cannot_be_taken_back(audit: Audit, pending: Pending, clock: Any) -> None:
-    """It ended as expired, not as cancelled, however often somebody asks."""
+async def test_an_expired_question_cannot_be_cancelled(audit: Audit, pending: Pending, clock: Any) -> None:
+    """The question ended as expired, not as cancelled, however often a caller tries."""
     clock.advance(901)
 
     for _ in range(2):
@@ -178,10 +178,10 @@ async def test_a_question_whose_time_is_over_cannot_be_taken_back(audit: Audit, 
         assert failure_class is FailureClass.APPROVAL_EXPIRED
 
 
-async def test_an_approved_run_that_is_refused_at_the_last_moment_fails(
+async def test_an_approved_run_that_can_no_longer_run_is_recorded_as_failed(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """Its action was disabled, or its connector's bytes changed: recorded as that, without having begun."""
+    """The action was disabled, or the connector's bytes changed: the failure is recorded, and the run never began."""
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
     failure = Failure(failure_class=FailureClass.ACTION_DISABLED, message="disabled", boundary=Boundary.USER)
     await audit.finished(pending.run_id, Failed(run_id=pending.run_id, failure=failure), 0)
@@ -189,8 +189,8 @@ async def test_an_approved_run_that_is_refused_at_the_last_moment_fails(
     assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "failed"
 
 
-async def test_in_every_race_there_is_one_outcome(audit: Audit, plan: Plan, path: Path, types: Types) -> None:
-    """Approve, deny, cancel and redeem at once, in every order, many times: one decision, at most one use, one end."""
+async def test_every_race_of_decisions_has_one_outcome(audit: Audit, plan: Plan, path: Path, types: Types) -> None:
+    """Approve, deny, cancel and redeem run at once, in every order: there is one decision, at most one use, and one end."""
     ends: Counter[str] = Counter()
 
     async def attempt(work: Callable[[], Awaitable[Any]], won: list[str], name: str) -> None:
@@ -226,10 +226,10 @@ async def test_in_every_race_there_is_one_outcome(audit: Audit, plan: Plan, path
     assert verify(path).is_whole
 
 
-async def test_there_is_a_bound_to_what_waits(
+async def test_the_number_of_open_questions_of_a_session_is_bounded(
     audit: Audit, plan: Plan, asked: Invocation, pending: Pending, types: Types
 ) -> None:
-    """An agent cannot bury a person in questions; room comes back as they are answered."""
+    """An agent cannot bury a person in questions; each question that ends makes room for another."""
     assert await fill(audit, plan, asked) + 1 == _SHARE
     failure = await no_place(audit.pending(plan, asked, START_S + 900))
     assert (failure.failure_class, failure.retriable, failure.details) == (FailureClass.BUSY, True, {"reason": "share"})
@@ -240,10 +240,12 @@ async def test_there_is_a_bound_to_what_waits(
     await audit.pending(plan, asked, START_S + 900)
 
 
-async def test_one_session_that_asks_without_end_keeps_nobody_from_asking(
+async def test_a_session_that_asks_without_end_leaves_room_for_others(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
-    """The next has room, and the one after it; sessions that one started have none beside its share, nor have more of them."""
+    """The next session has room, and so has the one after it. Sessions that one has started share its room, however
+    many they are.
+    """
     first, second, third = (msgspec.structs.replace(asked, session=name) for name in ("ses-1", "ses-2", "ses-3"))
 
     assert await fill(audit, plan, first) == _SHARE
@@ -254,10 +256,10 @@ async def test_one_session_that_asks_without_end_keeps_nobody_from_asking(
     assert await fill(audit, plan, third) > 0
 
 
-async def test_the_person_asks_when_agents_have_all_room_that_they_may_have(
+async def test_a_person_can_ask_when_agents_have_used_all_their_room(
     audit: Audit, plan: Plan, asked: Invocation
 ) -> None:
-    """However many sessions they are; one more of them is told that all is taken, and not that it has its share."""
+    """The number of sessions does not matter; a further one is told that all room is taken, not that it has used its share."""
     agents, held = 0, MAX_OPEN_RUNS
     while held > 0:
         session = msgspec.structs.replace(asked, session=f"ses-{agents}")
@@ -269,10 +271,10 @@ async def test_the_person_asks_when_agents_have_all_room_that_they_may_have(
     assert await fill(audit, plan, msgspec.structs.replace(asked, scope=Scope.OPERATOR)) == MAX_OPEN_RUNS // 8
 
 
-async def test_a_daemon_that_starts_again_counts_what_waits_as_before(
+async def test_a_restarted_daemon_counts_open_questions_as_before(
     path: Path, clock: Clock, plan: Plan, asked: Invocation
 ) -> None:
-    """By party, as it is on record: of a session that another started, of a caller without a token, of the person."""
+    """The count is by the recorded party: a session started by another, a caller without a token, and the person."""
     nested = msgspec.structs.replace(asked, session="ses-2", party="ses-1")
     person = msgspec.structs.replace(asked, scope=Scope.OPERATOR)
     with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
@@ -290,7 +292,7 @@ async def test_a_daemon_that_starts_again_counts_what_waits_as_before(
 
 
 async def fill(audit: Audit, plan: Plan, invocation: Invocation, at_once: int = 20) -> int:
-    """Ask until there is no place; how many there were."""
+    """Ask until there is no room. Return the number of questions."""
     asked, before = 0, -1
 
     async def ask() -> None:
@@ -308,14 +310,14 @@ async def fill(audit: Audit, plan: Plan, invocation: Invocation, at_once: int = 
 
 
 async def no_place(asking: Awaitable[object]) -> Failure:
-    """What somebody is told who has no place."""
+    """Return the failure of a caller that gets no room."""
     with pytest.raises(AileronError) as caught:
         await asking
     return caught.value.failure
 
 
-async def test_what_is_not_there_is_not_found(audit: Audit) -> None:
-    """Each verb alike, with nothing recorded."""
+async def test_a_missing_question_is_not_found(audit: Audit) -> None:
+    """Each verb fails alike, and records nothing."""
     for attempt in (
         audit.frozen("act-x"),
         audit.decide("act-x", "approve", digest="", surface="cli"),
@@ -329,7 +331,7 @@ async def test_what_is_not_there_is_not_found(audit: Audit) -> None:
 async def test_a_plan_changed_at_rest_is_neither_shown_nor_run(
     audit: Audit, pending: Pending, ledger: Ledger, path: Path, plan: Plan
 ) -> None:
-    """The digest is of the bytes; with other bytes under it, everybody refuses."""
+    """The digest covers the bytes: if they differ, every reader refuses."""
     shown = as_json(await query.approval(ledger, pending.approval_id))
     assert msgspec.convert(shown["plan"], Plan) == plan
     with sqlite3.connect(path) as connection:

@@ -1,4 +1,6 @@
-"""`aileron audit tail` and `aileron audit export` with a real daemon: all of it, in order, and only what was asked for."""
+"""`aileron audit tail` and `aileron audit export` with a real daemon: they print every requested event, in order, and
+no other.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ from tests.support.home import DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail  # the daemon makes its template when it starts
 MANY = 2_345
-"""Rows: three pages."""
+"""Number of rows: three pages."""
 
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A daemon with a past of many events, hostile ones among them."""
+    """Yield a daemon with a past of many events, hostile ones among them."""
     with daemon_home() as made:
         made.path.mkdir(mode=0o700)
 
@@ -58,14 +60,14 @@ def home() -> Iterator[DaemonHome]:
 
 @pytest.fixture(scope="module")
 def aileron(home: DaemonHome) -> Command:
-    """The command line of that home."""
+    """Return the command line of that home."""
     return Command(home.path)
 
 
 def test_an_export_has_every_row_once_and_can_be_checked_elsewhere(
     home: DaemonHome, aileron: Command, tmp_path: Path
 ) -> None:
-    """Over pages, without a limit, the oldest first; the program on the page finds the head, and an altered row."""
+    """Pages are joined without a limit, oldest first; the program on the page finds the head, and an altered row."""
     target = tmp_path / "trail.jsonl"
     said = aileron("audit", "export", "-o", str(target))
     lines = target.read_bytes().splitlines()
@@ -85,14 +87,14 @@ def test_an_export_has_every_row_once_and_can_be_checked_elsewhere(
 
 
 def _forged(text: bytes) -> bytes:
-    """The same record after another one, and hashed anew."""
+    """Return the record as if it followed another one, with a recomputed hash."""
     row = json.loads(text)
     digest = hashlib.sha256(bytes(32) + text[: text.rindex(b',"at":"')] + b"}").hexdigest()
     return text.replace(row["previous"].encode(), b"0" * 64).replace(row["hash"].encode(), digest.encode())
 
 
-def test_an_export_has_what_its_conditions_say(aileron: Command) -> None:
-    """The same as the list, without its limit."""
+def test_an_export_has_only_the_rows_that_match(aileron: Command) -> None:
+    """The rows are those of the list, without its limit."""
     said = aileron("audit", "export", "--type", "run.refused", "--action", "send")
     rows = [json.loads(text) for text in said.out.splitlines()]
 
@@ -102,8 +104,8 @@ def test_an_export_has_what_its_conditions_say(aileron: Command) -> None:
     assert aileron("audit", "export", "--run", "run-7", "--until", "1h").out == ""
 
 
-def test_a_table_is_one_line_a_row_and_computes_nothing(aileron: Command) -> None:
-    """As a spreadsheet reads it."""
+def test_a_table_has_one_line_a_row_and_no_formulas(aileron: Command) -> None:
+    """The test reads it as a spreadsheet does."""
     said = aileron("audit", "export", "--format", "csv", "--type", "run.refused")
     rows = list(csv.DictReader(io.StringIO(said.out, newline=""), strict=True))
 
@@ -114,7 +116,7 @@ def test_a_table_is_one_line_a_row_and_computes_nothing(aileron: Command) -> Non
 
 
 def test_an_export_on_a_terminal_is_harmless(aileron: Command) -> None:
-    """The same JSON, with what a terminal would obey spelled out."""
+    """The JSON is the same, with characters that control a terminal escaped."""
     shown = aileron.at_terminal("audit", "export", "--run", "run-7").out
 
     assert "\u202e" not in shown
@@ -123,10 +125,10 @@ def test_an_export_on_a_terminal_is_harmless(aileron: Command) -> None:
 
 
 @pytest.mark.parametrize("words", [("tail",), ("tail", "-f"), ("export",), ("list",)])
-def test_a_filter_that_is_not_known_is_refused_with_the_nearest(
+def test_an_unknown_filter_value_is_refused_with_the_nearest(
     aileron: Command, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """By every command alike, and no file is made."""
+    """All commands refuse it alike, and create no file."""
     more = ("-o", str(tmp_path / "out")) if words == ("export",) else ()
     for option, value, near in (("--type", "run.refusd", "'run.refused'"), ("--class", "bussy", "'busy'")):
         said = aileron("audit", *words, *more, option, value)
@@ -136,8 +138,8 @@ def test_a_filter_that_is_not_known_is_refused_with_the_nearest(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_comes_while_it_is_exported_is_not_in_it(tmp_path: Path) -> None:
-    """Every page asks for rows up to the one that was the newest at the beginning, and for the same moment."""
+def test_events_during_an_export_are_not_in_it(tmp_path: Path) -> None:
+    """Every page has the same upper bound, the newest row at the beginning, and the same start time."""
     with daemon_home() as made, FakeDaemon(made.path) as fake:
         row = {"record": '{"at_us":0,"seq":1}', "previous": "00", "hash": "11"}
 
@@ -160,8 +162,8 @@ def test_what_comes_while_it_is_exported_is_not_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["fails", "interrupted"])
-def test_a_partly_written_export_never_passes_for_a_whole_one(tmp_path: Path, end: str) -> None:
-    """The daemon fails at the second page, or the command is interrupted there: the file that was there is still there."""
+def test_an_unfinished_export_never_replaces_a_file(tmp_path: Path, end: str) -> None:
+    """The daemon fails at the second page, or the command is interrupted there: the earlier file is unchanged."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")
     with daemon_home() as made, FakeDaemon(made.path) as fake:
@@ -187,8 +189,8 @@ def test_a_partly_written_export_never_passes_for_a_whole_one(tmp_path: Path, en
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_an_export_onto_a_full_disk_says_so(aileron: Command) -> None:
-    """Not a file that ends somewhere; /dev/full is a disk without room, and no file."""
+def test_an_export_onto_a_full_disk_fails(aileron: Command) -> None:
+    """The export does not end silently somewhere; /dev/full is a disk without room, and no regular file."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "aileron", "audit", "export"],
@@ -203,8 +205,8 @@ def test_an_export_onto_a_full_disk_says_so(aileron: Command) -> None:
     assert aileron("audit", "export", "-o", "/dev/full").code == 1
 
 
-def test_the_newest_come_last(aileron: Command, home: DaemonHome) -> None:
-    """As many as asked for, of what matches; one object a line for programs."""
+def test_tail_prints_the_newest_events_last(aileron: Command, home: DaemonHome) -> None:
+    """The command prints as many matching events as requested; programs get one object a line."""
     head = home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
     seqs = [json.loads(text)["seq"] for text in aileron("audit", "tail", "-n", "3", "--json").out.splitlines()]
     lines = aileron("audit", "tail", "--lines", "2", "--type", "run.refused").out.splitlines()
@@ -217,7 +219,7 @@ def test_the_newest_come_last(aileron: Command, home: DaemonHome) -> None:
 
 
 def test_new_events_follow_in_order_and_only_those_that_match(home: DaemonHome, aileron: Command) -> None:
-    """Each is out as it comes, also in a pipe; an interrupt ends it with 130 and without a traceback."""
+    """Each is printed as it comes, even into a pipe; an interrupt ends the command with 130 and without a traceback."""
     with aileron.start("audit", "tail", "-f", "-n", "0", "--json", "--type", "run.refused") as process:
         assert process.stdout is not None
         names = ["no-such-action-1", "no-such-action-2", "no-such-action-3"]
@@ -245,7 +247,7 @@ def _has_line(process: subprocess.Popen[str]) -> bool:
 
 
 def test_following_ends_when_the_daemon_does(tmp_path: Path) -> None:
-    """69, said so, and no daemon is started for it."""
+    """The exit code is 69 with a message, and no daemon is started."""
     with daemon_home() as made:
         made.ask("GET", "/healthz")
         with Command(made.path).start("audit", "tail", "--follow") as process:
@@ -260,7 +262,7 @@ def test_following_ends_when_the_daemon_does(tmp_path: Path) -> None:
 
 
 def test_following_ends_when_its_reader_goes_away(home: DaemonHome, aileron: Command) -> None:
-    """`| head -1` is not left waiting for the next event."""
+    """A command such as `| head -1` does not keep it waiting for the next event."""
     with aileron.start("audit", "tail", "--follow") as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -269,8 +271,8 @@ def test_following_ends_when_its_reader_goes_away(home: DaemonHome, aileron: Com
         assert process.wait(30) == 0
 
 
-def test_following_survives_a_daemon_that_is_busy(tmp_path: Path) -> None:
-    """A look that fails is repeated; the next one goes on where the last good one was."""
+def test_following_survives_a_busy_daemon(tmp_path: Path) -> None:
+    """A failed request is repeated, and the next one continues from the last good one."""
     with daemon_home() as made, FakeDaemon(made.path) as fake:
         busy = (429, {"error": {"class": "busy", "message": "try again", "details": {}}})
         event = {"at": "2026-11-21T05:29:24.500000Z", "type": "vault.locked", "hash": "00"}
@@ -290,7 +292,7 @@ def test_following_survives_a_daemon_that_is_busy(tmp_path: Path) -> None:
 
 
 def test_a_terminal_shows_events_under_their_run(aileron: Command) -> None:
-    """As the list does, the other way round."""
+    """The layout is that of the list, in the opposite order."""
     shown = aileron.at_terminal("audit", "tail", "-n", "1", "--run", "run-7", NO_COLOR="1").out.splitlines()
 
     assert shown[0].endswith("run-7  =1+1")

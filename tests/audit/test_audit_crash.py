@@ -1,4 +1,4 @@
-"""Kill -9 at any point: what was answered is there, the chain is whole, and what had begun is unknown."""
+"""Kill -9 at any point: everything acknowledged is on disk, the chain is whole, and every run that had begun is unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def killed_after(path: Path, lines: int) -> list[tuple[str, str]]:
-    """What the writer said until it was killed, a moment after so many lines: whatever it was doing then."""
+    """Return the lines of a writer that is killed a moment after this number of lines, whatever it is doing then."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, str(Path(__file__).with_name("crash_writer.py")), str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as writer:
@@ -33,8 +33,8 @@ def killed_after(path: Path, lines: int) -> list[tuple[str, str]]:
     return [(line.split()[0].decode(), line.split()[1].decode()) for line in said]
 
 
-def test_nothing_that_was_answered_is_lost_and_nothing_is_guessed(tmp_path: Path) -> None:
-    """Round after round on the same ledger, without a clean stop in between."""
+def test_no_acknowledged_event_is_lost_after_a_kill(tmp_path: Path) -> None:
+    """Every round uses the same ledger, without a clean stop in between."""
     path = tmp_path / "ledger.db"
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -1,4 +1,4 @@
-"""What an export looks like, and a file that is whole or not there."""
+"""The format of an export, and that its file is complete or missing."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ ATTACKS = [
 
 
 def read(text: str) -> list[dict[str, str]]:
-    """A table as a spreadsheet reads it."""
+    """Return the rows of a table as a spreadsheet reads them."""
     return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
 
 
 @given(st.sampled_from(ATTACKS) | TEXT)
 @example("=cmd|' /C calc'!A0")
-def test_no_cell_is_computed(text: str) -> None:
-    """Whatever a name is, its cell begins with nothing that means something, and has nothing that cannot be seen."""
+def test_no_cell_of_a_table_is_a_formula(text: str) -> None:
+    """Each cell starts with no character that has a meaning, and contains no invisible one, whatever the text is."""
     event = {
         "seq": 1,
         "at": text,
@@ -70,19 +70,19 @@ def test_no_cell_is_computed(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["plain", "1", "a=b", "it's", "{}", "grüße"])
 def test_harmless_text_is_left_as_it_is(text: str) -> None:
-    """Only what is dangerous is changed."""
+    """Only dangerous text is changed."""
     assert harmless(text) == text
 
 
-def test_the_table_of_nothing_has_titles() -> None:
-    """So that a program that reads it finds its columns."""
+def test_an_empty_table_has_titles() -> None:
+    """A program that reads it finds its columns."""
     assert table([], with_titles=True) == ",".join(f'"{name}"' for name in COLUMNS) + "\n"
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4), st.integers(0, 2**52))
 @example({"a": [1, {"b": 2, "at": "x"}]}, 0)
-def test_a_line_has_the_record_byte_for_byte(facts: dict[str, Any], at_us: int) -> None:
-    """Up to the last `,"at":"` and a brace; so its hash can be computed again, whatever a fact says."""
+def test_a_line_contains_the_record_byte_for_byte(facts: dict[str, Any], at_us: int) -> None:
+    """The record is everything up to the last `,"at":"`, and a brace: its hash can be recomputed, whatever a fact says."""
     at_us %= 253_402_300_800_000_000  # until the end of year 9999
     record = make_record(7, at_us, {**facts, "type": "note"})
     digest = link(bytes(32), record)
@@ -93,8 +93,8 @@ def test_a_line_has_the_record_byte_for_byte(facts: dict[str, Any], at_us: int) 
     assert json.loads(written)["hash"] == digest.hex()
 
 
-def test_a_file_is_private_and_takes_the_place_of_another(tmp_path: Path) -> None:
-    """0600 whatever the one before had; nothing else is left."""
+def test_a_new_file_is_private_and_replaces_the_old_one(tmp_path: Path) -> None:
+    """The mode is 0600 whatever the old file had, and no other file is left."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")
     target.chmod(0o644)
@@ -107,8 +107,8 @@ def test_a_file_is_private_and_takes_the_place_of_another(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("end", [RuntimeError, KeyboardInterrupt, OSError])
-def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path, end: type[BaseException]) -> None:
-    """However it ended: the old one stays."""
+def test_an_unfinished_file_does_not_replace_the_old_one(tmp_path: Path, end: type[BaseException]) -> None:
+    """The old file stays, whatever ends the writing."""
     target = tmp_path / "trail.jsonl"
     target.write_bytes(b"old")
 
@@ -124,8 +124,8 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path, end: type[Base
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_only_a_file_is_replaced(tmp_path: Path) -> None:
-    """Not a device, a directory or a link, which somebody else may follow."""
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    """A device, a directory or a link is not, because another program may follow the link."""
     (tmp_path / "link").symlink_to("/dev/null")
     for taken in (Path("/dev/null"), tmp_path, tmp_path / "link"):
         with pytest.raises(FileExistsError), new_file(taken):

@@ -1,4 +1,4 @@
-"""Filters: each one finds what it names and leaves out the rest, alone and with others, and its bounds are where it says."""
+"""Filters: each finds exactly the rows that match, alone and with others, and its bounds are exact."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHERS = {
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One event for each combination of the two values of each fact, and one without any fact, a second apart."""
+    """Yield one event for each combination of the two values of each fact, and one without any fact, a second apart."""
     path = tmp_path_factory.mktemp("filters") / "ledger.db"
     now = iter(range(10**6))
     with Ledger.open(path, path.parent, "0.1.0", clock=lambda: MOMENT_US + next(now)) as opened:
@@ -50,15 +50,15 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 def found(ledger: Ledger, **wanted: str) -> list[dict[str, Any]]:
-    """What the filter finds, oldest first."""
+    """Return the rows that the filter finds, oldest first."""
     return anyio.run(query.events, ledger, {"order": "oldest", "limit": "1000", **wanted})
 
 
 @pytest.mark.parametrize(
     "names", [names for count in range(1, 7) for names in itertools.combinations(WANTED, count)], ids="+".join
 )
-def test_filters_find_what_all_of_them_name(ledger: Ledger, names: tuple[str, ...]) -> None:
-    """Half of the rows for each condition more; each row that is found has the values, and none that has them is left out."""
+def test_combined_filters_find_the_rows_that_match_all(ledger: Ledger, names: tuple[str, ...]) -> None:
+    """Each further condition halves the rows; each found row has the values, and none that has them is missing."""
     rows = found(ledger, **{name: WANTED[name] for name in names})
 
     assert len(rows) == 2 ** (len(WANTED) - len(names))
@@ -66,14 +66,14 @@ def test_filters_find_what_all_of_them_name(ledger: Ledger, names: tuple[str, ..
 
 
 @pytest.mark.parametrize("name", ["run", "session", "action", "connector"])
-def test_a_name_that_nothing_has_finds_nothing(ledger: Ledger, name: str) -> None:
-    """Not a part of one, not one in other letters, not what SQL would make of it."""
+def test_an_unknown_name_finds_no_rows(ledger: Ledger, name: str) -> None:
+    """Part of a name, another case, and SQL syntax do not match either."""
     for value in (WANTED[name][:-1], WANTED[name].upper(), "%", "", "' OR 1=1 --"):
         assert found(ledger, **{name: value}) == []
 
 
-def test_since_is_from_that_moment_and_until_before_it(ledger: Ledger) -> None:
-    """To the microsecond; both together are what lies between; written as text with any zone."""
+def test_since_is_inclusive_and_until_exclusive(ledger: Ledger) -> None:
+    """Both are exact to the microsecond, together they are a range, and they accept any time zone."""
     second = "2027-01-15T08:00:10"
     at_or_after, before = found(ledger, since=f"{second}Z"), found(ledger, until=f"{second}Z")
 
@@ -85,22 +85,22 @@ def test_since_is_from_that_moment_and_until_before_it(ledger: Ledger) -> None:
     assert found(ledger, since=f"{second}Z", until=f"{second}Z") == []
 
 
-def test_times_and_facts_go_together(ledger: Ledger) -> None:
-    """The rows of the first ten seconds that are of one run."""
+def test_times_and_facts_can_be_combined(ledger: Ledger) -> None:
+    """The rows are those of one run in the first ten seconds."""
     rows = found(ledger, until="2027-01-15T08:00:10Z", run="run-1", **{"class": "busy"})
 
     assert [row["seq"] for row in rows] == [3, 5, 7, 9, 11]
 
 
-def test_a_type_and_a_fact_that_it_never_has_find_nothing(ledger: Ledger) -> None:
-    """Also where the ledger is large: the answer is known without looking. The same with a fact that it has."""
+def test_a_type_with_a_fact_that_it_never_has_finds_no_rows(ledger: Ledger) -> None:
+    """The result is known without a search, even in a large ledger. A fact that the type has finds its rows."""
     assert found(ledger, type="vault.created", session="local") == []
     assert found(ledger, type="run.started", **{"class": "busy"}) == []
     assert found(ledger, type="run.finished", session="local", limit="1") != []
 
 
-def test_records_come_as_they_are_chained(ledger: Ledger) -> None:
-    """The same rows in the other form: text, and two hashes in hex digits."""
+def test_records_are_returned_as_they_are_chained(ledger: Ledger) -> None:
+    """The rows are the same in the other form: text, and two hashes in hex digits."""
     facts, records = found(ledger, run="run-1"), found(ledger, run="run-1", form="record")
 
     assert [(row["seq"], row["hash"]) for row in facts] == [(row["seq"], row["hash"]) for row in records]
@@ -108,8 +108,8 @@ def test_records_come_as_they_are_chained(ledger: Ledger) -> None:
     assert records[0].keys() == {"seq", "record", "previous", "hash"}
 
 
-def test_a_page_of_large_records_ends_early_and_pages_together_have_all(tmp_path: Path) -> None:
-    """Eight mebibytes and the record that went over it; the next page goes on there, and one run is shown whole."""
+def test_a_page_of_large_records_ends_early_and_all_pages_are_complete(tmp_path: Path) -> None:
+    """A page has eight mebibytes and the record that exceeded them; the next page continues there, and a run is shown whole."""
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
         large = {"type": "run.requested", "run": "run-1", "args": "x" * (MAX_PAGE_BYTES // 4)}
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""The verbs of a run: what each writes, what it changes with it, and what it never writes."""
+"""The verbs of a run: the events and state that each writes, and the data that it never writes."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ LAYERS = ("seccomp", "landlock 7")
 
 
 def a_failure(failure_class: FailureClass = FailureClass.NETWORK_ERROR, **changes: Any) -> Failure:
-    """Something went wrong outside."""
+    """Return a failure outside of Aileron."""
     failure = Failure(failure_class=failure_class, message="no answer", boundary=Boundary.EXTERNAL)
     return msgspec.structs.replace(failure, **changes)
 
 
 def row_of(ledger: Ledger, run_id: str) -> Any:
-    """The run as it now is."""
+    """Return the run as it is now."""
     return ledger.read_now(lambda snapshot: snapshot.run(run_id))
 
 
 async def test_an_ungated_run_is_requested_and_started_in_one_commit(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
 ) -> None:
-    """Both rows are there when the call returns, with everything that was decided, at one moment."""
+    """Both rows are there when the call returns, with all that was decided, and with the same time."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
 
     requested, started = facts(run_id)
@@ -101,10 +101,10 @@ async def test_the_first_start_is_recorded_once(
     assert types(run_id)[2:] == ["run.retried", "run.started", "run.started"]
 
 
-async def test_a_run_admitted_and_not_begun_is_approved_until_it_starts(
+async def test_an_admitted_run_is_approved_until_it_starts(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
 ) -> None:
-    """What stands at `approved` after a crash has had no effect."""
+    """A run that is at `approved` after a crash has had no effect."""
     run_id = await audit.requested(plan, asked)
     assert row_of(ledger, run_id).status is RunStatus.APPROVED
 
@@ -117,7 +117,7 @@ async def test_a_run_admitted_and_not_begun_is_approved_until_it_starts(
 async def test_success_is_recorded_with_the_digest_of_its_result(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
 ) -> None:
-    """The result is beside the chain, bound to it; status and row change together."""
+    """The result is beside the chain and bound to it; status and row change together."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     outcome = Succeeded(run_id=run_id, result={"id": 7, "text": "\u202e!"})
 
@@ -142,7 +142,7 @@ async def test_success_is_recorded_with_the_digest_of_its_result(
 async def test_failure_is_recorded_with_its_class_and_details(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
 ) -> None:
-    """Everything the caller is told, the record says too."""
+    """The record has everything that the caller is told."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     failure = a_failure(details={"phase": "connect", "ratio": 0.5})
 
@@ -155,7 +155,7 @@ async def test_failure_is_recorded_with_its_class_and_details(
 
 
 async def test_a_run_ends_once(audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]) -> None:
-    """Whoever comes second is told how it ended, and nothing is added."""
+    """The second caller is told how the run ended, and no event is added."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     await audit.finished(run_id, Succeeded(run_id=run_id, result=1), 1)
 
@@ -173,7 +173,7 @@ async def test_a_run_ends_once(audit: Audit, plan: Plan, asked: Invocation, type
 async def test_an_unknown_outcome_is_a_state_of_its_own(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, facts: Facts
 ) -> None:
-    """Cut short by the daemon, or by an executor that cannot say: `unknown`, never `failed`."""
+    """A run interrupted by the daemon, or by an executor that cannot tell, is `unknown`, never `failed`."""
     first = await audit.requested(plan, asked, layers=LAYERS)
     await cut_short(audit, first, plan)
     second = await audit.requested(plan, msgspec.structs.replace(asked, again=first), layers=LAYERS)
@@ -187,7 +187,7 @@ async def test_an_unknown_outcome_is_a_state_of_its_own(
 
 
 async def test_a_request_that_does_not_resolve_is_one_row(audit: Audit, facts: Facts, ledger: Ledger) -> None:
-    """Class and message, the name that was asked for, and no arguments."""
+    """The row has class, message and the requested name, but no arguments."""
     asked = an_invocation(action="no-such" + "x" * 500 + "\ud800", args={"secret": "s3cret-value"})
 
     audit_id = await audit.refused(asked, a_failure(FailureClass.NOT_FOUND))
@@ -205,10 +205,10 @@ async def test_a_request_that_does_not_resolve_is_one_row(audit: Audit, facts: F
     assert row_of(ledger, audit_id) is None
 
 
-async def test_a_request_is_in_the_record_before_and_after(
+async def test_an_outgoing_request_is_recorded_before_and_after(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
-    """Where to, with whose credential, how much, how long; never a query string, even if a caller passes one."""
+    """The rows have destination, credential, bytes and time; never a query string, even if a caller passes one."""
     run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
 
     await audit.egress_sending(
@@ -259,7 +259,7 @@ async def test_a_request_is_in_the_record_before_and_after(
     ]
 
 
-async def test_what_a_connector_says_is_kept_as_it_came(
+async def test_events_of_a_connector_are_recorded_unchanged(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
     """Hostile text is data: hidden characters stay, for surfaces to show."""
@@ -274,10 +274,10 @@ async def test_what_a_connector_says_is_kept_as_it_came(
 
 
 @pytest.mark.parametrize("fields", [{"n": 2**53}, {"n": float("nan")}, {"n": "x" * MAX_DETAILS_BYTES}])
-async def test_what_a_connector_may_not_record_is_its_own_failure(
+async def test_an_event_that_a_connector_may_not_record_fails_the_connector(
     audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]], fields: dict[str, Any]
 ) -> None:
-    """The run fails with the connector's name; the record is as it was."""
+    """The run fails with the connector's name, and the record is unchanged."""
     run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
 
     with pytest.raises(AileronError, match=r"github://acme/mail@1\.2\.0 wrote an audit event") as caught:
@@ -298,7 +298,7 @@ async def test_what_a_connector_may_not_record_is_its_own_failure(
 async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts, details: dict[str, Any], reason: str
 ) -> None:
-    """A connector cannot keep its failure out of the record by what it puts in it."""
+    """A connector cannot keep its failure out of the record with unsuitable details."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     message = "m" * 10_000 + "\ud800"
 
@@ -320,10 +320,10 @@ async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(
     ],
     ids=["object", "surrogate", "large"],
 )
-async def test_a_result_that_cannot_be_kept_is_recorded_as_that_failure(
+async def test_a_result_that_cannot_be_stored_is_recorded_as_a_failure(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, result: Any, failure_class: str, words: str
 ) -> None:
-    """The run is over all the same, and its caller gets what the record says."""
+    """The run is over nevertheless, and its caller gets what the record says."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
 
     recorded = await audit.finished(run_id, Succeeded(run_id=run_id, result=result), 1)
@@ -337,7 +337,7 @@ async def test_a_result_that_cannot_be_kept_is_recorded_as_that_failure(
 async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
     audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]
 ) -> None:
-    """Nothing is recorded and the caller must not go on."""
+    """Events are not recorded, and the caller must not go on."""
     plan = msgspec.structs.replace(plan, args={"text": "\ud800"})
 
     with pytest.raises((AileronError, ValueError), match="canonical"):
@@ -346,8 +346,8 @@ async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
     assert types() == ["genesis"]
 
 
-async def test_lifecycle_events_stand_alone(audit: Audit, facts: Facts, path: Any) -> None:
-    """One row each; a secret is a name."""
+async def test_lifecycle_events_have_a_row_each(audit: Audit, facts: Facts, path: Any) -> None:
+    """The event of a secret has only its name."""
     await audit.daemon_started("0.1.0", LAYERS)
     await audit.note(VaultCreated())
     assert await audit.note(SecretSet(name="mail")) == 4
@@ -361,10 +361,12 @@ async def test_lifecycle_events_stand_alone(audit: Audit, facts: Facts, path: An
     ]
 
 
-async def test_recovery_closes_what_was_begun_and_runs_nothing(
+async def test_recovery_closes_begun_runs_and_runs_nothing(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, types: Callable[..., list[str]], path: Any, clock: Any
 ) -> None:
-    """Begun → unknown; waiting → as it is; admitted and not begun → cancelled; time over → expired. A second time: nothing."""
+    """A begun run becomes unknown, an admitted one cancelled, an overdue question expired; a waiting one stays. A
+    second recovery changes nothing.
+    """
     begun = await audit.requested(plan, asked, layers=LAYERS)
     admitted = await audit.requested(plan, asked)
     waiting = await audit.pending(plan, asked, clock.now_us / 1e6 + 900)
@@ -393,8 +395,8 @@ async def test_recovery_closes_what_was_begun_and_runs_nothing(
     assert verify(path).is_whole
 
 
-async def test_the_same_key_is_the_same_run(audit: Audit, plan: Plan, ledger: Ledger) -> None:
-    """Found again by its key, whatever became of it; not another session's, and not for other arguments."""
+async def test_the_same_idempotency_key_finds_the_same_run(audit: Audit, plan: Plan, ledger: Ledger) -> None:
+    """The key finds the run whatever its state, but not for another session or for other arguments."""
     asked = an_invocation(idempotency_key="k-1")
     assert await audit.earlier(asked) is None
     run_id = await audit.requested(plan, asked, layers=LAYERS)
@@ -413,7 +415,7 @@ async def test_the_same_key_is_the_same_run(audit: Audit, plan: Plan, ledger: Le
 async def test_a_second_run_with_the_same_key_is_not_recorded(
     audit: Audit, plan: Plan, types: Callable[..., list[str]]
 ) -> None:
-    """Two that raced past the look-up: the loser writes nothing and is told which run to ask for."""
+    """Two requests raced past the look-up: the loser writes nothing and is told which run to ask for."""
     asked = an_invocation(idempotency_key="k-1")
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     before = types()
@@ -426,8 +428,8 @@ async def test_a_second_run_with_the_same_key_is_not_recorded(
     assert types() == before
 
 
-async def test_a_key_whose_run_is_unknown_runs_nothing(audit: Audit, plan: Plan) -> None:
-    """Nobody knows whether it took effect, so it is not done again under that key."""
+async def test_a_key_whose_run_is_unknown_starts_no_run(audit: Audit, plan: Plan) -> None:
+    """The run may have taken effect, so it is not repeated under that key."""
     asked = an_invocation(idempotency_key="k-1")
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     await audit.interrupted(run_id)
@@ -438,10 +440,12 @@ async def test_a_key_whose_run_is_unknown_runs_nothing(audit: Audit, plan: Plan)
     assert caught.value.failure.failure_class is FailureClass.OUTCOME_UNKNOWN
 
 
-async def test_what_may_have_happened_is_asked_for_again_by_name_alone(
+async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
     audit: Audit, plan: Plan, clock: Clock, facts: Facts, ledger: Ledger
 ) -> None:
-    """Whoever asks, gated or not; once, by the id of the newest such run. Other arguments are another matter."""
+    """This holds for every caller, gated or not; it works once, with the id of the newest such run. Other arguments are
+    not affected.
+    """
     one, other = an_invocation(), an_invocation(session="another")
     lost = await audit.requested(plan, one, layers=LAYERS)
     await cut_short(audit, lost, plan)
@@ -476,8 +480,10 @@ async def test_what_may_have_happened_is_asked_for_again_by_name_alone(
     await audit.requested(plan, one, layers=LAYERS)
 
 
-async def test_what_does_no_harm_twice_is_repeated(audit: Audit, plan: Plan, asked: Invocation) -> None:
-    """Where every step says so; one that does not is enough to be refused."""
+async def test_an_unknown_run_whose_steps_are_all_idempotent_is_repeated(
+    audit: Audit, plan: Plan, asked: Invocation
+) -> None:
+    """A single step that is not idempotent is enough to refuse."""
     harmless = msgspec.structs.replace(
         plan, steps=tuple(msgspec.structs.replace(step, idempotent=True) for step in plan.steps)
     )
@@ -490,8 +496,8 @@ async def test_what_does_no_harm_twice_is_repeated(audit: Audit, plan: Plan, ask
         await audit.requested(half, asked, layers=LAYERS)
 
 
-async def test_what_had_sent_nothing_is_repeated(audit: Audit, plan: Plan, asked: Invocation) -> None:
-    """It is unknown all the same; once it has sent something, it is refused."""
+async def test_an_unknown_run_that_had_sent_nothing_is_repeated(audit: Audit, plan: Plan, asked: Invocation) -> None:
+    """The run is unknown nevertheless; once it has sent something, the repetition is refused."""
     await audit.interrupted(await audit.requested(plan, asked, layers=LAYERS))
     later = await audit.requested(plan, asked, layers=LAYERS)
     await cut_short(audit, later, plan)
@@ -501,8 +507,8 @@ async def test_what_had_sent_nothing_is_repeated(audit: Audit, plan: Plan, asked
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "\ud800"])
-async def test_a_key_that_is_no_key_is_refused(audit: Audit, key: str) -> None:
-    """Bounded and printable; one of 255 characters passes."""
+async def test_an_invalid_idempotency_key_is_refused(audit: Audit, key: str) -> None:
+    """A key is bounded and printable; 255 characters are accepted."""
     assert await audit.earlier(an_invocation(idempotency_key="x" * 255)) is None
 
     with pytest.raises(AileronError) as caught:
@@ -512,7 +518,7 @@ async def test_a_key_that_is_no_key_is_refused(audit: Audit, key: str) -> None:
 
 
 async def test_arguments_that_cannot_be_compared_are_bad_input(audit: Audit) -> None:
-    """Without a canonical form there is no saying whether they are the same."""
+    """Arguments without a canonical form cannot be compared with those of the earlier run."""
     with pytest.raises(AileronError, match="canonical") as caught:
         await audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60}))
 
@@ -520,7 +526,7 @@ async def test_arguments_that_cannot_be_compared_are_bad_input(audit: Audit) -> 
 
 
 async def test_ids_sort_by_time_and_cannot_be_guessed(audit: Audit, plan: Plan, asked: Invocation, clock: Any) -> None:
-    """A second apart they are in order; eighty bits of each are random."""
+    """Ids a second apart are in order, and eighty bits of each are random."""
     ids = []
     for _ in range(3):
         ids.append(await audit.requested(plan, asked))
@@ -532,10 +538,10 @@ async def test_ids_sort_by_time_and_cannot_be_guessed(audit: Audit, plan: Plan, 
     assert all(len(run_id.rsplit("-", 1)[1]) == 20 for run_id in ids)
 
 
-async def test_every_row_reads_back_as_an_event_of_the_closed_set(
+async def test_every_row_is_parsed_as_an_event_of_the_closed_set(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
-    """The genesis row too, which the ledger writes itself."""
+    """The genesis row is among them, which the ledger writes itself."""
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     await audit.finished(run_id, Failed(run_id=run_id, failure=a_failure(details={"phase": "dns"})), 3)
 
@@ -545,8 +551,8 @@ async def test_every_row_reads_back_as_an_event_of_the_closed_set(
     assert [type(event) for event in events] == [EVENT_TYPES[row["type"]] for row in facts()]
 
 
-async def test_no_canary_of_a_secret_gets_into_the_file(audit: Audit, path: Any, plan: Plan, asked: Invocation) -> None:
-    """There is no field to put one in: the whole plan, with its credential, leaves only the binding's name."""
+async def test_no_event_has_a_field_for_a_secret(audit: Audit, path: Any, plan: Plan, asked: Invocation) -> None:
+    """The whole plan, with its credential, leaves only the binding's name."""
     outcome: Outcome = Succeeded(run_id=await audit.requested(plan, asked, layers=LAYERS), result=None)
     await audit.finished(outcome.run_id, outcome, 1)
 

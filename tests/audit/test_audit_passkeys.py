@@ -1,4 +1,4 @@
-"""Passkeys in a chain that somebody computed anew: who enrolled them, when they decided, what they may say yes to."""
+"""Passkeys in a recomputed chain: who enrolled them, when they could decide, and what they may approve."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAN = a_plan()
 
 
 def subject_of(device: Authenticator, name: str, **others: Any) -> PasskeyConsent:
-    """What the person agreed to."""
+    """Return the consent for a passkey of this device."""
     found = PasskeyConsent(
         name=name,
         credential_id=base64url(device.credential_id),
@@ -47,7 +47,7 @@ def subject_of(device: Authenticator, name: str, **others: Any) -> PasskeyConsen
 def passkey_of(
     subject: PasskeyConsent, approval_id: str, signer: Signer = PERSON, reason: str | None = None
 ) -> Passkey:
-    """With the signature of whoever agreed to it."""
+    """Return the passkey with the signature of the person who consented to it."""
     signed = signer.signed(approval_id, subject_digest(subject), reason=reason)
     return Passkey(
         id=subject.key_id,
@@ -60,7 +60,7 @@ def passkey_of(
 
 
 def signed_with(device: Authenticator, approval_id: str, digest: str, told: Told = Told()) -> Signature:  # noqa: B008
-    """A decision of a passkey."""
+    """Return the signature of a passkey's decision."""
     at = moment(START_S)
     statement = DecisionStatement(
         approval_id=approval_id, digest=digest, decision="approve", reason=None, at=at, key_id=device.key_id
@@ -87,7 +87,7 @@ async def _decide(audit: Audit, device: Authenticator, told: Told = Told()) -> s
 
 
 async def _history(audit: Audit) -> None:
-    """A key; two passkeys that decide; one is revoked; another key."""
+    """Record a key, two passkeys that decide, and the revocation of one."""
     await PERSON.appoint(audit)
     await _enrol(audit, PHONE, "phone")
     await _enrol(audit, LAPTOP, "laptop")
@@ -98,15 +98,15 @@ async def _history(audit: Audit) -> None:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger in which passkeys decide."""
+    """Return the path of a closed ledger in which passkeys decide."""
     path = tmp_path_factory.mktemp("passkeys") / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         anyio.run(_history, Audit(ledger))
     return path
 
 
-def test_decisions_of_passkeys_are_counted_from_the_chain_alone(original: Path, tmp_path: Path) -> None:
-    """Two enrolments and two decisions, all signed; computed anew from the same events the chain is the same."""
+def test_decisions_of_passkeys_are_verified_from_the_chain_alone(original: Path, tmp_path: Path) -> None:
+    """Two enrollments and two decisions are all signed; recomputed from the same events, the chain is the same."""
     report = verify(original)
 
     assert report.finding is None
@@ -115,7 +115,7 @@ def test_decisions_of_passkeys_are_counted_from_the_chain_alone(original: Path, 
 
 
 def _added(number: int, **changes: Any) -> Forge:
-    """The enrolment of that number with other facts."""
+    """Return a forge that changes facts of the enrollment of that number."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         of_type(events, "passkey.added")[number].update(changes)
@@ -133,7 +133,7 @@ def _decided(number: int, **changes: Any) -> Forge:
 
 
 def _subject(number: int, **changes: Any) -> Forge:
-    """Of the enrolment, what was agreed to."""
+    """Return a forge that changes the subject of the enrollment."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         of_type(events, "passkey.added")[number]["subject"].update(changes)
@@ -147,7 +147,7 @@ def _without(kind: str) -> Forge:
 
 
 def _told(told: Told) -> Forge:
-    """The last decision, its assertion made with a lie, by the right device."""
+    """Return a forge of the last decision: the right device made its assertion with a lie."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         decided = of_type(events, "approval.decided")[-1]
@@ -159,7 +159,7 @@ def _told(told: Told) -> Forge:
 
 
 def _swapped(events: list[Facts]) -> list[Facts]:
-    """The decision of the phone, told after it was revoked."""
+    """Move the revocation of the phone before its decision."""
     (removed,) = of_type(events, "passkey.removed")
     rest = [facts for facts in events if facts is not removed]
     place = next(index for index, facts in enumerate(rest) if facts["type"] == "passkey.added")
@@ -168,7 +168,7 @@ def _swapped(events: list[Facts]) -> list[Facts]:
 
 
 def _signed_by_passkey(events: list[Facts]) -> list[Facts]:
-    """The laptop's enrolment, agreed to by the phone."""
+    """Have the phone sign the consent for the laptop's enrollment."""
     added = of_type(events, "passkey.added")[1]
     decided = next(one for one in of_type(events, "approval.decided") if one["approval"] == added["approval"])
     signed = signed_with(PHONE, added["approval"], decided["digest"])
@@ -178,14 +178,14 @@ def _signed_by_passkey(events: list[Facts]) -> list[Facts]:
 
 
 def _strangers(events: list[Facts]) -> list[Facts]:
-    """Somebody else's passkey under the laptop's enrolment."""
+    """Put another person's passkey under the laptop's enrollment."""
     added = of_type(events, "passkey.added")[1]
     added["subject"] = msgspec.to_builtins(subject_of(STRANGER, "laptop"))
     return events
 
 
 def _of_a_thief(events: list[Facts]) -> list[Facts]:
-    """The same, signed by a key that does not decide."""
+    """Put another person's passkey there, signed by a key that does not decide."""
     added = of_type(events, "passkey.added")[1]
     subject = subject_of(STRANGER, "laptop")
     added["subject"] = msgspec.to_builtins(subject)
@@ -224,8 +224,10 @@ def _of_a_thief(events: list[Facts]) -> list[Facts]:
         (appended({"type": "passkey.removed", "passkey": PHONE.key_id, "reason": "revoked"}), "was not enrolled"),
     ],
 )
-def test_what_no_person_enrolled_or_signed_is_found(original: Path, tmp_path: Path, forge: Forge, words: str) -> None:
-    """By its reason; the chain around each is good."""
+def test_a_passkey_or_decision_that_no_person_signed_is_found(
+    original: Path, tmp_path: Path, forge: Forge, words: str
+) -> None:
+    """Each finding has its reason; the chain itself is intact."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
     assert report.finding is not None
@@ -233,7 +235,7 @@ def test_what_no_person_enrolled_or_signed_is_found(original: Path, tmp_path: Pa
 
 
 def _renamed(event: str) -> Forge:
-    """The laptop's enrolment, agreed to by the phone, as if it were something that a passkey decides."""
+    """Return a forge that has the phone consent to the laptop's enrollment, under a kind that a passkey may decide."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         events = _signed_by_passkey(events)
@@ -253,10 +255,10 @@ def _renamed(event: str) -> Forge:
         ("approval.requested", Reason.PLAN, "is of a different kind than in row"),
     ],
 )
-def test_what_a_decision_is_about_is_read_from_what_was_asked(
+def test_the_kind_of_a_decision_is_that_of_the_question(
     original: Path, tmp_path: Path, event: str, reason: Reason, words: str
 ) -> None:
-    """A passkey's yes does not come to count by another word in the row of the decision, or of the question."""
+    """Another kind in the row of the decision, or of the question, does not make a passkey's approval valid."""
     report = forged(original, tmp_path / "ledger.db", _renamed(event))
 
     assert report.finding is not None
@@ -264,13 +266,13 @@ def test_what_a_decision_is_about_is_read_from_what_was_asked(
 
 
 def _again(events: list[Facts]) -> list[Facts]:
-    """The phone's enrolment once more, after it was revoked: the signature is good, and was used."""
+    """Append the phone's enrollment again after its revocation: the signature is valid, but was used."""
     added = of_type(events, "passkey.added")[0]
     return [*events, {name: value for name, value in added.items() if name not in ("seq", "at_us")}]
 
 
-def test_one_decision_enrols_once(original: Path, tmp_path: Path) -> None:
-    """A revoked passkey does not come back with the row that enrolled it; nor is one enrolled twice."""
+def test_one_decision_enrolls_a_passkey_once(original: Path, tmp_path: Path) -> None:
+    """A revoked passkey does not come back with the row that enrolled it, nor is it enrolled twice."""
     told_again = forged(original, tmp_path / "ledger.db", _again)
 
     assert told_again.finding is not None
@@ -279,7 +281,7 @@ def test_one_decision_enrols_once(original: Path, tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_another_approver_ends_every_passkey(original: Path, tmp_path: Path) -> None:
-    """The ledger refuses what they decide then, and whoever verifies would too; enrolled anew they count again."""
+    """The ledger then refuses their decisions, and verification would too; enrolled anew they are valid again."""
     path = tmp_path / "ledger.db"
     shutil.copy(original, path)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
@@ -297,8 +299,8 @@ async def test_another_approver_ends_every_passkey(original: Path, tmp_path: Pat
 
 
 @pytest.mark.anyio
-async def test_a_passkey_decides_from_its_row_to_its_end(tmp_path: Path) -> None:
-    """Before it is on record, and after it was revoked, the ledger takes nothing of it; telling twice tells once."""
+async def test_a_passkey_decides_only_between_enrollment_and_revocation(tmp_path: Path) -> None:
+    """The ledger refuses its decisions before and after; recording an enrollment or revocation twice adds nothing."""
     path = tmp_path / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         audit = Audit(ledger)
@@ -320,8 +322,8 @@ async def test_a_passkey_decides_from_its_row_to_its_end(tmp_path: Path) -> None
 
 
 @pytest.mark.anyio
-async def test_the_end_of_some_passkey_leaves_none_in_force(tmp_path: Path) -> None:
-    """A row that does not say whose it was: nobody decides with any, until it is known; before it one does."""
+async def test_a_revocation_without_a_passkey_id_leaves_none_in_force(tmp_path: Path) -> None:
+    """The row does not say which passkey it ends: none can decide until that is known. Before it, one does."""
     path = tmp_path / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         audit = Audit(ledger)
@@ -336,8 +338,8 @@ async def test_the_end_of_some_passkey_leaves_none_in_force(tmp_path: Path) -> N
 
 
 @pytest.mark.anyio
-async def test_a_head_may_be_signed_with_a_passkey_too(tmp_path: Path) -> None:
-    """It need not be; where it is, it is checked as the approver's is."""
+async def test_a_head_can_be_signed_with_a_passkey_too(tmp_path: Path) -> None:
+    """The signature is optional; if it exists, it is checked like the approver's."""
     path = tmp_path / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         audit = Audit(ledger)

@@ -1,4 +1,4 @@
-"""Reading the record: filters in text, states in the words of the API, and nothing of another session."""
+"""Reading the record: filters as text, states in the words of the API, and nothing of another session."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ NOW_US = 1_800_000_000_000_000
         ({"limit": "1000", "order": "oldest"}, EventFilter(limit=1000, oldest_first=True)),
     ],
 )
-def test_a_filter_is_read_from_text(parameters: dict[str, str], wanted: EventFilter) -> None:
-    """Names, durations, times with their zone, numbers."""
+def test_a_filter_is_parsed_from_text(parameters: dict[str, str], wanted: EventFilter) -> None:
+    """The values are names, durations, times with a zone, and numbers."""
     assert query.event_filter(parameters, NOW_US) == wanted
 
 
@@ -66,16 +66,16 @@ def test_a_filter_is_read_from_text(parameters: dict[str, str], wanted: EventFil
         ({"order": "random"}, "newest nor oldest"),
     ],
 )
-def test_a_filter_that_is_not_understood_is_an_error(parameters: dict[str, str], words: str) -> None:
-    """Never an answer to another question than the one that was asked."""
+def test_an_invalid_filter_is_an_error(parameters: dict[str, str], words: str) -> None:
+    """The query never answers another question than the one asked."""
     with pytest.raises(AileronError, match=words) as caught:
         query.event_filter(parameters, NOW_US)
 
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
 
 
-async def test_events_come_readable_and_newest_first(audit: Audit, ledger: Ledger) -> None:
-    """Number, time and type first; times as text; the hash to compare."""
+async def test_events_are_readable_and_newest_first(audit: Audit, ledger: Ledger) -> None:
+    """Number, time and type come first; times are text; the hash is there for comparison."""
     await audit.note(VaultCreated())
 
     newest, genesis = await query.events(ledger, {})
@@ -88,7 +88,7 @@ async def test_events_come_readable_and_newest_first(audit: Audit, ledger: Ledge
     assert [row["seq"] for row in await query.events(ledger, {"order": "oldest", "after": "1"})] == [2]
 
 
-async def test_a_failed_run_is_found_by_everything_about_it(
+async def test_a_failed_run_is_found_by_each_of_its_facts(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
 ) -> None:
     """Session, action, connector and class are together in the row that ends it."""
@@ -112,7 +112,7 @@ async def test_a_failed_run_is_found_by_everything_about_it(
 async def test_a_run_is_shown_with_all_its_events(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, pending: Pending
 ) -> None:
-    """Oldest first, the expiry as text; more than one page of them too."""
+    """Events are oldest first, with the expiry as text; more than one page of them is complete too."""
     shown = as_json(await query.run_with_events(ledger, pending.run_id))
     assert [row["type"] for row in shown["events"]] == ["run.requested", "approval.requested"]
     assert shown["events"][1]["expires_at"] == "2027-01-15T08:15:00.000000Z"
@@ -131,7 +131,7 @@ async def test_a_run_is_shown_with_all_its_events(
 
 
 async def test_a_refused_request_is_shown_without_a_status(audit: Audit, ledger: Ledger, asked: Invocation) -> None:
-    """It never was a run."""
+    """The request never was a run."""
     failure = Failure(failure_class=FailureClass.NOT_FOUND, message="no such action", boundary=Boundary.USER)
     audit_id = await audit.refused(asked, failure)
 
@@ -140,10 +140,12 @@ async def test_a_refused_request_is_shown_without_a_status(audit: Audit, ledger:
     assert shown.keys() == {"audit_id", "events"}
 
 
-async def test_a_state_is_told_in_the_words_of_the_api(
+async def test_a_state_is_reported_in_the_words_of_the_api(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
 ) -> None:
-    """Running without an outcome; completed with its result; failed with its error, a denied capability spelled on top."""
+    """A running run has no outcome, a completed one its result, and a failed one its error, with a denied capability at
+    its top level.
+    """
     first = await audit.requested(plan, asked, layers=["seccomp"])
     assert as_json(await query.run_state(ledger, first, "local")) == {
         "status": "running",
@@ -164,8 +166,8 @@ async def test_a_state_is_told_in_the_words_of_the_api(
     assert error["details"] == {"reason": "host"}
 
 
-async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pending: Pending, plan: Plan) -> None:
-    """The first to expire first; one alone with its plan."""
+async def test_questions_are_listed_with_their_subjects(ledger: Ledger, pending: Pending, plan: Plan) -> None:
+    """The first to expire comes first; a single question has its plan."""
     (listed,) = as_json(await query.open_approvals(ledger))
 
     assert listed.pop("created_at") < listed["expires_at"]
@@ -184,7 +186,7 @@ async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pen
 
 
 async def test_a_session_sees_nothing_of_another(audit: Audit, plan: Plan, ledger: Ledger, pending: Pending) -> None:
-    """What is not its own is not found, exactly as what is not there."""
+    """Runs and questions of another session are not found, exactly like ones that do not exist."""
     other = await audit.requested(plan, an_invocation(session="other"), layers=["seccomp"])
 
     async def words(look: Awaitable[Any]) -> str:

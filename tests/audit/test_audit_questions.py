@@ -1,4 +1,4 @@
-"""What may be decided and by whom, what is said before, consents, and grants: each verb, its bounds, and who loses a race."""
+"""Decisions, conversations, consents and grants: each verb, its bounds, and the loser of each race."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ LATER_S = START_S + 900
 
 
 def edited(number: int = 1) -> Plan:
-    """The plan with other arguments."""
+    """Return the plan with other arguments."""
     return msgspec.structs.replace(a_plan(), args={"to": f"b{number}@example.com"})
 
 
 async def refusal(attempt: Awaitable[Any]) -> FailureClass:
-    """How it is refused."""
+    """Return the failure class of the refusal."""
     with pytest.raises(AileronError) as caught:
         await attempt
     return caught.value.failure.failure_class
@@ -54,7 +54,7 @@ async def refusal(attempt: Awaitable[Any]) -> FailureClass:
 
 @pytest.fixture
 def recorded(ledger: Ledger) -> Callable[[str], list[dict[str, Any]]]:
-    """The events of a type, in order."""
+    """Return a function that reads the events of a type, in order."""
 
     def read(kind: str) -> list[dict[str, Any]]:
         rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(type=kind, oldest_first=True, limit=1000)))
@@ -68,10 +68,12 @@ def recorded(ledger: Ledger) -> Callable[[str], list[dict[str, Any]]]:
 # Candidates
 
 
-async def test_an_edit_that_is_approved_is_what_runs(
+async def test_an_approved_edit_is_what_runs(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
 ) -> None:
-    """Its plan is thawed and its digest redeemed; whoever asked is told which arguments ran, and the record who changed what."""
+    """The edit's plan is loaded and its digest redeemed; the caller is told which arguments ran, and the record says
+    what was changed.
+    """
     name = pending.approval_id
     await audit.add_edit(name, edited())
     question = await audit.check_decidable(name)
@@ -94,10 +96,10 @@ async def test_an_edit_that_is_approved_is_what_runs(
     assert verify(path).is_whole
 
 
-async def test_what_was_asked_for_runs_as_it_was_asked_for(
+async def test_the_original_runs_unchanged_if_it_is_approved(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """The control: with an edit beside it, the original is decided, and nobody is told of other arguments."""
+    """This is the control: an edit exists beside it, but the original is decided, and no other arguments are reported."""
     await audit.add_edit(pending.approval_id, edited())
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="operator")
     frozen = await audit.frozen(pending.approval_id)
@@ -107,10 +109,10 @@ async def test_what_was_asked_for_runs_as_it_was_asked_for(
     assert "executed_arguments" not in as_json(await query.run_state(ledger, pending.run_id, "local"))
 
 
-async def test_a_plan_is_decided_with_what_was_shown_of_its_effect(
+async def test_a_plan_is_decided_together_with_its_preview(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """A digest over both; only digests are kept, and either of them redeems the one decision, once."""
+    """The decided digest covers both; only digests are kept, and either digest redeems the decision, once."""
     name = pending.approval_id
     both = await audit.add_preview(name, plan.digest, SEEN, run_id="run-preview")
     assert both == digest_with_preview(plan.digest, SEEN)
@@ -133,10 +135,10 @@ async def test_a_plan_is_decided_with_what_was_shown_of_its_effect(
     assert verify(path).is_whole
 
 
-async def test_a_preview_that_failed_is_on_record_and_decides_nothing(
+async def test_a_failed_preview_is_recorded_and_cannot_be_approved(
     audit: Audit, pending: Pending, plan: Plan, recorded: Any
 ) -> None:
-    """With its class, and without anything that could be approved."""
+    """The record has its class, and there is no further digest to approve."""
     made = await audit.add_preview(
         pending.approval_id, plan.digest, None, run_id="run-preview", failure_class=FailureClass.NETWORK_ERROR
     )
@@ -146,8 +148,8 @@ async def test_a_preview_that_failed_is_on_record_and_decides_nothing(
     assert (await audit.check_decidable(pending.approval_id)).digests == (plan.digest,)
 
 
-async def test_a_preview_is_of_a_plan_that_may_be_decided(audit: Audit, pending: Pending, plan: Plan) -> None:
-    """Of an edit too; not of a digest that is one with a preview already, and not of anything else."""
+async def test_a_preview_belongs_to_a_plan_that_can_be_decided(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """An edit can have one too; a digest that already includes a preview cannot, nor can any other digest."""
     name = pending.approval_id
     await audit.add_edit(name, edited())
     both = await audit.add_preview(name, edited().digest, SEEN, run_id="run-1")
@@ -157,8 +159,8 @@ async def test_a_preview_is_of_a_plan_that_may_be_decided(audit: Audit, pending:
         assert await refusal(audit.add_preview(name, other, SEEN, run_id="run-1")) is FailureClass.INVALID_REQUEST
 
 
-async def test_the_same_twice_is_one_candidate(audit: Audit, pending: Pending, plan: Plan, recorded: Any) -> None:
-    """An edit back to what was asked for is nothing new; a preview that shows the same again is on record again."""
+async def test_repeated_candidates_are_stored_once(audit: Audit, pending: Pending, plan: Plan, recorded: Any) -> None:
+    """An edit back to the original is nothing new; a preview that shows the same is recorded again."""
     name = pending.approval_id
     for _ in range(3):
         await audit.add_edit(name, edited())
@@ -169,8 +171,8 @@ async def test_the_same_twice_is_one_candidate(audit: Audit, pending: Pending, p
     assert (len(recorded("approval.edited")), len(recorded("approval.previewed"))) == (1, 3)
 
 
-async def test_candidates_have_a_bound(audit: Audit, pending: Pending, plan: Plan, path: Path) -> None:
-    """One edit more than fit is refused, and previews have room beside them; each that is there can still be decided."""
+async def test_candidates_are_bounded(audit: Audit, pending: Pending, plan: Plan, path: Path) -> None:
+    """An edit beyond the bound is refused, and previews have room beside edits; each existing candidate can still be decided."""
     for number in range(MAX_EDITS):
         await audit.add_edit(pending.approval_id, edited(number))
     assert await refusal(audit.add_edit(pending.approval_id, edited(99))) is FailureClass.BUSY
@@ -185,10 +187,10 @@ async def test_candidates_have_a_bound(audit: Audit, pending: Pending, plan: Pla
     assert verify(path).is_whole
 
 
-async def test_nothing_is_added_to_what_is_decided_or_over(
+async def test_nothing_is_added_to_a_decided_or_expired_question(
     audit: Audit, plan: Plan, clock: Clock, ledger: Ledger, recorded: Any
 ) -> None:
-    """Edits, previews, questions and answers are of questions that wait; the same on one that waits is the control."""
+    """Edits, previews, questions and answers need a pending question; the same calls on a pending one are the control."""
 
     def attempts(name: str) -> list[Awaitable[Any]]:
         return [
@@ -216,10 +218,10 @@ async def test_nothing_is_added_to_what_is_decided_or_over(
 # Signatures
 
 
-async def test_a_signed_decision_is_kept_whole(
+async def test_a_signed_decision_is_stored_completely(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """In the row, in the event, in what redeems it and in what is shown; and it can be checked."""
+    """The signature is in the row, the event, the frozen decision and the response; and it verifies."""
     person = Signer()
     await person.appoint(audit)
     assert await audit.has_approver()
@@ -242,10 +244,10 @@ async def test_a_signed_decision_is_kept_whole(
     assert verify(path).decisions.signed == 1
 
 
-async def test_a_question_was_not_asked_after_its_answer_was_signed(
+async def test_the_time_of_a_question_comes_from_the_signed_chain(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
 ) -> None:
-    """What must be unchanged since it was asked (a binding) is not made to seem so by a later time in the row."""
+    """A binding must be unchanged since the question; a later time in the row does not make it seem so."""
     person = Signer()
     signed = person.signed(pending.approval_id, plan.digest)
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="operator", signed=signed)
@@ -258,10 +260,12 @@ async def test_a_question_was_not_asked_after_its_answer_was_signed(
     assert verify(path).finding is not None
 
 
-async def test_who_decides_unsigned_as_a_key_is_named_loses(
+async def test_an_unsigned_decision_that_races_with_a_new_key_is_refused(
     audit: Audit, pending: Pending, plan: Plan, path: Path
 ) -> None:
-    """Or with the key of before. The caller checked a moment ago; in the record there is one order, and it is kept."""
+    """A decision with the previous key is refused too. The caller's check was a moment earlier; the order in the record
+    counts.
+    """
     first, second = Signer(), Signer()
     assert not await audit.has_approver()
     await first.appoint(audit)
@@ -278,8 +282,8 @@ async def test_who_decides_unsigned_as_a_key_is_named_loses(
     assert verify(path).is_whole
 
 
-async def test_keys_and_decisions_at_once_leave_a_chain_that_holds(audit: Audit, plan: Plan, path: Path) -> None:
-    """Two who name a first key, and decisions of every kind meanwhile: one key, and no decision it did not make."""
+async def test_concurrent_keys_and_decisions_leave_a_valid_chain(audit: Audit, plan: Plan, path: Path) -> None:
+    """Two callers name a first key while decisions of every kind are made: one key wins, and every accepted decision fits it."""
     signers = (Signer(), Signer())
     asked = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(24)]
     won: list[str] = []
@@ -310,10 +314,10 @@ async def test_keys_and_decisions_at_once_leave_a_chain_that_holds(audit: Audit,
     assert verify(path).finding is None
 
 
-async def test_a_head_of_another_ledger_is_not_taken(
+async def test_a_signed_head_of_another_ledger_is_refused(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:
-    """Somebody stood between the program and the daemon: kept, it would make an honest record look forged."""
+    """A program between the approver and the daemon supplied it: stored, it would make an honest record look forged."""
     person = Signer()
     await person.appoint(audit)
     name = pending.approval_id
@@ -332,10 +336,8 @@ async def test_a_head_of_another_ledger_is_not_taken(
     await audit.decide(name, "approve", digest=plan.digest, surface="operator", signed=signed)
 
 
-async def test_a_signed_reason_is_kept_as_it_was_signed_or_not_at_all(
-    audit: Audit, pending: Pending, plan: Plan
-) -> None:
-    """A shortened one is not what the signature is over; without a signature it is shortened."""
+async def test_a_signed_reason_is_stored_unchanged_or_refused(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """The signature would not cover a truncated reason; an unsigned reason is truncated."""
     long = "x" * 4001
     person = Signer()
     signed = person.signed(pending.approval_id, plan.digest, "deny", reason=long)
@@ -348,10 +350,10 @@ async def test_a_signed_reason_is_kept_as_it_was_signed_or_not_at_all(
     assert row.reason == long[:4000]
 
 
-async def test_what_is_held_can_be_used_afterwards(
+async def test_a_held_approval_can_be_used_after_the_hold(
     audit: Audit, clock: Clock, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """The expiry moves past the hold and a minute more, on record; until then its status says until when it is held."""
+    """The expiry moves to a minute past the hold, and is recorded; until then the status says how long it is held."""
     rule = msgspec.structs.replace(a_plan().approval, undo_window_s=3600)
     plan = msgspec.structs.replace(a_plan(), approval=rule)
     held, plain = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(2)]
@@ -374,10 +376,10 @@ async def test_what_is_held_can_be_used_afterwards(
 # What is said before
 
 
-async def test_a_question_waits_for_its_answer_and_whoever_polls_is_woken(
+async def test_a_question_to_the_agent_waits_for_its_answer_and_wakes_a_poller(
     audit: Audit, pending: Pending, ledger: Ledger, recorded: Any, path: Path
 ) -> None:
-    """One at a time; the answer is shown to the person, and the question to nobody any more."""
+    """Questions are asked one at a time; the person sees the answer, and the agent no longer sees the question."""
     name = pending.approval_id
     assert await refusal(audit.put_answer(name, "because", "local")) is FailureClass.INVALID_REQUEST
     seen: list[dict[str, Any]] = []
@@ -406,8 +408,8 @@ async def test_a_question_waits_for_its_answer_and_whoever_polls_is_woken(
     assert verify(path).is_whole
 
 
-async def test_talk_has_bounds(audit: Audit, pending: Pending) -> None:
-    """Neither nothing nor a book, and not for ever."""
+async def test_a_conversation_is_bounded(audit: Audit, pending: Pending) -> None:
+    """A text is neither empty nor too long, and the number of rounds is limited."""
     name = pending.approval_id
     for text in ("", " \n", "x" * 4001, "\ud800"):
         assert await refusal(audit.put_question(name, text)) is FailureClass.INVALID_REQUEST
@@ -422,10 +424,10 @@ async def test_talk_has_bounds(audit: Audit, pending: Pending) -> None:
 # Consents
 
 
-async def test_a_consent_is_asked_for_once_given_and_used(
+async def test_a_consent_is_asked_once_approved_and_used(
     audit: Audit, ledger: Ledger, recorded: Any, path: Path, clock: Clock
 ) -> None:
-    """One question for one subject while it is open; its decision is used once; another subject is another question."""
+    """An open question exists once for a subject; its decision is used once; another subject is another question."""
     subject, another = a_grant(1e17), a_grant()
     row, is_new = await audit.ask("send-email", subject, expires_at=LATER_S)
     again, is_again = await audit.ask("send-email", subject, expires_at=LATER_S + 5)
@@ -458,7 +460,7 @@ async def test_a_consent_is_asked_for_once_given_and_used(
 
 
 async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, ledger: Ledger, plan: Plan) -> None:
-    """As many consents as there may be leave room for a run; and one that is decided leaves room for another."""
+    """The maximum of consents leaves room for a run, and a decided consent leaves room for another."""
     for number in range(MAX_OPEN_CONSENTS):
         await audit.ask(f"n{number}", a_grant(), expires_at=LATER_S)
     more = functools.partial(audit.ask, "more", a_grant(), expires_at=LATER_S)
@@ -470,8 +472,8 @@ async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, ledger: 
     await more()
 
 
-async def test_what_cannot_be_kept_is_not_asked_about(audit: Audit) -> None:
-    """No canonical form, or larger than anybody reads."""
+async def test_a_subject_that_cannot_be_stored_is_not_asked_about(audit: Audit) -> None:
+    """The cases are no canonical form, and a size that no person reads."""
     for value in (float("nan"), 2**60, "y" * (3 << 20)):
         assert await refusal(audit.ask("n", a_grant(value), expires_at=LATER_S)) is FailureClass.INVALID_REQUEST
 
@@ -489,11 +491,11 @@ SIGNED = {
     "tool_change": "sha256:62b82b2c98034715071d25062b84f308afc2cf1c55dcf136be181964f77c8227",
     "host": "sha256:9610893db5192c06d0d4ae7f8fad13825b3d440ca004df35f854736e0abf3cbe",
 }
-"""What a person signs of one subject of each kind."""
+"""Digests that a person signs for a subject of each kind."""
 
 
-async def test_what_a_person_signs_of_each_kind_of_consent_stays_the_same(audit: Audit, path: Path) -> None:
-    """Agreements of before are over these digests; and each is read back as what it was asked with."""
+async def test_the_signed_digest_of_each_kind_of_consent_stays_the_same(audit: Audit, path: Path) -> None:
+    """Earlier consents are over these digests, and each subject is read back unchanged."""
     signed = {}
     for kind, subject in SUBJECTS.items():
         row, _ = await audit.ask("n", subject, expires_at=LATER_S)
@@ -506,8 +508,8 @@ async def test_what_a_person_signs_of_each_kind_of_consent_stays_the_same(audit:
     assert verify(path).is_whole
 
 
-async def test_a_consent_of_another_version_is_about_what_is_stored(audit: Audit, ledger: Ledger, path: Path) -> None:
-    """One without what was added later is read with that absent, under its own digest; one of a kind unknown here is left out."""
+async def test_a_consent_of_another_version_keeps_its_stored_digest(audit: Audit, ledger: Ledger, path: Path) -> None:
+    """A subject without later fields is read with those absent, under its own digest; one of an unknown kind is left out."""
     old = msgspec.to_builtins(SUBJECTS["connector"])
     for name in ("publisher", "group", "for_action"):
         del old[name]
@@ -541,10 +543,10 @@ async def test_a_consent_of_another_version_is_about_what_is_stored(audit: Audit
 # Grants
 
 
-async def test_of_many_runs_a_grant_lets_through_as_many_as_it_has_uses(
+async def test_a_grant_lets_through_as_many_concurrent_runs_as_it_has_uses(
     audit: Audit, plan: Plan, recorded: Any, path: Path, ledger: Ledger
 ) -> None:
-    """At once, from many callers; whoever comes too late has written nothing."""
+    """Many callers run at once; a caller that comes too late has written nothing."""
     grant = GrantUse("act-grant", 7)
     spent: list[str] = []
 
@@ -565,8 +567,8 @@ async def test_of_many_runs_a_grant_lets_through_as_many_as_it_has_uses(
     assert verify(path).is_whole
 
 
-async def test_a_grant_that_is_revoked_lets_nothing_through(audit: Audit, plan: Plan, path: Path) -> None:
-    """Used before or not; another one still does. One without any uses never did."""
+async def test_a_revoked_grant_lets_nothing_through(audit: Audit, plan: Plan, path: Path) -> None:
+    """This holds whether it was used before or not; another grant still works, and one without any uses never did."""
     await audit.requested(plan, an_invocation(), grant=GrantUse("act-one", 9))
     for name in ("act-one", "act-two"):
         await audit.grant_revoked(name)
@@ -584,10 +586,10 @@ async def test_a_grant_that_is_revoked_lets_nothing_through(audit: Audit, plan: 
 # Refusals
 
 
-async def test_refused_decisions_are_told_and_a_flood_of_them_is_counted(
+async def test_refused_decisions_are_recorded_and_a_flood_is_counted(
     audit: Audit, pending: Pending, clock: Clock, recorded: Any, path: Path
 ) -> None:
-    """Each of the first; then one row for what was the same, when its minute is over."""
+    """The first ones have a row each; identical later ones share a row, when their minute is over."""
     for number in range(200):
         await audit.refuse(pending.approval_id, "approve", "key" if number % 2 else "unsigned", "operator", "x" * 300)
     assert len(recorded("approval.refused")) == REFUSALS_A_MINUTE
@@ -606,8 +608,10 @@ async def test_refused_decisions_are_told_and_a_flood_of_them_is_counted(
     assert verify(path).is_whole
 
 
-async def test_refused_callers_are_told_once_a_minute_with_a_count(audit: Audit, clock: Clock, recorded: Any) -> None:
-    """The first at once, the others when the minute is over or the daemon stops; made-up routes have a bound."""
+async def test_refused_callers_are_recorded_once_a_minute_with_a_count(
+    audit: Audit, clock: Clock, recorded: Any
+) -> None:
+    """The first is recorded at once, the others when the minute is over or the daemon stops; invented routes are bounded."""
     for number in range(5):
         await audit.caller_refused("agent", "POST /decide", f"s{number}")
     assert [(one["session"], one["count"]) for one in recorded("caller.refused")] == [("s0", 1)]
@@ -623,8 +627,8 @@ async def test_refused_callers_are_told_once_a_minute_with_a_count(audit: Audit,
     assert len(told) <= 2 * MAX_GROUPS
 
 
-async def test_hosts_that_one_cell_makes_up_are_never_counted_as_another_cells(audit: Audit, recorded: Any) -> None:
-    """Each session has what it was refused, though one of them asks for more names than are counted apart."""
+async def test_hosts_invented_by_one_cell_are_never_counted_for_another(audit: Audit, recorded: Any) -> None:
+    """Each session has its own refusals, though one of them requests more names than are counted separately."""
     for number in range(4 * MAX_GROUPS):
         if number == MAX_GROUPS:  # all that are counted apart are taken by now
             await audit.tunnel_refused("ses-one", "a.test:443", "host_not_listed")
@@ -642,8 +646,8 @@ async def test_hosts_that_one_cell_makes_up_are_never_counted_as_another_cells(a
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, WINDOW_US // 4)), max_size=400), st.integers(1, 5))
 @settings(max_examples=200, deadline=None)
-def test_nothing_that_is_throttled_is_lost_or_told_twice(arrivals: list[tuple[int, int]], rows: int) -> None:
-    """Whatever comes when: those told and those counted are all there were; a window tells no more than its rows."""
+def test_a_throttle_neither_loses_nor_repeats_an_event(arrivals: list[tuple[int, int]], rows: int) -> None:
+    """Admitted and counted events are all that arrived, in any order."""
     throttle: Throttle[int] = Throttle(rows)
     now_us = told = counted = 0
     for group, wait_us in arrivals:
@@ -659,10 +663,10 @@ def test_nothing_that_is_throttled_is_lost_or_told_twice(arrivals: list[tuple[in
 # At rest
 
 
-async def test_a_plan_of_another_version_is_shown_and_verified_and_does_not_run(
+async def test_a_plan_of_another_version_is_shown_and_verified_but_does_not_run(
     audit: Audit, ledger: Ledger, path: Path, plan: Plan
 ) -> None:
-    """It was frozen before plans had a field they have now: what was shown is still known, what would run is another."""
+    """The plan was frozen before plans had a later field: what was shown is still known, but the plan to run would be another."""
     older = {name: value for name, value in plan.to_json().items() if name != "preview"}
     subject, digest = freeze(older)
     row = ApprovalRow(

@@ -1,4 +1,4 @@
-"""The reference page says what the code does: every event, every fact, and a program that checks a ledger."""
+"""The reference page compared with the code: every event, every fact, and a program that checks a ledger."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SECTIONS = dict(re.findall(r"^### `([^`]+)`\n(.*?)(?=^##|\Z)", PAGE, flags=re.MU
 
 
 def test_the_page_has_every_event_and_no_other() -> None:
-    """A new event needs its section, a removed one would leave old ledgers unexplained."""
+    """A new event needs its section, and a removed section would leave old ledgers unexplained."""
     assert list(SECTIONS) == list(EVENT_TYPES)
 
 
 @pytest.mark.parametrize("name", EVENT_TYPES)
 def test_the_page_has_every_fact_of_an_event_and_no_other(name: str) -> None:
-    """In the order of the type; the ones that may be absent too."""
+    """Optional facts are listed too."""
     documented = re.findall(r"^\| `([^`]+)` \|", SECTIONS[name], flags=re.MULTILINE)
 
     assert sorted(documented) == sorted(field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[name]))
 
 
-def test_no_fact_is_called_as_what_stands_beside_a_record() -> None:
+def test_no_fact_has_the_name_of_a_field_beside_the_record() -> None:
     """Lists and exports show both in one object, where one would hide the other."""
     beside = {"at", "previous", "hash", "record"}
 
@@ -42,15 +42,15 @@ def test_no_fact_is_called_as_what_stands_beside_a_record() -> None:
     ] == []
 
 
-def test_facts_that_can_be_searched_for_are_named_on_the_page() -> None:
-    """The columns of the ledger, in words."""
+def test_the_searchable_facts_are_named_on_the_page() -> None:
+    """They are the columns of the ledger."""
     (sentence,) = re.findall(r"([^.]*) can be\nsearched for", PAGE)
 
     assert {"type", *re.findall(r"`(\w+)`", sentence)} == set(FILTERED)
 
 
 def test_the_program_on_the_page_checks_a_ledger(tmp_path: Path) -> None:
-    """It prints the head that `verify` reports, and finds an altered row."""
+    """The program prints the head that `verify` reports, and finds an altered row."""
     program = PROGRAMS[0]
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
         ledger.commit_now(lambda tx: tx.append({"type": "vault.locked", "reason": "asked ü"}))

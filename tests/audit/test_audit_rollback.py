@@ -1,4 +1,6 @@
-"""An older vault, told by the record: what was followed by something else is of before; what is not known yet is newer."""
+"""Detection of an older vault by the record: a state that the record has superseded is older; one that it does not know
+yet is newer.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,17 @@ FIRST, SECOND = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
 def consents(signer: Signer, *agreed: tuple[str, str, str]) -> Consents:
-    """Of a vault with this key and these agreements: name, digest, approval."""
+    """Return the consents of a vault with this key and these agreements: name, digest, approval."""
     made = Consents(key_id=signer.key_id, public_key=signer.public_key.hex(), created_ms=0)
     for name, digest, approval in agreed:
         made = made.with_agreement(Agreement(kind=FILE, name=name, digest=digest, approval=approval))
     return made
 
 
-async def test_the_newest_and_a_newer_one_are_not_older(audit: Audit, ledger: Ledger) -> None:
-    """What the record says; what a daemon wrote into the vault before it ended; what it never heard of."""
+async def test_the_newest_and_a_newer_vault_are_not_older(audit: Audit, ledger: Ledger) -> None:
+    """The cases are a record without a key, the recorded consent, newer ones that it does not have yet, and a vault
+    without any.
+    """
     signer = Signer()
     assert await rolled_back(ledger, consents(signer, ("send", FIRST, "act-1"))) is None
     await signer.appoint(audit)
@@ -37,8 +41,8 @@ async def test_the_newest_and_a_newer_one_are_not_older(audit: Audit, ledger: Le
     assert await rolled_back(ledger, consents(signer)) is None
 
 
-async def test_what_was_agreed_to_before_something_else_is_older(audit: Audit, ledger: Ledger) -> None:
-    """By a decision, or with the key; others of the same vault are as they were."""
+async def test_a_superseded_consent_is_older(audit: Audit, ledger: Ledger) -> None:
+    """The consent was by a decision, or with the key; other consents of the vault do not matter."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -50,8 +54,8 @@ async def test_what_was_agreed_to_before_something_else_is_older(audit: Audit, l
     assert await rolled_back(ledger, consents(signer, ("send", SECOND, "act-2"))) is None
 
 
-async def test_what_was_taken_away_is_older_until_it_is_agreed_to_again(audit: Audit, ledger: Ledger) -> None:
-    """A removed action, in a vault that still has it."""
+async def test_a_withdrawn_consent_is_older_until_it_is_given_again(audit: Audit, ledger: Ledger) -> None:
+    """An action was removed, but the vault still has it."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -62,8 +66,8 @@ async def test_what_was_taken_away_is_older_until_it_is_agreed_to_again(audit: A
     assert await rolled_back(ledger, consents(signer, ("send", FIRST, "act-1"))) is not None
 
 
-async def test_a_key_that_was_replaced_is_older(audit: Audit, ledger: Ledger) -> None:
-    """And what was agreed to with the new one counts from then on."""
+async def test_a_replaced_key_is_older(audit: Audit, ledger: Ledger) -> None:
+    """Consents with the new key are valid from then on."""
     old, new = Signer(), Signer()
     await old.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -73,8 +77,8 @@ async def test_a_key_that_was_replaced_is_older(audit: Audit, ledger: Ledger) ->
     assert await rolled_back(ledger, consents(new, ("send", FIRST, new.key_id))) is None
 
 
-async def test_a_key_of_somebody_else_is_not_newer(audit: Audit, ledger: Ledger) -> None:
-    """A vault of their own, with an approver of their own: only with the signature of the key on record does it follow that."""
+async def test_another_persons_key_is_not_newer(audit: Audit, ledger: Ledger) -> None:
+    """The vault is theirs, with their own approver: a key follows the recorded one only with a signature of that."""
     signer, successor, stranger = Signer(), Signer(), Signer()
     await signer.appoint(audit)
 
@@ -95,7 +99,7 @@ async def test_a_key_of_somebody_else_is_not_newer(audit: Audit, ledger: Ledger)
 
 
 async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) -> None:
-    """More rows than a page has."""
+    """The record has more rows than a page."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")
@@ -114,10 +118,8 @@ async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) ->
         {"type": "approver.set", "key_id": "ed25519:00"},
     ],
 )
-async def test_a_row_that_says_only_half_is_not_passed_over(
-    audit: Audit, ledger: Ledger, facts: dict[str, str]
-) -> None:
-    """It might be the one that shows it; without it the same vault is fine."""
+async def test_an_incomplete_row_is_not_skipped(audit: Audit, ledger: Ledger, facts: dict[str, str]) -> None:
+    """The row might be the one that shows the rollback; without it the same vault is accepted."""
     signer = Signer()
     await signer.appoint(audit)
     await audit.agreed(FILE, "send", FIRST, "act-1")

@@ -1,4 +1,4 @@
-"""Whoever can write the file chains any words they like, and signs for nobody else: what they would do, and that it is found."""
+"""Forged chains: a program that can write the file can chain any events, but signs for no other key, and is found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EDITED = msgspec.structs.replace(PLAN, args={"to": "b@example.com"})
 
 
 async def _history(audit: Audit, ledger: Ledger) -> None:
-    """One decision nobody signed; then a key, two signed decisions of which the second has a head, and another key."""
+    """Record an unsigned decision, a key, two signed decisions of which the second has a head, and another key."""
 
     async def ask() -> str:
         return (await audit.pending(PLAN, an_invocation(), START_S * 2)).approval_id
@@ -53,7 +53,7 @@ async def _history(audit: Audit, ledger: Ledger) -> None:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger in which a person signs."""
+    """Return the path of a closed ledger in which a person signs."""
     path = tmp_path_factory.mktemp("signed") / "ledger.db"
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         anyio.run(_history, Audit(ledger), ledger)
@@ -61,7 +61,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forged(original: Path, path: Path, forge: Forge, *statements: str) -> Report:
-    """The whole chain computed anew over what `forge` makes of its events, states with it, and what is found."""
+    """Recompute the whole chain over the events that `forge` returns, with states to match, and verify it."""
     shutil.copy(original, path)
     connection = sqlite3.connect(path, isolation_level=None)
     records = [
@@ -86,12 +86,12 @@ def forged(original: Path, path: Path, forge: Forge, *statements: str) -> Report
 
 
 def of_type(events: list[Facts], kind: str) -> list[Facts]:
-    """The events of a type, in order."""
+    """Return the events of a type, in order."""
     return [facts for facts in events if facts["type"] == kind]
 
 
 def changed(number: int, **changes: Any) -> Forge:
-    """The decision of that number with other facts; None takes one out."""
+    """Return a forge that changes facts of the decision of that number; None removes a fact."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         decided = of_type(events, "approval.decided")[number]
@@ -104,12 +104,12 @@ def changed(number: int, **changes: Any) -> Forge:
 
 
 def appended(*more: Facts) -> Forge:
-    """All that happened, and then this."""
+    """Return a forge that appends these events."""
     return lambda events: [*events, *more]
 
 
-def test_what_a_person_signed_is_counted_and_what_that_proves_is_said(original: Path) -> None:
-    """How many decisions, by what; up to which row nothing was cut; and that the key must be compared."""
+def test_signed_decisions_are_counted_and_the_report_says_what_they_prove(original: Path) -> None:
+    """The report counts decisions by kind, has the row up to which nothing was cut, and says that the key must be compared."""
     report = verify(original)
 
     assert report.finding is None
@@ -123,8 +123,8 @@ def test_what_a_person_signed_is_counted_and_what_that_proves_is_said(original: 
     assert not any("the last signed head" in words for words in known.cannot_prove), "one kept outside is newer"
 
 
-def test_the_command_says_what_was_signed(original: Path, tmp_path: Path) -> None:
-    """In words and as JSON, for a copy, without a daemon; of a forged one what is wrong with it."""
+def test_the_command_reports_signed_decisions(original: Path, tmp_path: Path) -> None:
+    """The command works on a copy and without a daemon, in words and as JSON, and says what is wrong with a forged ledger."""
     aileron = Command(tmp_path / "home")
     said = aileron("audit", "verify", "--file", str(original))
     shown = dict(line.split("\t", 1) for line in said.out.splitlines())
@@ -140,8 +140,8 @@ def test_the_command_says_what_was_signed(original: Path, tmp_path: Path) -> Non
     assert "not signed" in wrong.err
 
 
-def test_a_chain_computed_anew_from_the_same_events_is_the_same_chain(original: Path, tmp_path: Path) -> None:
-    """The positive control of all that follows: what is found below is what was forged."""
+def test_a_chain_recomputed_from_the_same_events_is_the_same(original: Path, tmp_path: Path) -> None:
+    """This is the positive control of all that follows: each finding below is due to its forgery."""
     report = forged(original, tmp_path / "ledger.db", lambda events: events)
 
     assert report.finding is None
@@ -153,7 +153,7 @@ def _stripped(number: int) -> Forge:
 
 
 def _signed_by(signer: Signer, key_id: str) -> Forge:
-    """The first signed decision, signed by somebody else, under this name."""
+    """Return a forge that has another key sign the first signed decision, under this key id."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         decided = of_type(events, "approval.decided")[1]
@@ -172,20 +172,20 @@ def _signed_by(signer: Signer, key_id: str) -> Forge:
 
 
 def _of_another(events: list[Facts]) -> list[Facts]:
-    """The signature of one question under another."""
+    """Put the signature of one question under another."""
     _, first, second = of_type(events, "approval.decided")
     second.update(signature=first["signature"], signed_at=first["signed_at"])
     return events
 
 
 def _edited_instead(events: list[Facts]) -> list[Facts]:
-    """The edit that was not decided, in place of the plan that was."""
+    """Put the undecided edit in place of the decided plan."""
     of_type(events, "approval.decided")[1]["digest"] = EDITED.digest
     return events
 
 
 def _damaged(kind: str, /, **changes: Any) -> Forge:
-    """The last event of a type with other facts; a name alone (`...`) takes one out."""
+    """Return a forge that changes facts of the last event of a type; a value of `...` removes a fact."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         facts = of_type(events, kind)[-1]
@@ -198,7 +198,7 @@ def _damaged(kind: str, /, **changes: Any) -> Forge:
 
 
 _NOTHING = None
-"""Events that are not as their type says and of which nothing counts: an old one, one of a newer version."""
+"""Marker for malformed events that affect no state: an old one, or one of a newer version."""
 
 
 @pytest.mark.parametrize(
@@ -232,10 +232,10 @@ _NOTHING = None
         (_damaged("grant.used", use="1"), Reason.STATE, "grant 'act-grant' is used more often than it allows"),
     ],
 )
-def test_an_event_that_is_not_as_its_type_says_is_judged_by_what_is_there(
+def test_a_malformed_event_is_judged_by_the_facts_it_has(
     original: Path, tmp_path: Path, forge: Forge, reason: Reason | None, words: str
 ) -> None:
-    """Well chained: what follows from it is compared like the rest, and only what is signed must be whole."""
+    """The chain is intact: the state that follows is compared as usual, and only signed events must be complete."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
     assert (report.finding and report.finding.reason) is reason, report.finding
@@ -268,15 +268,15 @@ def test_an_event_that_is_not_as_its_type_says_is_judged_by_what_is_there(
     ],
 )
 def test_a_decision_that_its_key_did_not_sign_is_found(original: Path, tmp_path: Path, forge: Forge) -> None:
-    """Stripped, altered, moved, taken from another question, signed by somebody else or by a key that decided later."""
+    """The signature is removed, altered, moved, taken from another question, or by another key or one that decided later."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
     assert report.finding is not None
     assert report.finding.reason is Reason.SIGNATURE
 
 
-def test_a_signature_is_over_the_decision_itself(original: Path, tmp_path: Path) -> None:
-    """A signed no, told as a yes with the states to go with it."""
+def test_a_signature_covers_the_decision_itself(original: Path, tmp_path: Path) -> None:
+    """A signed denial is presented as an approval, with states to match."""
     denied = tmp_path / "denied.db"
     shutil.copy(original, denied)
 
@@ -307,7 +307,7 @@ def test_a_signature_is_over_the_decision_itself(original: Path, tmp_path: Path)
 
 
 def _thief_row(**changes: Any) -> Facts:
-    """The thief's key, as the record of a daemon would name it."""
+    """Return the row that names the thief's key, as a daemon would record it."""
     statement = THIEF.statement(replaces=NEXT)
     facts: Facts = {
         "type": "approver.set",
@@ -345,7 +345,7 @@ _ALONE = THIEF.statement()
 def test_only_the_key_that_decides_can_name_another(
     original: Path, tmp_path: Path, named: Facts, is_good: bool
 ) -> None:
-    """The first is the control, signed by both; each other lacks one thing."""
+    """The first case is the control, signed by both keys; each other case lacks one thing."""
     report = forged(original, tmp_path / "ledger.db", appended(named))
 
     assert (report.finding is None) == is_good
@@ -353,8 +353,8 @@ def test_only_the_key_that_decides_can_name_another(
         assert report.finding.reason is Reason.SIGNATURE
 
 
-def test_nobody_decides_unsigned_once_there_is_a_key(original: Path, tmp_path: Path) -> None:
-    """As they could before; the same decision signed is the control."""
+def test_no_unsigned_decision_is_valid_once_there_is_a_key(original: Path, tmp_path: Path) -> None:
+    """Unsigned decisions were valid before; the same decision signed is the control."""
     path = tmp_path / "waiting.db"
     shutil.copy(original, path)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
@@ -380,7 +380,7 @@ def test_nobody_decides_unsigned_once_there_is_a_key(original: Path, tmp_path: P
 
 
 def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path: Path) -> None:
-    """Nobody decided before: whoever names a key must have it."""
+    """A key can be named only with its private half, even if there was no approver before."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         of_type(events, "approver.set")[0]["signature"] = NEXT.sign(PERSON.statement())
@@ -392,7 +392,7 @@ def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path
 
 
 def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path: Path) -> None:
-    """The chain is whole and every decision signed as it was; the head that was signed is not in it."""
+    """The chain is whole and every decision signed as it was, but the signed head is not in it."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         of_type(events, "genesis")[0]["version"] = "0.1.1"
@@ -403,8 +403,8 @@ def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path:
     assert report.finding.reason is Reason.HEAD
 
 
-def test_rows_after_the_last_signed_head_can_be_cut_and_that_is_said(original: Path, tmp_path: Path) -> None:
-    """Nothing is found, and the report says from which row on that is so."""
+def test_cutting_rows_after_the_last_signed_head_is_reported_as_possible(original: Path, tmp_path: Path) -> None:
+    """The cut is not found, and the report says from which row on that is so."""
     whole = verify(original)
     cut = forged(
         original,
@@ -419,7 +419,7 @@ def test_rows_after_the_last_signed_head_can_be_cut_and_that_is_said(original: P
 
 
 def test_a_ledger_that_never_names_the_key_says_so(original: Path, tmp_path: Path) -> None:
-    """It was begun anew, or somebody took the naming out: signatures cannot be told from drawings of them."""
+    """The ledger was started anew, or the row was removed: signatures cannot be verified."""
     report = forged(
         original,
         tmp_path / "ledger.db",
@@ -443,10 +443,10 @@ def test_a_ledger_that_never_names_the_key_says_so(original: Path, tmp_path: Pat
         ({"grant": "act-new", "use": 1, "of": None}, False),
     ],
 )
-def test_uses_of_a_grant_count_up_to_what_was_granted(
+def test_more_uses_of_a_grant_than_were_granted_are_found(
     original: Path, tmp_path: Path, use: Facts, is_good: bool
 ) -> None:
-    """The first is the control; what follows skips one, is beyond the last, or happens twice."""
+    """The first case is the control; the others skip a use, exceed the last one, or repeat one."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         run = of_type(events, "grant.used")[0]["run"]
@@ -475,8 +475,8 @@ def test_uses_of_a_grant_count_up_to_what_was_granted(
         {"type": "approval.requested", "kind": "action", "digest": PLAN.digest, "expires_at_us": 1},
     ],
 )
-def test_nothing_follows_from_what_nobody_decided(original: Path, tmp_path: Path, more: Facts) -> None:
-    """A run that waits does not begin, end or get used, and what was never asked or shown is not decided."""
+def test_an_event_without_the_decision_that_it_needs_is_found(original: Path, tmp_path: Path, more: Facts) -> None:
+    """A waiting run does not begin, end or get used, and a plan that was never requested or shown is not decided."""
     path = tmp_path / "waiting.db"
     shutil.copy(original, path)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
@@ -490,8 +490,8 @@ def test_nothing_follows_from_what_nobody_decided(original: Path, tmp_path: Path
     assert report.finding.reason is Reason.STATE
 
 
-def test_a_decision_that_counts_is_not_given_twice(original: Path, tmp_path: Path) -> None:
-    """The same row again, signature and all."""
+def test_a_decision_recorded_twice_is_found(original: Path, tmp_path: Path) -> None:
+    """The second row is the same, with its signature."""
 
     def forge(events: list[Facts]) -> list[Facts]:
         again = {name: value for name, value in of_type(events, "approval.decided")[2].items() if name != "at_us"}

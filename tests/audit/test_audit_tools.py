@@ -1,4 +1,4 @@
-"""What the record says of changed tools, and what of it counts: the events are the state, and the vault has the last word."""
+"""Changed tools in the record, and which records count: the events are the state, and the vault has the last word."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ SECOND = ToolReport("changed", '{"a":1}', '{"a":3}')
 
 
 class Signing:
-    """Whose agreements are these; None: nobody signs."""
+    """The source of a vault's consents; None means that nobody signs."""
 
     def __init__(self, agreed: Consents | None = None) -> None:
         self.agreed = agreed
 
     def consents(self) -> Consents | None:
-        """As they are."""
+        """Return the consents as they are."""
         return self.agreed
 
 
 async def loaded(audit: Audit, approver: Signing) -> SuspendedTools:
-    """What a daemon knows that starts now."""
+    """Return the state of a daemon that starts now."""
     tools = SuspendedTools(audit, approver)
     await tools.load()
     return tools
 
 
 def signed(digest: str) -> Consents:
-    """Somebody signs, and agreed to this of the step's operation."""
+    """Return consents of an approver who accepted this change of the step's operation."""
     name = tool_agreement(STEP.connector.hash, STEP.op)
     agreement = Agreement(kind=ConsentKind.TOOL_CHANGE, name=name, digest=digest, approval="act-1")
     return Consents(key_id="k", public_key="00" * 32, created_ms=0, agreed=(agreement,))
 
 
 async def accepted_first(audit: Audit) -> str:
-    """The first change was accepted: the digest of it."""
+    """Record that the first change was accepted, and return its digest."""
     tools = await loaded(audit, Signing())
     state = await tools.suspend(STEP, "run-1", "send-email", FIRST)
     assert state is not None
@@ -62,8 +62,8 @@ async def accepted_first(audit: Audit) -> str:
     return subject.digest
 
 
-async def test_a_daemon_that_starts_again_knows_what_was_suspended_and_accepted(audit: Audit, path: Path) -> None:
-    """From the events alone: suspended, accepted, suspended, lifted, removed."""
+async def test_a_restarted_daemon_knows_suspended_and_accepted_tools(audit: Audit, path: Path) -> None:
+    """The events alone are enough: suspended, accepted, suspended, lifted, removed."""
     digest = await accepted_first(audit)
     tools = await loaded(audit, Signing())
     assert (tools.is_used("act-1"), tools.is_used("act-2")) == (True, False)
@@ -88,8 +88,8 @@ async def test_a_daemon_that_starts_again_knows_what_was_suspended_and_accepted(
     assert verify(path).is_whole
 
 
-async def test_what_changed_again_before_a_yes_took_effect_is_not_accepted_with_it(audit: Audit) -> None:
-    """1 a person sees a change · 2 a run that was under way finds another · 3 the yes arrives."""
+async def test_a_tool_that_changes_again_before_its_approval_is_not_accepted(audit: Audit) -> None:
+    """The steps: a person sees a change, a run under way finds another, and then the approval arrives."""
     tools = await loaded(audit, Signing())
     state = await tools.suspend(STEP, "run-1", "send-email", FIRST)
     assert state is not None
@@ -105,8 +105,10 @@ async def test_what_changed_again_before_a_yes_took_effect_is_not_accepted_with_
     assert tools.accepted(STEP.connector, STEP.op) is None
 
 
-async def test_where_decisions_are_signed_the_record_alone_accepts_nothing(audit: Audit) -> None:
-    """Whoever writes the ledger's file accepts nothing; what the vault names, and the record has the text of, counts."""
+async def test_the_record_alone_accepts_no_tool_if_decisions_are_signed(audit: Audit) -> None:
+    """A program that writes the ledger's file accepts nothing; a change counts if the vault names it and the record has
+    its text.
+    """
     digest = await accepted_first(audit)
     nobody = Consents(key_id="k", public_key="00" * 32, created_ms=0)
 
@@ -119,7 +121,7 @@ async def test_where_decisions_are_signed_the_record_alone_accepts_nothing(audit
 
 
 async def known(audit: Audit, ledger: Ledger, count: int, connectors: int) -> SuspendedTools:
-    """A daemon that knows so many operations that are gone, of so many connectors."""
+    """Return the state of a daemon that knows this number of missing operations, of this number of connectors."""
 
     def write(tx: Transaction) -> None:
         for number in range(count):
@@ -133,8 +135,8 @@ async def known(audit: Audit, ledger: Ledger, count: int, connectors: int) -> Su
     return await loaded(audit, Signing())
 
 
-async def test_so_many_operations_are_suspended_and_no_more(audit: Audit, ledger: Ledger) -> None:
-    """One more is not; one that is known is, again."""
+async def test_the_number_of_suspended_operations_is_bounded(audit: Audit, ledger: Ledger) -> None:
+    """An operation beyond the bound is not suspended; a known one can be again."""
     tools = await known(audit, ledger, MAX_SUSPENDED - 1, connectors=4)
     other = msgspec.structs.replace(STEP, op="another")
 
@@ -144,8 +146,8 @@ async def test_so_many_operations_are_suspended_and_no_more(audit: Audit, ledger
     tools.check(other, "send-email")
 
 
-async def test_one_connector_takes_no_more_than_its_share(audit: Audit, ledger: Ledger) -> None:
-    """By whatever it reports, in whatever versions: there is room for the changed tools of another."""
+async def test_a_connector_suspends_no_more_than_its_share(audit: Audit, ledger: Ledger) -> None:
+    """The share covers all its reports and versions: there is room for the changed tools of another connector."""
     tools = await known(audit, ledger, MAX_OF_CONNECTOR, connectors=1)
     full = msgspec.structs.replace(STEP, connector=ConnectorPin("c0", "2", "another hash"))
 

@@ -1,4 +1,4 @@
-"""Checking a file alone: everything that can be done to a row is found, and what cannot be proven is said."""
+"""Verification of a file alone: every change to a row is found, and the report says what cannot be proven."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ async def _history(audit: Audit) -> None:
 
 ROWS = 10
 LATE_US = 2**53 - 1
-"""A time after every other."""
+"""Time after every other."""
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger of ten rows, one of each kind of thing that lies beside the chain."""
+    """Return the path of a closed ledger of ten rows, with one of each kind of row beside the chain."""
     path = tmp_path_factory.mktemp("original") / "ledger.db"
     with Ledger.open(path, HOME, "0.1.0") as ledger:
         anyio.run(_history, Audit(ledger))
@@ -61,14 +61,14 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(original: Path, tmp_path: Path) -> Path:
-    """A copy to tamper with."""
+    """Return the path of a copy to tamper with."""
     path = tmp_path / "ledger.db"
     shutil.copy(original, path)
     return path
 
 
 def edit(path: Path, *statements: str) -> Report:
-    """Change the file with the sqlite3 shell's means, then check it."""
+    """Change the file by plain SQL, then verify it."""
     connection = sqlite3.connect(path, isolation_level=None)
     for statement in statements:
         connection.execute(statement)
@@ -77,12 +77,12 @@ def edit(path: Path, *statements: str) -> Report:
 
 
 def found(report: Report) -> tuple[Reason, int | None] | None:
-    """What was found, and where."""
+    """Return the reason and the row of the finding."""
     return None if report.finding is None else (report.finding.reason, report.finding.seq)
 
 
-def test_an_untouched_ledger_is_whole(copy: Path) -> None:
-    """All rows, the head, and what that does not prove; the copy needs no daemon and is not changed by looking."""
+def test_an_unchanged_ledger_is_whole(copy: Path) -> None:
+    """The report has all rows, the head, and what that does not prove; the copy needs no daemon and is not changed."""
     before = copy.read_bytes()
     copy.chmod(0o400)
     report = verify(copy, expected_home=HOME)
@@ -99,8 +99,8 @@ def test_an_untouched_ledger_is_whole(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("seq", range(1, ROWS + 1))
-def test_a_flipped_character_is_found_in_any_row(copy: Path, seq: int) -> None:
-    """In the record itself, wherever it is."""
+def test_an_altered_record_is_found_in_any_row(copy: Path, seq: int) -> None:
+    """The change is in the record itself."""
     report = edit(copy, f"UPDATE events SET record = replace(record, 'at_us', 'at_uz') WHERE seq = {seq}")
 
     assert found(report) == (Reason.HASH, seq)
@@ -109,7 +109,7 @@ def test_a_flipped_character_is_found_in_any_row(copy: Path, seq: int) -> None:
 
 @pytest.mark.parametrize("seq", range(1, ROWS))
 def test_a_deleted_row_is_found(copy: Path, seq: int) -> None:
-    """As a gap; or, where the numbers were closed up after it, as a row that follows another."""
+    """A deleted row shows as a gap; if later rows were renumbered, as a row that follows another one."""
     assert found(edit(copy, f"DELETE FROM events WHERE seq = {seq}")) == (Reason.GAP, seq + 1)
 
     renumbered = edit(copy, *(f"UPDATE events SET seq = {late} - 1 WHERE seq = {late}" for late in range(seq + 1, 11)))
@@ -117,7 +117,7 @@ def test_a_deleted_row_is_found(copy: Path, seq: int) -> None:
 
 
 def test_two_swapped_rows_are_found(copy: Path) -> None:
-    """The first of them does not follow the row before it."""
+    """The first of the two does not follow the row before it."""
     swap = (
         "UPDATE events SET seq = 100 WHERE seq = 4",
         "UPDATE events SET seq = 4 WHERE seq = 5",
@@ -128,7 +128,7 @@ def test_two_swapped_rows_are_found(copy: Path) -> None:
 
 
 def test_an_inserted_row_is_found(copy: Path) -> None:
-    """Even one whose own hash is right: the next row names another one before it."""
+    """This holds even if its own hash is right: the next row names another predecessor."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
     record = make_record(6, LATE_US, {"type": "vault.created"})
@@ -143,8 +143,8 @@ def test_an_inserted_row_is_found(copy: Path) -> None:
     assert found(verify(copy)) == (Reason.PREVIOUS, 7)
 
 
-def test_a_row_hashed_anew_is_found_at_the_next(copy: Path) -> None:
-    """Altering a row means computing every hash after it."""
+def test_a_rehashed_row_is_found_at_the_next(copy: Path) -> None:
+    """A change of one row requires recomputing every hash after it."""
     connection = sqlite3.connect(copy, isolation_level=None)
     record, previous = connection.execute("SELECT record, previous FROM events WHERE seq = 5").fetchone()
     record = record.replace('"ms":3', '"ms":4')
@@ -157,8 +157,8 @@ def test_a_row_hashed_anew_is_found_at_the_next(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("record", ["not JSON", "[]", "{}"])
-def test_a_well_chained_row_that_is_no_record_is_found(copy: Path, record: str) -> None:
-    """A correct hash over nonsense is still nonsense."""
+def test_a_chained_row_that_is_no_record_is_found(copy: Path, record: str) -> None:
+    """A correct hash over an invalid record does not make it valid."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT previous FROM events WHERE seq = 10").fetchone()
     digest = link(previous, record.encode())
@@ -172,8 +172,8 @@ def test_a_well_chained_row_that_is_no_record_is_found(copy: Path, record: str) 
     "change",
     ["type = 'vault.locked'", "run = 'run-other'", "session = NULL", "action = 'other'", "at_us = 5", "class = 'busy'"],
 )
-def test_a_column_that_says_something_else_is_found(copy: Path, change: str) -> None:
-    """Searches see columns: they must not be made to hide what the record says."""
+def test_a_column_that_differs_from_its_record_is_found(copy: Path, change: str) -> None:
+    """Searches use columns, which must not hide what the record says."""
     assert found(edit(copy, f"UPDATE events SET {change} WHERE seq = 5")) == (Reason.COLUMNS, 5)
 
 
@@ -188,21 +188,21 @@ def test_a_column_that_says_something_else_is_found(copy: Path, change: str) -> 
         ("DELETE FROM approvals", Reason.PLAN),
     ],
 )
-def test_what_lies_beside_the_chain_is_bound_to_it(copy: Path, statement: str, reason: Reason) -> None:
-    """Results and plans are too large for a row; their digests are in it."""
+def test_results_and_plans_beside_the_chain_are_bound_to_it(copy: Path, statement: str, reason: Reason) -> None:
+    """Both are too large for a row, which has their digests."""
     report = edit(copy, statement)
 
     assert report.finding is not None
     assert report.finding.reason is reason
 
 
-def test_a_ledger_of_another_home_is_told_apart(copy: Path) -> None:
-    """If the caller says which home it should be."""
+def test_a_ledger_of_another_home_is_found(copy: Path) -> None:
+    """The caller has to say which home it should be."""
     assert found(verify(copy, expected_home=Path("/home/other/.aileron"))) == (Reason.GENESIS, 1)
 
 
-def test_a_ledger_without_its_beginning_is_found(copy: Path) -> None:
-    """No row at all, or another row first."""
+def test_a_ledger_without_its_genesis_row_is_found(copy: Path) -> None:
+    """The cases are no row at all, and another first row."""
     assert found(edit(copy, "DELETE FROM events")) == (Reason.GENESIS, None)
     record = make_record(1, 1, {"type": "vault.created"})
     connection = sqlite3.connect(copy, isolation_level=None)
@@ -215,8 +215,8 @@ def test_a_ledger_without_its_beginning_is_found(copy: Path) -> None:
     assert found(verify(copy)) == (Reason.GENESIS, 1)
 
 
-def test_a_cut_tail_is_only_found_by_a_head_kept_outside(copy: Path) -> None:
-    """Without one the report says that it cannot know; with one it does, and says what is still open."""
+def test_a_cut_tail_is_found_only_with_a_head_kept_outside(copy: Path) -> None:
+    """The report without such a head says that it cannot know; with one it finds the cut."""
     whole = verify(copy)
     assert whole.head is not None
     head = Head.parse(whole.head)
@@ -232,7 +232,7 @@ def test_a_cut_tail_is_only_found_by_a_head_kept_outside(copy: Path) -> None:
 
 
 def test_a_head_kept_outside_is_found_in_a_ledger_that_went_on(copy: Path, original: Path) -> None:
-    """Any row it names will do; a chain computed anew does not have it."""
+    """The head may be that of any row; a recomputed chain does not have it."""
     with sqlite3.connect(copy) as connection:
         (digest,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
     connection.close()
@@ -253,8 +253,8 @@ def test_a_head_kept_outside_is_found_in_a_ledger_that_went_on(copy: Path, origi
         ("PRAGMA application_id = 7", "not a ledger of aileron"),
     ],
 )
-def test_a_file_that_could_show_something_else_is_found(copy: Path, statement: str, words: str) -> None:
-    """What aileron never made is not looked through but reported."""
+def test_a_file_with_a_foreign_schema_object_or_version_is_found(copy: Path, statement: str, words: str) -> None:
+    """Objects that Aileron never made are reported, not ignored."""
     report = edit(copy, statement)
 
     assert report.finding is not None
@@ -262,8 +262,8 @@ def test_a_file_that_could_show_something_else_is_found(copy: Path, statement: s
     assert words in report.finding.message
 
 
-def test_a_missing_file_and_one_that_is_no_database(tmp_path: Path) -> None:
-    """The first is the caller's mistake, the second a finding."""
+def test_a_missing_file_is_an_error_and_a_file_that_is_no_database_a_finding(tmp_path: Path) -> None:
+    """The first is the caller's mistake, the second damage."""
     with pytest.raises(AileronError) as caught:
         verify(tmp_path / "none.db")
     assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
@@ -273,7 +273,7 @@ def test_a_missing_file_and_one_that_is_no_database(tmp_path: Path) -> None:
 
 
 def _bytes_of_rows(path: Path) -> list[int]:
-    """Where in the file the rows lie: record, previous hash and hash are the end of each, in one piece."""
+    """Return the offsets of the rows in the file: record, previous hash and hash are the end of each, in one piece."""
     content = path.read_bytes()
     places: list[int] = []
     with sqlite3.connect(path) as connection:
@@ -288,7 +288,7 @@ def _bytes_of_rows(path: Path) -> list[int]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_bit_of_any_row_on_disk_is_found(original: Path, tmp_path: Path, data: st.DataObject) -> None:
-    """The file itself, below the database: each bit of each record and hash counts."""
+    """The bits are flipped in the file itself, below the database, in every record and hash."""
     place = data.draw(st.sampled_from(_bytes_of_rows(original)))
     content = bytearray(original.read_bytes())
     content[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -298,8 +298,8 @@ def test_any_flipped_bit_of_any_row_on_disk_is_found(original: Path, tmp_path: P
     assert verify(path).finding is not None
 
 
-def test_damage_that_even_its_error_cannot_spell_is_a_finding(copy: Path) -> None:
-    """A byte that is no text in the file's own schema: the database quotes it, and its Python module cannot read that."""
+def test_damage_that_makes_the_database_error_undecodable_is_a_finding(copy: Path) -> None:
+    """The file's schema has a byte that is not text: the database quotes it, and its Python module cannot decode that."""
     content = bytearray(copy.read_bytes())
     content[content.index(b"CREATE TABLE runs")] = 0x80
     copy.write_bytes(content)
@@ -307,8 +307,8 @@ def test_damage_that_even_its_error_cannot_spell_is_a_finding(copy: Path) -> Non
     assert found(verify(copy)) == (Reason.FILE, None)
 
 
-def test_a_file_format_nobody_knows_is_a_finding(copy: Path) -> None:
-    """Bytes 18 and 19 of the header are the format's version: the database refuses to read, and that is what is reported."""
+def test_an_unknown_file_format_is_a_finding(copy: Path) -> None:
+    """Bytes 18 and 19 of the header are the format's version: the database refuses to read, and that is reported."""
     content = bytearray(copy.read_bytes())
     content[18:20] = b"\x05\x05"
     copy.write_bytes(content)
@@ -318,8 +318,8 @@ def test_a_file_format_nobody_knows_is_a_finding(copy: Path) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_is_a_finding_or_does_not_matter(original: Path, tmp_path: Path, data: st.DataObject) -> None:
-    """Any bytes changed, cut or added anywhere: a report, never an exception."""
+def test_a_damaged_file_gives_a_report_and_no_exception(original: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Any bytes are changed, cut or added anywhere."""
     content = bytearray(original.read_bytes())
     start = data.draw(st.integers(0, len(content) - 1))
     content[start : start + data.draw(st.integers(0, 64))] = data.draw(st.binary(max_size=64))
@@ -335,7 +335,7 @@ def test_a_damaged_file_is_a_finding_or_does_not_matter(original: Path, tmp_path
 
 
 async def _every_state(audit: Audit, clock: Clock) -> None:
-    """A run in each state there is, questions in each, and keys that are kept and that are forgotten."""
+    """Record a run and a question in every state, with keys that are kept and that are forgotten."""
     plan, number = a_plan(), iter(range(100))
 
     def asked(**more: Any) -> Invocation:
@@ -377,7 +377,7 @@ async def _every_state(audit: Audit, clock: Clock) -> None:
 
 
 async def _decided(audit: Audit, clock: Clock, ledger: Ledger) -> None:
-    """Every way to decide, and all that belongs to questions: edits, previews, talk, consents, keys, grants."""
+    """Record every way to decide, and all rows of questions: edits, previews, conversations, consents, keys, grants."""
     plan, first, second = a_plan(), Signer(), Signer()
     edited = msgspec.structs.replace(plan, args={"to": "b@example.com"})
 
@@ -424,7 +424,7 @@ async def _decided(audit: Audit, clock: Clock, ledger: Ledger) -> None:
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed ledger in which everything has happened."""
+    """Return the path of a closed ledger in which every kind of event has happened."""
     path, clock = tmp_path_factory.mktemp("eventful") / "ledger.db", Clock()
     with Ledger.open(path, HOME, "0.1.0", clock=clock) as ledger:
         anyio.run(_every_state, Audit(ledger), clock)
@@ -442,11 +442,11 @@ TABLES = {
     "conversation": "question",
     "grant_uses": "id",
 }
-"""Every table, and a column that has another value in every row of it."""
+"""Every table, and a column with a different value in each of its rows."""
 
 
 def _cells(path: Path) -> list[tuple[str, Any, str, Any]]:
-    """Every column of every row of every table: table, value of the row's name, column, value."""
+    """Return every column of every row of every table: table, value of the identifying column, column, value."""
     connection = sqlite3.connect(path)
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     assert set(tables) <= set(TABLES), "a table that nothing here looks at"
@@ -462,7 +462,7 @@ def _cells(path: Path) -> list[tuple[str, Any, str, Any]]:
 
 
 def _set(path: Path, cell: tuple[str, Any, str, Any], value: bytes | int | None) -> bool:
-    """Write another value of the same type into one column of one row; whether the database took it."""
+    """Write another value of the same type into one column of one row. Return whether the database accepted it."""
     table, name, column, before = cell
     mark = "CAST(? AS TEXT)" if isinstance(value, bytes) and not isinstance(before, bytes) else "?"
     connection = sqlite3.connect(path, isolation_level=None)
@@ -477,7 +477,7 @@ def _set(path: Path, cell: tuple[str, Any, str, Any], value: bytes | int | None)
 
 
 def _others(value: Any) -> list[bytes | int | None]:
-    """Values of the same type that are another one, and none."""
+    """Return different values of the same type, and None."""
     match value:
         case None:
             return [b"x", 1]
@@ -489,8 +489,8 @@ def _others(value: Any) -> list[bytes | int | None]:
             return [value + b" ", value[:-1], b"", None]
 
 
-def test_everything_that_happened_is_as_it_was_told(eventful: Path) -> None:
-    """The positive control of what follows: each state is there, and whole."""
+def test_an_eventful_ledger_has_every_state_and_is_whole(eventful: Path) -> None:
+    """This is the positive control of the tests that follow."""
     connection = sqlite3.connect(eventful)
     statuses = {status for (status,) in connection.execute("SELECT status FROM runs")}
     states = {state for (state,) in connection.execute("SELECT state FROM approvals")}
@@ -504,7 +504,7 @@ def test_everything_that_happened_is_as_it_was_told(eventful: Path) -> None:
 
 
 def test_another_value_in_any_column_of_any_row_is_found(eventful: Path, tmp_path: Path) -> None:
-    """All tables, all rows, all columns: there is none that nothing vouches for."""
+    """The test covers all tables, rows and columns: each is vouched for."""
     path, content, missed, changed = tmp_path / "ledger.db", eventful.read_bytes(), [], 0
     for number, cell in enumerate(_cells(eventful)):
         values = _others(cell[3])
@@ -525,7 +525,7 @@ def test_another_value_in_any_column_of_any_row_is_found(eventful: Path, tmp_pat
 @given(data=st.data())
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_flipped_bit_of_any_column_is_found(eventful: Path, tmp_path: Path, data: st.DataObject) -> None:
-    """By way of the database, which keeps its own indexes right."""
+    """The change is made through the database, which keeps its own indexes right."""
     cell = data.draw(st.sampled_from([cell for cell in _cells(eventful) if cell[3] not in (None, "", b"")]))
     value = cell[3]
     flipped: bytes | int
@@ -542,8 +542,8 @@ def test_any_flipped_bit_of_any_column_is_found(eventful: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("table", ["runs", "approvals", "idempotency", "candidates", "conversation", "grant_uses"])
-def test_a_state_of_which_no_event_tells_is_found(eventful: Path, tmp_path: Path, table: str) -> None:
-    """A row put in is an approval nobody gave; a row taken out is a key that can be used again."""
+def test_a_state_without_its_event_is_found(eventful: Path, tmp_path: Path, table: str) -> None:
+    """An added row is an approval that no person gave; a removed row is a key that can be used again."""
     with contextlib.closing(sqlite3.connect(eventful)) as connection:
         (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
     for number in range(count):
@@ -562,8 +562,8 @@ def test_a_state_of_which_no_event_tells_is_found(eventful: Path, tmp_path: Path
     assert report.finding.reason is Reason.STATE
 
 
-def test_events_in_an_order_that_cannot_be_are_found(copy: Path) -> None:
-    """A chain computed anew that ends a run twice is well chained, and still told by nobody."""
+def test_events_in_an_impossible_order_are_found(copy: Path) -> None:
+    """A run that was never requested ends: the row is well chained, but contradicts the earlier rows."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 10").fetchone()
     record = make_record(11, LATE_US, {"type": "run.finished", "run": "run-none", "status": "completed"})
@@ -576,8 +576,8 @@ def test_events_in_an_order_that_cannot_be_are_found(copy: Path) -> None:
     assert found(verify(copy)) == (Reason.STATE, 11)
 
 
-def test_a_row_that_is_there_twice_is_found(copy: Path) -> None:
-    """Under another number it is not the row that was chained."""
+def test_a_duplicate_row_is_found(copy: Path) -> None:
+    """The row under another number is not the row that was chained."""
     report = edit(
         copy,
         "INSERT INTO events SELECT 11, at_us, type, run, session, action, connector, class, record, previous, hash"
@@ -587,8 +587,8 @@ def test_a_row_that_is_there_twice_is_found(copy: Path) -> None:
     assert found(report) == (Reason.PREVIOUS, 11)
 
 
-def test_another_ledger_of_the_same_home_is_told_apart_by_a_head(copy: Path, tmp_path: Path) -> None:
-    """As whole as the one it replaces; what was kept outside is not in it."""
+def test_another_ledger_of_the_same_home_is_found_by_a_head(copy: Path, tmp_path: Path) -> None:
+    """The ledger is as whole as the one that it replaces, but does not have the head that was kept outside."""
     head = Head.parse(str(verify(copy).head))
     copy.unlink()
     with Ledger.open(copy, HOME, "0.1.0") as ledger:
@@ -606,8 +606,8 @@ def test_another_ledger_of_the_same_home_is_told_apart_by_a_head(copy: Path, tmp
         ("CREATE UNIQUE INDEX one ON events (class)", "index 'one'"),
     ],
 )
-def test_a_schema_that_is_not_ours_is_found(copy: Path, statement: str, words: str) -> None:
-    """An index could refuse rows, a table hide some; what is missing was there."""
+def test_a_foreign_schema_is_found(copy: Path, statement: str, words: str) -> None:
+    """An index could refuse rows, and a table hide some; a missing index was there before."""
     report = edit(copy, statement)
 
     assert report.finding is not None
@@ -615,8 +615,8 @@ def test_a_schema_that_is_not_ours_is_found(copy: Path, statement: str, words: s
     assert words in report.finding.message
 
 
-def test_a_ledger_is_checked_while_it_is_written(copy: Path) -> None:
-    """One moment of it, whichever: chain, states and keys are of the same one."""
+def test_a_ledger_can_be_verified_while_it_is_written(copy: Path) -> None:
+    """The report is of a single moment: chain, states and keys are of the same one."""
     copy.chmod(0o600)
     stop = threading.Event()
     reports: list[Report] = []
@@ -647,8 +647,8 @@ def test_a_ledger_is_checked_while_it_is_written(copy: Path) -> None:
     assert reports[-1].rows > reports[0].rows
 
 
-def test_a_running_ledger_can_be_checked(copy: Path) -> None:
-    """Beside a daemon that writes: one moment of it, newest rows included, and no file of another owner left behind."""
+def test_a_ledger_can_be_verified_while_a_daemon_has_it_open(copy: Path) -> None:
+    """The report includes the newest rows, and no file of another owner is left behind."""
     copy.chmod(0o600)
     with Ledger.open(copy, HOME, "0.1.0") as ledger:
         ledger.commit_now(lambda tx: tx.append({"type": "vault.created"}))
@@ -660,8 +660,8 @@ def test_a_running_ledger_can_be_checked(copy: Path) -> None:
         assert {found.stat().st_uid for found in copy.parent.iterdir()} == {os.getuid()}
 
 
-def test_every_reason_is_reached(copy: Path) -> None:
-    """The closed list has no member that nothing can cause: each is named in a test above."""
+def test_every_reason_is_named_in_a_test(copy: Path) -> None:
+    """The closed list has no member that nothing can cause."""
     source = Path(__file__).read_text() + Path(__file__).with_name("test_audit_signatures.py").read_text()
 
     assert [reason for reason in Reason if f"Reason.{reason.name}" not in source] == []
