@@ -1,4 +1,4 @@
-"""The client of the benchmarks: a connection that its server has closed is not held against the server."""
+"""The benchmarks' client: a connection that the server has closed does not count against the server."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DEADLINE_S = 30.0
     "head",
     [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n"],
 )
-def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path, head: bytes) -> None:
-    """A peer's turn may be longer than a server keeps a connection that says nothing; and some are closed with an answer."""
+def test_the_client_connects_again_after_the_server_closed_the_connection(tmp_path: Path, head: bytes) -> None:
+    """A peer's turn may be longer than a server keeps an idle connection, and some answers announce `Connection: close`."""
     closed = threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))

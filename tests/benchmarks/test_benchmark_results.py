@@ -1,4 +1,4 @@
-"""The page of benchmarks against the numbers it is made from, and the judging itself."""
+"""The page of benchmarks against the numbers it is made from, and the judging of goals."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from benchmarks.measure import (
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 LARGEST_CURVE = 40_000
-"""Bytes: a page has several, and the repository each of their versions."""
+"""Most bytes of a curve: a page has several, and the repository keeps each of their versions."""
 QUESTION = Question("what", "ours", "theirs", at_most(0.5))
 
 
-def test_the_table_says_what_the_results_say() -> None:
-    """The generated part of docs/reference/benchmarks.md, computed again from the raw samples, is what stands there."""
+def test_the_table_on_the_page_matches_the_results() -> None:
+    """The generated part of docs/reference/benchmarks.md equals the one computed again from the raw samples."""
     text = page.PAGE.read_text(encoding="utf-8")
     _, _, rest = text.partition(page.BEGIN)
     shown, _, _ = rest.partition(page.END)
@@ -44,8 +44,8 @@ def test_the_table_says_what_the_results_say() -> None:
 
 
 @pytest.mark.parametrize("name", page.ORDER)
-def test_a_result_is_what_its_samples_say(name: str) -> None:
-    """Ratio and verdict as kept beside each question are those of the samples, to a rounding; every peer is there."""
+def test_a_results_ratio_and_verdict_match_its_samples(name: str) -> None:
+    """The ratio and the verdict kept with each question follow from the samples, up to rounding; both sides have samples."""
     record = json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
     for asked in record["questions"]:
@@ -56,7 +56,7 @@ def test_a_result_is_what_its_samples_say(name: str) -> None:
 
 
 def test_every_miss_is_explained() -> None:
-    """A question that misses its goal has an entry of its own under "Where we miss"."""
+    """Each question that misses its goal has an entry of its own under "Where we miss"."""
     _, _, section = page.PAGE.read_text(encoding="utf-8").partition("## Where we miss")
     missed = {found.question.what for found in page.answers(RESULTS) if found.holds is False}
 
@@ -64,8 +64,8 @@ def test_every_miss_is_explained() -> None:
 
 
 @pytest.mark.parametrize("plot", plots.PLOTS, ids=lambda plot: plot.name)
-def test_a_curve_is_of_the_results_and_on_the_page(plot: plots.Plot) -> None:
-    """Its file says of which points it was drawn; the page shows it, and nothing else is in its folder."""
+def test_a_curve_is_drawn_from_the_results_and_shown_on_the_page(plot: plots.Plot) -> None:
+    """The file carries the mark of its points; the page shows it, and the folder holds no other file."""
     drawn = (page.CURVES / f"{plot.name}.svg").read_text(encoding="utf-8")
 
     assert plots.mark(plot, RESULTS) in drawn, "run `python -m benchmarks --page`, with the extra `bench`"
@@ -74,8 +74,8 @@ def test_a_curve_is_of_the_results_and_on_the_page(plot: plots.Plot) -> None:
     assert {path.stem for path in page.CURVES.iterdir()} == {known.name for known in plots.PLOTS}
 
 
-def test_a_curve_that_others_were_drawn_of_is_noticed(tmp_path: Path) -> None:
-    """Its points are the p50 and p99 of each size, so that other numbers have another mark, and the same numbers the same."""
+def test_other_results_give_a_curve_another_mark(tmp_path: Path) -> None:
+    """The mark covers the p50 and p99 of each size: other numbers give another mark, and the same numbers the same mark."""
     plot = next(plot for plot in plots.PLOTS if plot.name == "callers-rate")
     (tmp_path / plot.results).write_text(
         json.dumps({"unit": "per s", "samples": {"1 caller": [90.0, 100.0, 110.0], "8 callers": [200.0]}}),
@@ -90,8 +90,8 @@ def test_a_curve_that_others_were_drawn_of_is_noticed(tmp_path: Path) -> None:
     assert first == again != plots.mark(plot, tmp_path)
 
 
-def test_every_benchmark_is_run_and_every_answer_has_a_place() -> None:
-    """`python -m benchmarks` knows each bench_*.py, and the table each file that one of them writes."""
+def test_every_benchmark_is_run_and_every_result_is_in_the_table() -> None:
+    """The command `python -m benchmarks` knows each bench_*.py, and the table knows each file that one of them writes."""
     assert {path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py")} == set(BENCHMARKS)
     paths = [*(ROOT / "benchmarks").glob("bench_*.py"), ROOT / "benchmarks" / "checks.py"]
     sources = "".join(path.read_text(encoding="utf-8") for path in paths)
@@ -110,13 +110,13 @@ def test_every_benchmark_is_run_and_every_answer_has_a_place() -> None:
         (Goal("below", 1.0), 1.0, False),
     ],
 )
-def test_a_goal_is_kept_up_to_its_bound(goal: Goal, ratio: float, holds: bool) -> None:
-    """At most and at least include the bound, below does not."""
+def test_a_goal_holds_up_to_its_bound(goal: Goal, ratio: float, holds: bool) -> None:
+    """The goals "at most" and "at least" include the bound; "below" does not."""
     assert goal.holds(ratio) is holds
 
 
-def test_what_is_added_is_judged_by_the_difference() -> None:
-    """In seconds, whatever the ratio; the table shows it in milliseconds."""
+def test_added_time_is_judged_by_the_difference() -> None:
+    """The difference in seconds is judged, whatever the ratio; the table shows it in milliseconds."""
     question = Question("what", "ours", "theirs", adds_at_most(0.0007))
     kept = judge(question, {"ours": [0.0107], "theirs": [0.0101]}, "s")
     missed = judge(question, {"ours": [0.0009], "theirs": [0.0001]}, "s")
@@ -125,8 +125,8 @@ def test_what_is_added_is_judged_by_the_difference() -> None:
     assert (missed.holds, missed.compared) == (False, "+0.80 ms")
 
 
-def test_what_takes_minutes_is_judged_in_pairs() -> None:
-    """A machine that became slower meanwhile was so for both of a pair; the p50s are shown all the same."""
+def test_measurements_of_minutes_are_judged_in_pairs() -> None:
+    """A machine that became slower meanwhile was slower for both of a pair. The p50s are shown all the same."""
     question = Question("what", "ours", "theirs", in_pairs_at_most(1.05))
     kept = judge(question, {"ours": [320.0, 280.0, 400.0], "theirs": [310.0, 290.0, 450.0]}, "s")
     missed = judge(question, {"ours": [330.0, 280.0, 430.0], "theirs": [310.0, 290.0, 400.0]}, "s")
@@ -137,7 +137,7 @@ def test_what_takes_minutes_is_judged_in_pairs() -> None:
 
 
 def test_memory_is_judged_by_itself() -> None:
-    """Whatever the peer takes; the table shows the ratio beside it, and the goal in megabytes."""
+    """The peer's size does not matter; the table shows the ratio beside it, and the goal in megabytes."""
     question = Question("what", "ours", "theirs", bytes_at_most(1_200_000))
     kept = judge(question, {"ours": [1_200_000], "theirs": [300_000]}, "bytes")
     missed = judge(question, {"ours": [1_200_001], "theirs": [9_000_000]}, "bytes")
@@ -147,15 +147,15 @@ def test_memory_is_judged_by_itself() -> None:
 
 
 def test_the_bad_end_of_a_rate_is_the_low_one() -> None:
-    """p99 of a time is its slow end; of a rate too, and that is the small number."""
+    """The second number is always the slow end: the largest of times, but the smallest of rates."""
     samples = {"ours": [float(number) for number in range(1, 101)], "theirs": [1.0]}
 
     assert judge(QUESTION, samples, "s").ours == (50.5, 100.0)
     assert judge(QUESTION, samples, "per s").ours == (50.5, 1.0)
 
 
-def test_the_best_of_a_side_is_taken_by_its_unit() -> None:
-    """The fastest time, the highest rate."""
+def test_the_best_variant_of_a_side_depends_on_the_unit() -> None:
+    """The best is the shortest time or the highest rate."""
     samples = {"two": [2.0, 2.0], "four": [3.0, 3.0]}
 
     assert best_of(samples, ["two", "four"]) == "two"
@@ -163,7 +163,7 @@ def test_the_best_of_a_side_is_taken_by_its_unit() -> None:
 
 
 def test_variants_take_turns_and_may_measure_themselves() -> None:
-    """One after the other in every round, warm-ups not kept; what is done before a turn is not in it."""
+    """They run one after the other in every round. Warm-ups are not kept, and work before a turn is not measured."""
     turns: list[str] = []
 
     def ours() -> Measured:
@@ -182,10 +182,10 @@ def test_variants_take_turns_and_may_measure_themselves() -> None:
     assert len(taken["theirs"]) == 3
 
 
-def test_a_missing_peer_is_left_out_and_said_to_be(
+def test_a_missing_peer_is_reported_as_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No answer, no verdict, and the words that say how to install it, on the terminal and in the table."""
+    """The question gets no answer and no verdict; the terminal and the table say how to install the peer."""
     monkeypatch.setattr("benchmarks.measure.RESULTS", tmp_path)
 
     answered = answer("jail-rate.json", {"ours": [1.0]}, [QUESTION], missing={"theirs": "not here: get it"})
@@ -196,6 +196,6 @@ def test_a_missing_peer_is_left_out_and_said_to_be(
 
 
 def _is_on_the_line(found: Answer) -> bool:
-    """The samples are rounded to a tenth of a microsecond; a ratio that is the goal to within that may fall either way."""
+    """Return whether the result is so close to its goal that the rounding of the samples may decide the verdict."""
     goal = found.question.goal
     return goal is not None and found.judged == pytest.approx(goal.ratio, rel=0.001)

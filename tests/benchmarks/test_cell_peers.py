@@ -1,6 +1,6 @@
-"""The page that compares a cell with other sandboxes: it says what the results say, in words that somebody has looked at.
+"""The page that compares a cell with other sandboxes: it matches the results, and every answer has a reviewed word.
 
-Not here: that the attempts are made alike (test_cell_peers_tried.py).
+Not here: the check that the attempts are the same in each sandbox (test_cell_peers_tried.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from benchmarks import cell_peers
 from benchmarks.measure import RESULTS
 
 
-def test_the_page_says_what_the_results_say() -> None:
-    """The generated part of the page, made again from the committed answers and samples, is what stands there."""
+def test_the_page_matches_the_results() -> None:
+    """The generated part of the page equals the one made again from the committed answers and samples."""
     _, _, rest = cell_peers.PAGE.read_text(encoding="utf-8").partition(cell_peers.BEGIN)
     shown, _, _ = rest.partition(cell_peers.END)
 
@@ -24,11 +24,11 @@ def test_the_page_says_what_the_results_say() -> None:
     [("ok", "possible"), ("EROFS", "refused"), ("ENOENT", "no object"), ("absent", "no object")],
 )
 def test_an_answer_has_one_word_on_the_page(answer: str, shown: str) -> None:
-    """What worked, what was refused, and what had no object are told apart."""
+    """The page tells apart attempts that worked, that were refused, and that had no object."""
     assert cell_peers.verdict(answer) == shown
 
 
-def test_an_answer_that_nobody_has_looked_at_is_not_counted() -> None:
-    """Neither as refused nor as possible: somebody has to say what it is."""
+def test_an_unknown_answer_is_an_error() -> None:
+    """Such an answer counts neither as refused nor as possible: a person has to classify it first."""
     with pytest.raises(ValueError, match="EWOULDBLOCK"):
         cell_peers.verdict("EWOULDBLOCK")

@@ -1,7 +1,7 @@
-"""What is tried for the comparison of a cell with other sandboxes: made alike in each, and what is known comes out.
+"""The attempts of the comparison of a cell with other sandboxes: the same in each, with the known results.
 
-The attempts themselves are tested in tests/attacks/test_cell_persons_place.py; here, that the benchmark makes them under another
-sandbox, where that is installed, and says what they came to.
+tests/attacks/test_cell_persons_place.py tests the attempts themselves. These tests check that the benchmark makes them under
+another sandbox, if that is installed, and reports their results.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[cell_peers.ListedHost]:
-    """What an agent may reach."""
+    """Yield the host that an agent may reach."""
     with cell_peers.ListedHost() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def house(host: cell_peers.ListedHost) -> Iterator[Household]:
-    """A person's home, with a daemon."""
+    """Yield a person's home with a daemon that allows the host."""
     with daemon_home() as home, household(home) as made:
         host.allow(home)
         home.unlock()
         yield made
 
 
-def test_what_is_measured_is_what_the_attacks_expect(house: Household) -> None:
-    """In a cell nothing is possible; without a sandbox, all that the machine allows. The results have the same attempts."""
+def test_the_attempts_end_as_the_attacks_expect(house: Household) -> None:
+    """All fail in a cell; without a sandbox, all that the machine allows succeed. The committed results list the same ones."""
     committed = json.loads((RESULTS / cell_peers.FILE).read_text(encoding="utf-8"))["sandboxes"]
     found = dict(cell_peers.attempts(house, [_sandbox(CELL), _sandbox(BARE)]))
     inside, outside = (_answers(found[_sandbox(name)]) for name in (CELL, BARE))
@@ -48,8 +48,8 @@ def test_what_is_measured_is_what_the_attacks_expect(house: Household) -> None:
     assert {frozenset(sandbox["answers"]) for sandbox in committed} == {frozenset(inside)} == {frozenset(outside)}
 
 
-def test_another_sandbox_is_measured_alike(house: Household) -> None:
-    """bubblewrap: the same attempts by the same program, which writes its answers into the project; the home is another one."""
+def test_the_same_attempts_are_made_in_another_sandbox(house: Household) -> None:
+    """Under bubblewrap, the same program makes them and writes its answers into the project; its home is an empty one."""
     sandbox = _sandbox(BUBBLEWRAP)
     if sandbox.missing:
         pytest.skip(sandbox.missing)
@@ -62,8 +62,8 @@ def test_another_sandbox_is_measured_alike(house: Household) -> None:
     assert not house.marked
 
 
-def test_a_sandbox_that_does_not_start_is_said_so_with_what_it_said(house: Household) -> None:
-    """No answers are no refusals."""
+def test_a_sandbox_that_does_not_start_is_reported_with_its_output(house: Household) -> None:
+    """Missing answers do not count as refusals."""
     broken = Sandbox("broken", None, str, lambda _place: ["sh", "-c", "echo cannot start >&2; exit 1"])
     ((_, found),) = cell_peers.attempts(house, [broken])
 
@@ -71,8 +71,8 @@ def test_a_sandbox_that_does_not_start_is_said_so_with_what_it_said(house: House
     assert "cannot start" in found.said
 
 
-def test_what_a_cell_allows_in_the_project_is_said_too(house: Household) -> None:
-    """Hooks, and a socket that appears: the page names what others refuse and a cell does not."""
+def test_the_benchmark_reports_what_a_cell_allows_in_the_project(house: Household) -> None:
+    """A cell allows git hooks and a socket that appears: the page names these, since other sandboxes refuse them."""
     answers = cell_peers.in_the_project(_sandbox(CELL), Place.of(house), house.environment)
 
     assert answers == {
@@ -81,8 +81,8 @@ def test_what_a_cell_allows_in_the_project_is_said_too(house: Household) -> None
     }
 
 
-def test_what_arrives_at_a_host_is_what_counts(house: Household, host: cell_peers.ListedHost) -> None:
-    """From a cell, only TLS for the host's own name does, whatever the program was answered; without a sandbox, all of it."""
+def test_a_way_out_counts_as_possible_if_it_arrives_at_the_host(house: Household, host: cell_peers.ListedHost) -> None:
+    """Only TLS for the host's own name arrives from a cell, whatever the program was told; without a sandbox, all arrives."""
     inside, outside = (
         {name: cell_peers.verdict(answer) for name, answer in cell_peers.way_out(sandbox, house, host).items()}
         for sandbox in (_sandbox(CELL), _sandbox(BARE))
