@@ -1,4 +1,4 @@
-"""For each test a new provider to sign in to, and a browser as good as new; for a module one home that has a page."""
+"""Fixtures of the browser tests: a new provider and a clean browser for each test, and one home with a page for a module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.upstream_http import CountingServer
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What providers present: a browser is told at its start whose key it takes, so all have one."""
+    """Keys that all providers present: a browser is told at its start which key it trusts, so they share one."""
 
     authority: Authority
     files: tuple[Path, Path]
@@ -27,7 +27,7 @@ class Known:
 
 @pytest.fixture(scope="session")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
-    """Made once."""
+    """Make the authority and the server's files once."""
     folder = tmp_path_factory.mktemp("known")
     authority = Authority(folder)
     return Known(authority, authority.server_files(folder, "localhost", "127.0.0.1"))
@@ -35,7 +35,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
 
 @pytest.fixture
 def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
-    """Fails where it cannot be had: a skip would pass for a pass."""
+    """Start a provider. If it cannot be had the test fails, because a skip would count as a pass."""
     with Provider(tmp_path, known.authority, files=known.files) as running:
         yield running
 
@@ -49,9 +49,9 @@ def _started(known: Known) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(_started: Browser) -> Iterator[Browser]:
-    """With the provider's key as one it trusts: one for all tests, which forgets at the end of each what it did.
+    """Return the one browser of all tests, which trusts the provider's key and forgets at the end of each test what it did.
 
-    Tests about the browser itself, its profile and what others may do in it start their own.
+    Tests about the browser itself, its profile and attacks from within it start their own.
     """
     yield _started
     _started.forget()
@@ -59,26 +59,26 @@ def browser(_started: Browser) -> Iterator[Browser]:
 
 @pytest.fixture
 def chromium(browser: Browser) -> Browser:
-    """The same browser, for tests without a provider."""
+    """Return the same browser for tests without a provider."""
     return browser
 
 
 @pytest.fixture
 def at_desk(provider: Provider, tmp_path: Path) -> Iterator[Desk]:
-    """A home with a connector for the provider, bound to nothing."""
+    """Provide a home with a connector for the provider, bound to nothing."""
     with desk(provider, tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """The world outside."""
+    """Start a server that stands for all services outside."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """Gated actions and an approver."""
+    """Provide a home with gated actions and an approver."""
     with paged_home(upstream) as made:
         yield made

@@ -1,9 +1,9 @@
 """A home with a connector whose service asks a real provider about every token, and what its user does with it.
 
-`Mail` is the service: an API over TLS that knows nothing but what introspection says of the token it is sent. `Desk` is a home
-with the connector installed, bound to nothing yet; `sign_in` is a person who connects an account in a browser.
+`Mail` is the service: an API over TLS that knows only what introspection says of the token it is sent. `Desk` is a home with
+the connector installed, bound to nothing yet; `sign_in` acts as a person who connects an account in a browser.
 
-At the end of `desk` no token and no code that the provider issued may lie in any file of the home, in any shape.
+At the end of `desk` no file of the home may have a token or code that the provider issued, in any form.
 
 Not here: the provider (tests/support/provider.py), its pages (person.py).
 """
@@ -36,9 +36,10 @@ _SOURCE: Final = Path(__file__).parent / "connector" / "connector.py"
 
 
 class Mail:
-    """The service, between enter and exit. `sent` are (account, text); `refused` counts the answers 401.
+    """The service, between enter and exit. `sent` has (account, text); `refused` counts the responses 401.
 
-    It answers when `may_answer` is set, as it is, and takes only tokens that are for `resource`, if that is set (RFC 8707).
+    The service responds while `may_answer` is set, as it is at first, and accepts only tokens for `resource`, if that is set
+    (RFC 8707).
     """
 
     def __init__(self, provider: Provider) -> None:
@@ -59,12 +60,12 @@ class Mail:
 
     @property
     def host(self) -> str:
-        """NAME:PORT."""
+        """Address of the service as NAME:PORT."""
         return f"localhost:{self._server.port}"
 
     @property
     def requests(self) -> list[Seen]:
-        """What came, in order."""
+        """Requests that came, in order."""
         return self._server.requests
 
     def _answer(self, seen: Seen) -> bytes:
@@ -93,20 +94,20 @@ class Desk:
         self.mail = mail
 
     def begin(self, name: str = MINE, *, flow: str = "browser", replace: bool = False) -> dict[str, Any]:
-        """Ask for a sign-in; where to go."""
+        """Begin a sign-in. Return it, with the address to open."""
         body = {"connector": CONNECTOR, "name": name, "flow": flow, "replace": replace}
         begun: dict[str, Any] = self.home.must("POST", "/v1/sign-ins", body)
         return begun
 
     def ended(self, begun: dict[str, Any]) -> dict[str, Any]:
-        """How it ended, waited for."""
+        """Wait until the sign-in ends, and return its end."""
         over: dict[str, Any] = self.home.must("GET", f"/v1/sign-ins/{begun['id']}?wait={SIGN_IN_S:g}", wait_s=SIGN_IN_S)
         return over
 
     def sign_in(
         self, browser: Browser, name: str = MINE, account: str = MIRA, *, replace: bool = False
     ) -> dict[str, Any]:
-        """Connect an account, from the question to the end."""
+        """Connect an account, from the request to the end."""
         begun = self.begin(name, replace=replace)
         signs_in(browser, begun["authorize_url"], account)
         agrees(browser)
@@ -116,11 +117,11 @@ class Desk:
         return over
 
     def whoami(self, **options: Any) -> Answer:
-        """Run the action that asks the service whose token it is."""
+        """Run the action that asks the service for the token's account."""
         return self.home.run("whoami", **options)
 
     def binding(self, name: str = MINE) -> dict[str, Any]:
-        """What is told of one."""
+        """Return what the daemon tells about a binding."""
         told: dict[str, Any] = self.home.must("GET", f"/v1/bindings/{name}")
         return told
 
@@ -136,7 +137,7 @@ def manifest(
     revocation: bool = True,
     version: str = "1.0.0",
 ) -> str:
-    """The connector's. Without a `client` it registers one."""
+    """Return the connector's manifest. Without a `client` the connector registers one."""
     lines = [
         "[connector]",
         f'name = "{CONNECTOR}"',
@@ -168,7 +169,7 @@ def manifest(
 
 
 def write_source(folder: Path, text: str) -> Path:
-    """The connector's source with this manifest, to be built."""
+    """Write the connector's source with this manifest, to be built, and return its folder."""
     source = folder / "mail"
     source.mkdir(exist_ok=True)
     (source / "manifest.toml").write_text(text, encoding="utf-8")
@@ -178,9 +179,10 @@ def write_source(folder: Path, text: str) -> Path:
 
 @contextlib.contextmanager
 def desk(provider: Provider, folder: Path, *, for_service: bool = False, **options: Any) -> Iterator[Desk]:
-    """A home with the connector, its actions and a vault, and no binding. `for_service`: its tokens are for the service alone.
+    """Provide a home with the connector, its actions and a vault, and no binding. `for_service`: its tokens are for the
+    service alone.
 
-    `look-again` is `whoami` as a step that may be tried again, `ask-first` is `send` as a gated one.
+    `look-again` is `whoami` as a step that may be repeated, `ask-first` is `send` as a gated one.
     """
     with daemon_home() as home, Mail(provider) as mail:
         hosts = [mail.host, provider.host]

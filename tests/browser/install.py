@@ -1,6 +1,6 @@
-"""The OpenID provider `oidc-provider` as its maker publishes it, in the version of pins/, installed once into a cache.
+"""Installer of the OpenID provider `oidc-provider` as its maker publishes it, in the version of pins/, once into a cache.
 
-The cache is of kind `browser`, about 210 MB with its node. No script of a package is run.
+The cache is of kind `browser`, about 210 MB with its node. No script of a package runs.
 
     $ python -m tests.browser.install       # prints where it is
 
@@ -23,7 +23,7 @@ __all__ = ["PROVIDER_VERSION", "NotInstalled", "Tools", "installed"]
 
 _PINS: Final = Path(__file__).parent / "pins"
 _FORM: Final = 1
-"""Raised when something else is made of the same pins."""
+"""Number to raise when something else is made of the same pins."""
 _PROVIDER: Final = "oidc-provider"
 
 PROVIDER_VERSION: Final[str] = json.loads((_PINS / "package.json").read_text(encoding="utf-8"))["dependencies"][
@@ -33,14 +33,14 @@ PROVIDER_VERSION: Final[str] = json.loads((_PINS / "package.json").read_text(enc
 
 @dataclasses.dataclass(frozen=True)
 class Tools:
-    """What is started: `node`, with `modules` as where it finds the provider."""
+    """Programs to start: `node`, with `modules` as the folder where it finds the provider."""
 
     node: Path
     modules: Path
 
 
 def installed() -> Tools:
-    """Both, installed first if need be; or NotInstalled."""
+    """Return both, installed first if need be. Raise NotInstalled if they cannot be."""
     place = cached("browser", _PINS, form=_FORM, build=_build)
     return Tools(node=place / "bin" / "node", modules=place / "node_modules")
 

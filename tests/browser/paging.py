@@ -1,4 +1,4 @@
-"""A person at the page in a real Chromium: unlocks, looks, decides; and pages of elsewhere that want something of it.
+"""A person at the page in a real Chromium who unlocks, reads and decides; and pages of other origins that attack it.
 
 Not here: the same without a browser (tests/support/paged.py).
 """
@@ -40,7 +40,7 @@ while (walk.nextNode()) {
 }
 return [seen, poor];
 """
-"""How much text there is on a page, and which of it has too little contrast: by its first words."""
+"""Script that returns the number of texts on a page, and those with too little contrast, by their first words."""
 
 
 _AWAKE: Final = """
@@ -50,12 +50,12 @@ return !document.body.classList.contains("dead") && buttons.every((one) => getCo
 
 
 def base_of(home: DaemonHome, host: str = "localhost") -> str:
-    """The origin of the page."""
+    """Return the origin of the page."""
     return f"http://{host}:{port_of(home)}"
 
 
 def unlocked(browser: Browser, home: DaemonHome, path: str = "") -> None:
-    """Type the passphrase, and be at the page of a question, or at the queue."""
+    """Type the passphrase, and go to the page of a question, or to the queue."""
     browser.open(f"{base_of(home)}/approvals{path and '/' + path}")
     browser.fill("#passphrase", APPROVER)
     browser.click("button.go")
@@ -64,7 +64,7 @@ def unlocked(browser: Browser, home: DaemonHome, path: str = "") -> None:
 
 @contextlib.contextmanager
 def without_scripts(browser: Browser) -> Iterator[None]:
-    """No script of any page runs for the length of the block; the driver's still do."""
+    """Keep all scripts of pages from running for the length of the block; the driver's still run."""
     browser.cdp("Emulation.setScriptExecutionDisabled", value=True)
     try:
         yield
@@ -73,19 +73,19 @@ def without_scripts(browser: Browser) -> Iterator[None]:
 
 
 def rested(browser: Browser) -> None:
-    """Until the buttons are no longer dead, by the page's script or, without one, by its style."""
+    """Wait until the buttons are active, by the page's script or, without one, by its style."""
     browser.wait(lambda: "awake" if browser.script(_AWAKE) else "", "the buttons stayed dead")
 
 
 def overflow(browser: Browser) -> int:
-    """By how many pixels the page is wider than its window."""
+    """Return by how many pixels the page is wider than its window."""
     return int(
         browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") or 0
     )
 
 
 def _bound(make: Callable[[], http.server.HTTPServer]) -> http.server.HTTPServer:
-    """A server on a port that may not be free yet: what a killed daemon had, its ingress keeps until it notices."""
+    """Return a server on a port that may not be free yet: a killed daemon's ingress keeps it until it notices."""
 
     def made() -> http.server.HTTPServer | None:
         try:
@@ -107,9 +107,9 @@ def elsewhere(
     port: int = 0,
     fields: Callable[[str], dict[str, str]] = lambda _path: {},
 ) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
-    """Another server on this machine, whose pages `page` writes by their path; its port, and what it was sent.
+    """Run another server on this machine, whose pages `page` writes by their path. Yield its port, and what it was sent.
 
-    `fields` are those of its answers, also by path, beside the type of a page.
+    `fields` returns header fields of a response by its path, besides the type of a page.
     """
     seen: list[tuple[str, Any]] = []
 
@@ -125,13 +125,13 @@ def elsewhere(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Print nothing."""
 
     class Server(http.server.ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A client that goes away is no news here."""
+            """Ignore the error: a client that goes away is expected here."""
 
     server = _bound(lambda: Server((address, port), Handler))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

@@ -1,6 +1,6 @@
-"""What a person does in a browser on the provider's pages (tests/support/provider.mjs): sign in, agree, say no.
+"""A person's steps in a browser on the provider's pages (tests/support/provider.mjs): sign in, allow, deny.
 
-Not here: the browser (tests/support/browser.py), what is shown to them by Aileron (the tests).
+Not here: the browser (tests/support/browser.py), what Aileron shows the person (the tests).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ NOOR: Final = "noor@example.org"
 
 
 def signs_in(browser: Browser, url: str, account: str = MIRA) -> None:
-    """Open the address and sign in, where this browser is not yet; what comes next is the page that asks for consent."""
+    """Open the address and sign in, if this browser is not signed in yet; the page that asks for consent comes next."""
     browser.open(url)
     _logs_in(browser, account)
 
 
 def agrees(browser: Browser, answer: str = "allow", *, without: Sequence[str] = ()) -> None:
-    """`allow` or `deny`, with some scopes unticked; the provider has heard it when this returns."""
+    """Press `allow` or `deny`, with some scopes unticked, and wait until the provider has received it."""
     for scope in without:
         browser.click(f'input[name=scope][value="{scope}"]')
     _leaves_by(browser, f"button[value={answer}]")
 
 
 def types_a_code(browser: Browser, url: str, code: str, account: str = MIRA) -> None:
-    """The device grant: open the address, type the code, confirm it, sign in; what comes next asks for consent."""
+    """Do the device grant: open the address, type the code, confirm it, sign in; the page that asks for consent comes next."""
     browser.open(url)
     if code not in url:
         browser.fill("input[name=user_code]", code)

@@ -1,6 +1,6 @@
-"""What a page of elsewhere, another server on localhost and another process of the same user try on an unlocked page.
+"""Attacks on an unlocked page by a page of another origin, another server on localhost and another process of the same user.
 
-Each beside its positive control, in the same browser: the same form sent by the page, the same cookie from the browser.
+Each attack has a positive control in the same browser: the same form sent by the page, the same cookie from the browser.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ REBOUND = "rebound.example"
 
 @pytest.fixture
 def chromium() -> Iterator[Browser]:
-    """A clean one, for which a name of somebody else's leads to this machine."""
+    """Start a clean browser, for which a stranger's name leads to this machine."""
     needs_browser()
     with Browser(arguments=[f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"]) as opened:
         yield opened
 
 
 def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """Events of one type, oldest first."""
+    """Return the events of one type, oldest first."""
     found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
     return found
 
 
 def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Of a question."""
+    """Return the status of a question."""
     return str(home.result(asked, wait=0)["status"])
 
 
 def cookie_of(browser: Browser) -> str:
-    """The session's, as the browser has it; no script sees it."""
+    """Return the session's cookie, as the browser has it; no script sees it."""
     found = browser.cdp("Network.getAllCookies")["cookies"]
     (one,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
     assert (one["httpOnly"], one["sameSite"], one["path"], one["session"]) == (True, "Strict", "/approvals", True)
@@ -60,8 +60,8 @@ def cookie_of(browser: Browser) -> str:
 # Pages of elsewhere
 
 
-def test_a_form_that_another_page_sends_by_itself_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """Another port of localhost is the same site: the cookie comes with it, and its origin tells. Its fields are right."""
+def test_a_form_sent_by_another_page_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """Another port of localhost is the same site, so the cookie is sent, but the origin tells. The form's fields are right."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     fields = chromium.script(
@@ -82,8 +82,8 @@ def test_a_form_that_another_page_sends_by_itself_decides_nothing(home: DaemonHo
     chromium.wait(lambda: "denied" if "Denied" in chromium.text(".verdict") else "", "not denied")
 
 
-def test_a_script_of_another_page_reads_and_sends_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """Fetches with and without CORS, of pages, news and decisions; the same fetch from the page itself is answered."""
+def test_a_script_of_another_page_can_neither_read_nor_send(home: DaemonHome, chromium: Browser) -> None:
+    """Fetches with and without CORS, of pages, news and decisions, fail; the same fetch from the page itself succeeds."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     one = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -106,8 +106,8 @@ def test_a_script_of_another_page_reads_and_sends_nothing(home: DaemonHome, chro
     assert state(home, asked) == "pending_approval"
 
 
-def test_nobody_frames_the_page_or_holds_its_window(home: DaemonHome, chromium: Browser) -> None:
-    """Clickjacking: the frame of another page stays empty, also on another name of this port; nor does an opener keep a hold."""
+def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: DaemonHome, chromium: Browser) -> None:
+    """A frame in another page stays empty (clickjacking), and an opener keeps no hold of the page's window."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     one = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -137,7 +137,7 @@ def test_nobody_frames_the_page_or_holds_its_window(home: DaemonHome, chromium: 
 
 
 def test_a_name_that_was_rebound_to_this_machine_is_refused(home: DaemonHome, chromium: Browser) -> None:
-    """Its pages would be of the attacker's own origin, and read all there is; the page's own names are answered."""
+    """The name's pages would have the attacker's own origin and could read everything; the page's own names are served."""
     unlocked(chromium, home)
     chromium.open(f"http://{REBOUND}:{port_of(home)}/approvals")
     assert chromium.text() == "this address is served under its own names only"
@@ -162,21 +162,21 @@ _WORKERS = "return navigator.serviceWorker.getRegistrations().then((all) => all.
 
 
 def of_a_worker(path: str) -> dict[str, str]:
-    """Fields of a worker's script that may answer for the whole origin, and stay for a year."""
+    """Return fields of a worker's script that may respond for the whole origin, and stay for a year."""
     return {"Content-Type": "text/javascript", "Service-Worker-Allowed": "/", **_YEAR} if path.endswith(".js") else {}
 
 
 def shows(browser: Browser, home: DaemonHome, path: str = "") -> str:
-    """The heading of what the browser has at an address of the page."""
+    """Return the heading that the browser shows at an address of the page."""
     browser.open(f"{base_of(home)}/approvals{path}")
     return browser.text("h1")
 
 
 @pytest.mark.parametrize("script", ["/worker.js", "/some/where/worker.js", "/v1/worker.js"])
-def test_a_worker_that_had_the_port_before_is_gone_with_its_next_update(
+def test_a_service_worker_of_an_earlier_program_is_removed_on_update(
     chromium: Browser, upstream: CountingServer, script: str
 ) -> None:
-    """It answers in the daemon's place once; the browser then asks for its script, and the answer removes it."""
+    """The worker responds in the daemon's place once; then the browser asks for its script, and the response removes it."""
     with paged_home(upstream) as own:
         port, address = port_of(own), f"{base_of(own)}/approvals"
         own.kill()
@@ -194,10 +194,10 @@ def test_a_worker_that_had_the_port_before_is_gone_with_its_next_update(
         assert chromium.script(_WORKERS) == 0
 
 
-def test_what_another_program_left_in_the_browser_is_cleared_before_the_passphrase_is_asked_for(
+def test_leftovers_of_another_program_are_cleared_before_the_passphrase_prompt(
     chromium: Browser, upstream: CountingServer
 ) -> None:
-    """A worker that is never updated, and a page that is kept for a year: shown until any page of the daemon's is seen."""
+    """A worker that is never updated, and a page cached for a year, are shown until any page of the daemon's is seen."""
     with paged_home(upstream) as own:
         port, address = port_of(own), f"{base_of(own)}/approvals"
         own.kill()
@@ -219,8 +219,8 @@ def test_what_another_program_left_in_the_browser_is_cleared_before_the_passphra
         assert chromium.script(_WORKERS) == 0
 
 
-def test_clearing_what_others_left_takes_no_session_away(home: DaemonHome, chromium: Browser) -> None:
-    """Cookies are not part of it: another name of the page is locked, and asks; the first stays unlocked."""
+def test_clearing_leftovers_ends_no_session(home: DaemonHome, chromium: Browser) -> None:
+    """Cookies are not cleared: another name of the page is locked, and asks; the first stays unlocked."""
     unlocked(chromium, home)
     chromium.open(f"{base_of(home, '127.0.0.1')}/approvals")
     assert chromium.has("#passphrase")
@@ -242,17 +242,15 @@ for method, path in (("GET", "/approvals"), ("GET", "/approvals/news")):
 
 
 def stolen(port: int, cookie: str) -> list[str]:
-    """What another process is answered that has the cookie."""
+    """Return the responses to another process that has the cookie."""
     words = [sys.executable, "-c", _THIEF, str(port), cookie]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
 
 
-def test_a_cookie_that_another_server_on_localhost_was_sent_is_worth_nothing(
-    home: DaemonHome, chromium: Browser
-) -> None:
-    """Cookies know no ports: a server that has the person look at /approvals of its own is sent the cookie.
+def test_a_cookie_sent_to_another_server_on_localhost_is_useless(home: DaemonHome, chromium: Browser) -> None:
+    """Cookies are not bound to ports: a server that has the person open its own /approvals is sent the cookie.
 
-    Another process has it then, is refused, and the page is locked and says why.
+    Another process then has the cookie and is refused; the page is locked and says why.
     """
     unlocked(chromium, home)
     real = cookie_of(chromium)
@@ -271,8 +269,8 @@ def test_a_cookie_that_another_server_on_localhost_was_sent_is_worth_nothing(
     assert "its cookie came from another program than this browser" in chromium.text(".note")
 
 
-def test_what_lies_in_the_browsers_profile_opens_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """Every file of it, and the cookie as the live browser has it: neither the passphrase, nor what was shown, is on disk."""
+def test_files_of_the_browsers_profile_cannot_unlock_the_page(home: DaemonHome, chromium: Browser) -> None:
+    """The profile has neither the passphrase nor what was shown, and no cookie; the live cookie is refused to another process."""
     asked = home.asked("say", {"text": "the-shown-argument-of-this-question"})
     unlocked(chromium, home, asked["approval_id"])
     real = cookie_of(chromium)
@@ -300,8 +298,8 @@ def test_what_lies_in_the_browsers_profile_opens_nothing(home: DaemonHome, chrom
     assert of_kind(home, "page.locked")[-1]["reason"] == "process"
 
 
-def test_the_process_that_unlocked_is_the_same_over_tabs_windows_and_time(home: DaemonHome, chromium: Browser) -> None:
-    """The browser's own network process: what one session is bound to. A second browser has to unlock for itself."""
+def test_a_session_works_in_all_tabs_of_its_browser_only(home: DaemonHome, chromium: Browser) -> None:
+    """A session is bound to the browser's network process. A second browser has to unlock for itself."""
     unlocked(chromium, home)
     pid = of_kind(home, "page.unlocked")[-1]["pid"]
     for _ in range(3):
@@ -335,8 +333,8 @@ def _cookies(profile: Path) -> list[tuple[str]]:
     return []
 
 
-def test_what_an_agent_wrote_runs_and_loads_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """All of the hostile corpus on one page: shown as text. Even an element that got in would not run: it does elsewhere."""
+def test_an_agents_text_runs_and_loads_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """The whole hostile corpus is shown as text. An inserted element would not run either, although it runs elsewhere."""
     asked = home.asked("say", {"text": as_in_a_file(EVERYTHING)})
     unlocked(chromium, home, asked["approval_id"])
     loaded = chromium.script("return performance.getEntriesByType('resource').map((one) => one.name)")

@@ -1,4 +1,4 @@
-"""The command line at a terminal and in a pipe, with a person in a real browser beside it: set up, sign in anew, revoke."""
+"""The command line at a terminal and in a pipe, with a person in a real browser beside it: set up, sign in again, revoke."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Person = Callable[[str], None]
 
 
 class Desktop:
-    """What `$BROWSER` opens: one address, which a person waits for in a thread."""
+    """The program in `$BROWSER`: it receives one address, which a person waits for in a thread."""
 
     def __init__(self, folder: Path) -> None:
         self._pipe = folder / "opened"
@@ -36,7 +36,7 @@ class Desktop:
         self.url = ""
 
     def watch(self, person: Person) -> threading.Thread:
-        """Do this with the address that is opened."""
+        """Start a thread in which the person does this with the address that is opened."""
 
         def wait() -> None:
             self.url = self._pipe.read_text()
@@ -49,13 +49,13 @@ class Desktop:
 
 @pytest.fixture
 def desktop(tmp_path: Path) -> Desktop:
-    """A desktop with one program."""
+    """Provide a desktop with one program."""
     return Desktop(tmp_path)
 
 
 @pytest.fixture
 def run(at_desk: Desk, desktop: Desktop) -> Callable[..., Said]:
-    """A command at a terminal; `person` does something with the address that it opens."""
+    """Return a function that runs a command at a terminal; `person` uses the address that it opens."""
     command = Command(at_desk.home.path, deadline_s=PATIENCE_S)
 
     def at_terminal(*words: str, person: Person | None = None, answers: Answers = ()) -> Said:
@@ -76,10 +76,10 @@ def _who_signs_in(browser: Browser, account: str = MIRA, answer: str = "allow") 
     return person
 
 
-def test_from_setup_to_revocation_at_a_terminal(
+def test_an_account_is_set_up_changed_and_revoked_at_a_terminal(
     at_desk: Desk, browser: Browser, desktop: Desktop, provider: Provider, run: Callable[..., Said]
 ) -> None:
-    """Each step with its words: the address in full, whose account it is, another account, and that the provider took it back."""
+    """Each step shows its facts: the full address, the account, another account, and that the provider revoked the grant."""
     made = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser))
     shown = run("binding", "inspect", MINE)
     used = run("run", "whoami")
@@ -103,8 +103,10 @@ def test_from_setup_to_revocation_at_a_terminal(
     assert not [value for value in provider.tokens() if value in said]
 
 
-def test_the_address_is_on_the_terminal_too(at_desk: Desk, browser: Browser, run: Callable[..., Said]) -> None:
-    """Whole and by itself, for a desktop whose browser did not open."""
+def test_the_sign_in_address_is_also_printed_at_the_terminal(
+    at_desk: Desk, browser: Browser, run: Callable[..., Said]
+) -> None:
+    """The address is complete and on a line of its own, for a desktop whose browser did not open."""
     opened: list[str] = []
 
     def person(url: str) -> None:
@@ -116,10 +118,10 @@ def test_the_address_is_on_the_terminal_too(at_desk: Desk, browser: Browser, run
     assert opened[0] in made.out.splitlines()
 
 
-def test_a_run_that_lacks_an_account_asks_for_it_and_goes_on(
+def test_a_run_without_an_account_offers_to_set_one_up(
     at_desk: Desk, browser: Browser, run: Callable[..., Said]
 ) -> None:
-    """At a terminal in place; in a pipe it is refused with the command."""
+    """A terminal asks in place; in a pipe the run is refused with the command."""
     headless = Command(at_desk.home.path)("run", "whoami")
     answers = [("and continue? [y/N]", "y"), ("Service", ""), ("Identity", "mine")]
     said = run("run", "whoami", person=_who_signs_in(browser), answers=answers)
@@ -130,8 +132,10 @@ def test_a_run_that_lacks_an_account_asks_for_it_and_goes_on(
     assert MIRA in said.out
 
 
-def test_who_says_no_is_told_at_the_terminal(at_desk: Desk, browser: Browser, run: Callable[..., Said]) -> None:
-    """With what to do, and exit code 4."""
+def test_a_denied_sign_in_is_reported_at_the_terminal(
+    at_desk: Desk, browser: Browser, run: Callable[..., Said]
+) -> None:
+    """The error says what to do, and the exit code is 4."""
     said = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser, answer="deny"))
 
     assert said.code == 4, said
@@ -139,8 +143,8 @@ def test_who_says_no_is_told_at_the_terminal(at_desk: Desk, browser: Browser, ru
     assert "aileron binding setup" in said.out
 
 
-def test_a_code_for_another_device_in_a_script(at_desk: Desk, browser: Browser) -> None:
-    """The address and the code as one line of JSON, then what came of it."""
+def test_a_device_code_sign_in_works_in_a_script(at_desk: Desk, browser: Browser) -> None:
+    """The command prints address and code as one line of JSON, then the result."""
     command = Command(at_desk.home.path)
     with command.start("binding", "setup", CONNECTOR, "--name", MINE, "--device", "--json") as process:
         assert process.stdout is not None
@@ -154,10 +158,10 @@ def test_a_code_for_another_device_in_a_script(at_desk: Desk, browser: Browser) 
     assert at_desk.whoami().body["result"]["account"] == MIRA
 
 
-def test_where_decisions_are_signed_an_account_is_bound_by_signature(
+def test_a_sign_in_needs_a_signature_if_decisions_are_signed(
     at_desk: Desk, browser: Browser, run: Callable[..., Said]
 ) -> None:
-    """After the page, the passphrase; until somebody has agreed nothing is bound, and nothing of it is on disk."""
+    """The passphrase comes after the provider's page; before consent nothing is bound."""
     assert run("approver", "init", answers=INIT).code == 0
     question = "Enter to leave it waiting: "
     left = run(

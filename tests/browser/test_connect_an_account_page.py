@@ -1,8 +1,8 @@
-"""The page that connects an account, done as it stands: its commands at a terminal, a person in a browser, a message in the end.
+"""The page that connects an account, followed as it stands: its commands at a terminal, a person in a browser, a sent message.
 
-Google's names lead to servers of the test, on their own ports and over TLS: a real OpenID provider where people sign in, and an
-API that takes a token if that provider says it is good. The manifest is the released one. What the provider issued is then looked
-for in everything: what the commands printed, and every file of the reader's home.
+Google's names lead to servers of the test, on their own ports and over TLS: a real OpenID provider where people sign in, and
+an API that accepts a token if that provider does. The manifest is the released one. What the provider issued is then searched
+for in all output of the commands and every file of the reader's home.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ ANSWERS: dict[str, Answers] = {
     "aileron vault init": [("assphrase", PASSPHRASE), ("gain", PASSPHRASE)],
     "aileron approve": [("[y/N]", "y")],
 }
-"""What the reader types at the questions of a command that begins so."""
+"""Replies that the reader types, by the beginning of the command."""
 COMMAND_S = 60.0
 
 
 class Reader:
-    """Who follows the page: a home, a checkout, a terminal, a browser."""
+    """A reader who follows the page, with a home, a checkout, a terminal and a browser."""
 
     def __init__(self, folder: Path, machine: Names, browser: Browser) -> None:
         self.home = folder / ".aileron"
@@ -64,7 +64,7 @@ class Reader:
         self.printed = ""
 
     def types(self, command: str) -> Said:
-        """At a terminal; whatever it opens in a browser is signed in to."""
+        """Type a command at a terminal; sign in at any address that it opens in a browser."""
         answers = next((found for start, found in ANSWERS.items() if command.startswith(start)), ())
         opens = command.startswith(("aileron binding setup", "aileron binding reauthorize"))
         person = self._desktop.watch(self._signs_in) if opens else threading.Thread(target=lambda: None)
@@ -83,7 +83,7 @@ class Reader:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The reader's, in a short path: a socket's path is short."""
+    """Provide the reader's folder, in a short path: a socket's path is short."""
     path = Path(tempfile.mkdtemp(prefix="reader-"))
     path.chmod(0o755)
     yield path
@@ -92,7 +92,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def machine() -> Iterator[Names]:
-    """Where Google's names lead to us."""
+    """Provide a machine where Google's names lead to the tests' servers."""
     names = {**dict.fromkeys(PROVIDERS, "127.0.0.2"), **dict.fromkeys(NAMES, "127.0.0.3")}
     with Names(names) as made:
         yield made
@@ -100,7 +100,7 @@ def machine() -> Iterator[Names]:
 
 @pytest.fixture
 def google(folder: Path, machine: Names) -> Iterator[Provider]:
-    """Where people sign in."""
+    """Start the provider where people sign in."""
     (folder / "provider").mkdir()
     with Provider(
         folder / "provider",
@@ -120,7 +120,7 @@ def google(folder: Path, machine: Names) -> Iterator[Provider]:
 
 @pytest.fixture
 def mail(google: Provider, machine: Names) -> Iterator[GoogleServer]:
-    """The API: it knows of a token what the provider says of it."""
+    """Start the API, which knows of a token what the provider says of it."""
 
     def knows(token: str) -> Access | None:
         found = google.introspect(token)
@@ -133,7 +133,7 @@ def mail(google: Provider, machine: Names) -> Iterator[GoogleServer]:
 
 @pytest.fixture
 def reader(folder: Path, machine: Names, google: Provider) -> Iterator[Reader]:
-    """Whose machine resolves these names to itself, which has to be allowed there."""
+    """Provide a reader whose machine resolves these names to itself, which their settings allow."""
     needs_browser()
     with Browser([google.certificate], program=machine.prefix, connect=machine.connect) as browser:
         made = Reader(folder, machine, browser)
@@ -145,10 +145,10 @@ def reader(folder: Path, machine: Names, google: Provider) -> Iterator[Reader]:
         made.types("aileron daemon stop")
 
 
-def test_the_page_leads_from_nothing_to_a_mail_that_was_approved(
+def test_following_the_page_leads_to_an_approved_mail(
     reader: Reader, google: Provider, mail: GoogleServer, folder: Path
 ) -> None:
-    """Every command in order; the mail is there once, and only after the decision; no token is anywhere but in the vault."""
+    """The mail is sent once, and only after the decision; no token is anywhere but in the vault."""
     mail.receive(subject="Lunch", text="At one?")
     before_decision: list[int] = []
     status = 0
@@ -179,7 +179,7 @@ def test_the_page_leads_from_nothing_to_a_mail_that_was_approved(
 
 
 def test_the_page_names_every_command_it_needs(folder: Path) -> None:
-    """What is typed is `aileron`, but for the look at a status."""
+    """The reader types only `aileron`, except to print an exit status."""
     typed = [step.text for step in steps(PAGE.read_text(encoding="utf-8")) if isinstance(step, Typed)]
 
     assert all(re.match(r"aileron |echo \$\?$", text) for text in typed), typed

@@ -1,8 +1,8 @@
-"""A disk that fills up while a token is renewed: what the provider gave is not lost, because it cannot be had twice.
+"""A disk that fills up during a renewal: the provider's new tokens are not lost, because they cannot be had twice.
 
-A real file system of a few megabytes holds the home, as in tests/faults/test_full_disk.py; provider and browser are beside it.
-The test runs itself there as a program, `python -m tests.browser.test_full_disk_renewal DIRECTORY`, which prints what it saw as
-JSON.
+A real file system of a few megabytes holds the home, as in tests/faults/test_full_disk.py; provider and browser are outside
+of it. The test runs itself there as a program, `python -m tests.browser.test_full_disk_renewal DIRECTORY`, which prints its
+observations as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.jail]
 
 
 def test_a_full_disk_loses_no_renewed_token() -> None:
-    """Full before: nobody is asked. Full when the answer comes: it is kept, used, and written as soon as there is room."""
+    """A disk that is full before prevents the request. If it fills up before the response, the token is kept, used, and
+    written later.
+    """
     needs_browser()
     directory = Path(tempfile.mkdtemp(prefix="ail-"))
     try:

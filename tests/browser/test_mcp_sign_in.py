@@ -1,4 +1,4 @@
-"""An MCP server that takes only tokens for itself: imported by its author, who signs in, and used by whoever binds it.
+"""An MCP server that accepts only tokens for itself: its author signs in to import it, and a user binds it.
 
 Everything is real: the authorization server (npm's oidc-provider, with dynamic registration and resource indicators), the server
 (the official SDK), the browser, the daemon and the jail.
@@ -33,7 +33,7 @@ _END_S: Final = 60.0
 
 
 class Notes:
-    """The server, its provider, and whose tokens it took."""
+    """The server, its provider, and the accounts whose tokens it accepted."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -42,7 +42,7 @@ class Notes:
         self.app: Guarded = app_of(accepts=self._is_for_us)
 
     def serve_at(self, port: int) -> None:
-        """Say where it is, and where to sign in."""
+        """Set the server's address, and where to sign in."""
         origin = f"https://localhost:{port}"
         self.resource = f"{origin}/mcp"
         self.app.challenge = f'Bearer realm="notes", resource_metadata="{origin}{METADATA}", scope="mail.read"'
@@ -50,7 +50,7 @@ class Notes:
 
     @property
     def host(self) -> str:
-        """NAME:PORT."""
+        """Address of the server as NAME:PORT."""
         return urllib.parse.urlsplit(self.resource).netloc
 
     def _is_for_us(self, token: str) -> bool:
@@ -63,7 +63,7 @@ class Notes:
 
 @pytest.fixture
 def notes(known: Known, tmp_path: Path) -> Iterator[Notes]:
-    """Both, over TLS."""
+    """Start the server and its provider, over TLS."""
     options = {"registration": True, "resources": True}
     with Provider(tmp_path, known.authority, files=known.files, **options) as provider:
         made = Notes(provider)
@@ -73,7 +73,7 @@ def notes(known: Known, tmp_path: Path) -> Iterator[Notes]:
 
 
 def signed_in(browser: Browser, running: subprocess.Popen[str], account: str) -> str:
-    """Open what a command says is to be opened, sign in and agree; what the command then said."""
+    """Open the address that a command prints, sign in and give consent. Return the command's output."""
     assert running.stderr is not None
     address = next(line.strip() for line in running.stderr if line.startswith("https://"))
     signs_in(browser, address, account)
@@ -84,10 +84,10 @@ def signed_in(browser: Browser, running: subprocess.Popen[str], account: str) ->
     return out + err
 
 
-def test_a_server_is_imported_by_who_signs_in_and_used_by_who_binds_it(
+def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
     notes: Notes, browser: Browser, tmp_path: Path
 ) -> None:
-    """Two people, two clients, two tokens, each for this server alone; the author's is gone, and none is in a file or a jail."""
+    """Two people get two tokens, each for this server alone; the author's is revoked, and no file or jail has either."""
     provider, sources = notes.provider, tmp_path / "notes"
     with daemon_home() as home:
         ca_file = provider.authority.ca_file

@@ -1,4 +1,4 @@
-"""Passkeys on the page in a real Chromium: made, agreed to, asked; and what does not count, each beside what does."""
+"""Passkeys on the page in a real Chromium: creation, enrollment and use, and refused uses beside accepted ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ const form = css ? document.querySelector(css) : null;
 const body = new URLSearchParams(form ? new FormData(form) : {});
 return fetch(path || form.dataset.challenge, {method: "POST", body}).then((answer) => answer.json());
 """
-"""What the page's own script is told: of a path, or of the form that decides."""
+"""Script that returns what the page's own script is told: at a path, or for the form that decides."""
 _SIGN = """
 const [{publicKey}, userVerification] = arguments;
 const bytes = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
@@ -67,20 +67,20 @@ return fetch(form.dataset.challenge, {method: "POST", body}).then((answer) => an
 
 @pytest.fixture
 def chromium(browser: Browser) -> Iterator[Browser]:
-    """With a device in it that knows its user."""
+    """Provide a browser with a device that knows its user."""
     with browser.authenticator():
         yield browser
 
 
 @pytest.fixture(autouse=True)
 def no_passkeys_before(home: DaemonHome) -> None:
-    """Each test has its own."""
+    """Revoke all passkeys before each test."""
     for one in home.must("GET", "/v1/passkeys")["passkeys"]:
         home.must("DELETE", f"/v1/passkeys/{one['id']}")
 
 
 def press(browser: Browser, css: str) -> None:
-    """Once the buttons are no longer dead."""
+    """Press a button once the buttons are active."""
     browser.wait(lambda: "" if browser.has("body.dead") else "awake", "the buttons stayed dead")
     browser.script(
         "document.querySelector(arguments[0]).scrollIntoView({ block: 'center' })", css
@@ -89,12 +89,14 @@ def press(browser: Browser, css: str) -> None:
 
 
 def seen(browser: Browser, css: str, part: str) -> str:
-    """Until this can be read there."""
+    """Wait until this text can be read there, and return it."""
     return browser.wait(lambda: text if part in (text := browser.text(css)) else "", f"no {part!r} in {css}")
 
 
 def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
-    """A passkey of this browser, made on the page and agreed to with the approver's key there; its id. Unlocked after."""
+    """Create a passkey of this browser on the page, approve it there with the approver's key, and return its id. The page
+    stays unlocked.
+    """
     unlocked(browser, home)
     browser.click(".aside a")
     browser.fill("#name", name)
@@ -114,14 +116,14 @@ def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
 
 
 def given(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
-    """The same, without a look at the page for each step: the passkey's id. Nobody is unlocked in this browser."""
+    """Create and approve a passkey without the page's forms, and return its id. No session is unlocked in this browser."""
     browser.open(f"{base_of(home)}/approvals")
     made = browser.script(_MAKE, home.must("POST", "/v1/passkeys/options", {"name": name}))
     return agreed(home, home.must("POST", "/v1/passkeys", made), name)
 
 
 def agreed(home: DaemonHome, asked: dict[str, Any], name: str) -> str:
-    """The approver's key says yes, from another page; the passkey's id."""
+    """Approve the passkey with the approver's key, from another page, and return its id."""
     person = PageClient(home)
     page = person.unlock(to=asked["approval_id"])
     confirm = person.submit(page.form("/approve")).form("/decide")
@@ -131,12 +133,12 @@ def agreed(home: DaemonHome, asked: dict[str, Any], name: str) -> str:
 
 
 def knows(browser: Browser, device: str, is_verified: bool) -> None:
-    """Whether the device recognises who is there, from now on."""
+    """Set whether the device recognises its user from now on."""
     browser._do("POST", f"/webauthn/authenticator/{device}/uv", {"isUserVerified": is_verified})
 
 
 def send(browser: Browser, css: str, told: dict[str, Any], signature: str) -> None:
-    """A form of the page with this answer, whatever the page's script would do; until the next page is there."""
+    """Send a form of the page with this assertion, whatever the page's script would do, and wait for the next page."""
     fields = {name: told[name] for name in ("nonce", "at") if name in told}
     if css == "form[data-does=unlock]":
         fields["to"] = ""
@@ -146,7 +148,7 @@ def send(browser: Browser, css: str, told: dict[str, Any], signature: str) -> No
 
 
 def shown_buttons(browser: Browser) -> list[str]:
-    """The buttons that ask a passkey and can be seen."""
+    """Return the visible buttons that use a passkey."""
     found: list[str] = browser.script(
         "return [...document.querySelectorAll('button[data-passkey]')].filter((e) => e.getClientRects().length)"
         ".map((e) => e.textContent.trim())"
@@ -161,32 +163,32 @@ def choose(browser: Browser, name: str) -> None:
 
 
 def refusals(home: DaemonHome, since: int) -> list[tuple[str, str]]:
-    """What was refused since."""
+    """Return the refusals after the first `since` ones."""
     return [(one["decision"], one["reason"]) for one in of_kind(home, "approval.refused")[since:]]
 
 
 def cookie_of(browser: Browser) -> str:
-    """The session's, as the browser has it."""
+    """Return the session's cookie, as the browser has it."""
     found = browser.cdp("Network.getAllCookies")["cookies"]
     (one,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
     return f"{one['name']}={one['value']}"
 
 
 def locked(browser: Browser) -> None:
-    """Press Lock."""
+    """Press Lock, and wait until the page is locked."""
     browser.click(".bar button")
     browser.wait(lambda: "locked" if browser.has("#passphrase") else "", "not locked")
 
 
 def unlocked_by_touch(browser: Browser, home: DaemonHome, path: str = "") -> None:
-    """With the passkey."""
+    """Unlock the page with the passkey."""
     browser.open(f"{base_of(home)}/approvals{path and '/' + path}")
     browser.click("button[data-passkey]")
     browser.wait(lambda: "there" if browser.has("#left") else "", "it was not unlocked")
 
 
 def approved_by_touch(browser: Browser, word: str = "") -> None:
-    """The two steps of a yes, the second with the passkey."""
+    """Do the two steps of an approval, the second with the passkey."""
     press(browser, ".yes button.go")
     browser.wait_url("digest=")
     if word:
@@ -195,23 +197,23 @@ def approved_by_touch(browser: Browser, word: str = "") -> None:
 
 
 def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """Events of one type, oldest first."""
+    """Return the events of one type, oldest first."""
     found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
     return found
 
 
 def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Of a question."""
+    """Return the status of a question."""
     return str(home.result(asked, wait=0)["status"])
 
 
 # What counts
 
 
-def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
+def test_a_passkey_is_created_and_enrolled_then_unlocks_and_decides(
     home: DaemonHome, chromium: Browser, upstream: CountingServer
 ) -> None:
-    """From the first touch to a record that verifies: what is previewed is seen without the approver's key, and decided."""
+    """A previewed question is read and decided without the approver's key, and the record verifies."""
     upstream.page = "pay 90 to mira@example.com"
     key_id = enrolled(chromium, home)
     locked(chromium)
@@ -233,8 +235,8 @@ def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-def test_it_decides_beside_the_approvers_key_and_says_no(home: DaemonHome, chromium: Browser) -> None:
-    """In a session with a key open, both ways are there; a reason is part of what is signed."""
+def test_a_passkey_approves_and_denies_beside_the_approvers_key(home: DaemonHome, chromium: Browser) -> None:
+    """A session with an open key offers both ways; the reason is part of what is signed."""
     key_id = given(chromium, home)
     yes, no = home.asked("mild"), home.asked("mild")
     unlocked(chromium, home, yes["approval_id"])
@@ -252,8 +254,8 @@ def test_it_decides_beside_the_approvers_key_and_says_no(home: DaemonHome, chrom
     assert [one["key_id"] for one in of_kind(home, "approval.decided")[-2:]] == [key_id] * 2
 
 
-def test_one_of_several_is_chosen_by_its_name(home: DaemonHome, chromium: Browser) -> None:
-    """A challenge is one passkey's: the person says which they have with them. The other one is in no device here."""
+def test_one_of_several_passkeys_is_chosen_by_its_name(home: DaemonHome, chromium: Browser) -> None:
+    """A challenge is for one passkey: the person says which they have with them. No device here has the other one."""
     here = given(chromium, home, "laptop")
     other = Device(home)
     assert agreed(home, other.made("phone").body, "phone") == other.key_id
@@ -275,8 +277,8 @@ def test_one_of_several_is_chosen_by_its_name(home: DaemonHome, chromium: Browse
 # What does not
 
 
-def test_a_device_that_does_not_know_who_is_there_opens_and_decides_nothing(home: DaemonHome, browser: Browser) -> None:
-    """The browser refuses, and so does the daemon where it is asked for less; once the device knows, both are done."""
+def test_a_device_that_does_not_verify_its_user_cannot_unlock_or_decide(home: DaemonHome, browser: Browser) -> None:
+    """The browser refuses, and so does the daemon if less was requested; once the device knows the user, both succeed."""
     chromium = browser
     with chromium.authenticator() as device:
         given(chromium, home)
@@ -303,8 +305,8 @@ def test_a_device_that_does_not_know_who_is_there_opens_and_decides_nothing(home
         seen(chromium, ".verdict", "Denied")
 
 
-def test_what_a_page_of_another_port_was_lent_is_refused(home: DaemonHome, chromium: Browser) -> None:
-    """Browsers lend a passkey of localhost to every port: its page gets an answer for this very challenge, and it is none."""
+def test_an_assertion_made_for_a_page_of_another_port_is_refused(home: DaemonHome, chromium: Browser) -> None:
+    """Browsers lend a passkey of localhost to every port: another port's page gets an assertion for this very challenge."""
     given(chromium, home)
     asked = home.asked("mild")
     one = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -324,8 +326,8 @@ def test_what_a_page_of_another_port_was_lent_is_refused(home: DaemonHome, chrom
     seen(chromium, ".verdict", "Denied")
 
 
-def test_an_answer_for_one_question_is_none_for_another(home: DaemonHome, chromium: Browser) -> None:
-    """Nor for another decision; for its own it counts, once."""
+def test_an_assertion_for_one_question_is_refused_for_another(home: DaemonHome, chromium: Browser) -> None:
+    """An assertion does not serve for another decision either; for its own question it is accepted, once."""
     given(chromium, home)
     mine, other = home.asked("mild"), home.asked("mild")
     unlocked_by_touch(chromium, home, mine["approval_id"])
@@ -347,8 +349,8 @@ def test_an_answer_for_one_question_is_none_for_another(home: DaemonHome, chromi
     seen(chromium, ".verdict", "Denied")
 
 
-def test_a_passkey_that_was_revoked_unlocks_and_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """What it signed a moment before neither; what it unlocked is locked. Revoked on the page, with a form."""
+def test_a_revoked_passkey_unlocks_and_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """An earlier signature is refused, and a page that it unlocked is locked. It is revoked on the page, with a form."""
     key_id = given(chromium, home)
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
@@ -376,8 +378,8 @@ def test_a_passkey_that_was_revoked_unlocks_and_decides_nothing(home: DaemonHome
     assert of_kind(home, "page.locked")[-1]["reason"] == "passkey"
 
 
-def test_what_it_may_not_say_yes_to_it_may_refuse(home: DaemonHome, chromium: Browser) -> None:
-    """Another passkey: no way to a yes is shown, none is given to who asks all the same, and a no counts."""
+def test_a_passkey_may_deny_what_it_may_not_approve(home: DaemonHome, chromium: Browser) -> None:
+    """The page shows no approval for another passkey and refuses one that is sent all the same; a denial is accepted."""
     given(chromium, home)
     asked = Device(home).made("of an agent").body
     one = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -395,10 +397,8 @@ def test_what_it_may_not_say_yes_to_it_may_refuse(home: DaemonHome, chromium: Br
     assert not chromium.has("form.add")  # it takes the approver's own key
 
 
-def test_the_cookie_of_a_page_that_a_passkey_unlocked_is_worth_nothing_elsewhere(
-    home: DaemonHome, chromium: Browser
-) -> None:
-    """Another process that has it, and the token of the form, sees nothing, is given no challenge, and decides nothing."""
+def test_another_process_cannot_use_the_cookie_of_a_passkey_session(home: DaemonHome, chromium: Browser) -> None:
+    """Another process with the cookie and the form's token sees nothing, gets no challenge, and decides nothing."""
     given(chromium, home)
     asked = home.asked("say", {"text": "what-was-shown"})
     one = f"/approvals/{asked['approval_id']}"
@@ -423,8 +423,8 @@ def test_the_cookie_of_a_page_that_a_passkey_unlocked_is_worth_nothing_elsewhere
         seen(chromium, ".note.alarm", "its cookie came from another program")
 
 
-def test_without_scripts_there_is_the_passphrase(home: DaemonHome, chromium: Browser) -> None:
-    """Nothing of a passkey can be seen or pressed, and everything else works as it does where none is enrolled."""
+def test_without_scripts_the_page_offers_only_the_passphrase(home: DaemonHome, chromium: Browser) -> None:
+    """The page shows no passkey button, and everything else works as it does if none is enrolled."""
     given(chromium, home)
     asked = home.asked("mild")
     with without_scripts(chromium):
@@ -444,8 +444,8 @@ def test_without_scripts_there_is_the_passphrase(home: DaemonHome, chromium: Bro
     assert home.result(asked)["status"] == "completed"
 
 
-def test_by_an_address_the_page_says_where_passkeys_work(home: DaemonHome, chromium: Browser) -> None:
-    """A passkey is for the name `localhost`: elsewhere the page leads there, and the passphrase works."""
+def test_a_page_opened_by_address_says_where_passkeys_work(home: DaemonHome, chromium: Browser) -> None:
+    """A passkey is for the name `localhost`: at an address the page links there."""
     given(chromium, home)
     chromium.open(f"{base_of(home, '127.0.0.1')}/approvals")
     assert shown_buttons(chromium) == []

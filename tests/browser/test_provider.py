@@ -1,4 +1,4 @@
-"""The provider and the browser of these tests do what the other tests rely on, without anything of ours in between."""
+"""The provider and the browser of these tests do what the other tests rely on, without any code of ours in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.provider import CONFIDENTIAL, PUBLIC, Provider
 
 pytestmark = pytest.mark.slow
 _REDIRECT = "http://localhost:9/callback"
-"""Nobody listens on the port named discard; only the address matters here."""
+"""Address of the redirect: no program listens on port 9 (discard), and only the address matters here."""
 _VERIFIER = "a-verifier-of-a-test-that-is-long-enough-to-be-one"
 _CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).rstrip(b"=").decode()
 
@@ -57,8 +57,8 @@ def _give(browser: Browser, answer: str = "allow") -> None:
         agrees(browser, answer)
 
 
-def test_a_code_is_given_to_whoever_has_its_verifier_and_once(provider: Provider, browser: Browser) -> None:
-    """With `state` and `iss`; another verifier is refused, the code's second use too, and takes back what the first gave."""
+def test_a_code_needs_its_verifier_and_works_once(provider: Provider, browser: Browser) -> None:
+    """The redirect has `state` and `iss`. Another verifier is refused; a second use is too, and revokes what the first gave."""
     signs_in(browser, _address(provider))
     _give(browser)
     back = _come_back(browser)
@@ -75,8 +75,8 @@ def test_a_code_is_given_to_whoever_has_its_verifier_and_once(provider: Provider
     assert (was_active, provider.introspect(right["access_token"])["active"]) == (True, False)
 
 
-def test_who_says_no_comes_back_with_that(provider: Provider, browser: Browser) -> None:
-    """And without a code."""
+def test_a_denial_redirects_with_access_denied(provider: Provider, browser: Browser) -> None:
+    """The redirect has no code, and no token is issued."""
     signs_in(browser, _address(provider))
     _give(browser, "deny")
 
@@ -87,8 +87,8 @@ def test_who_says_no_comes_back_with_that(provider: Provider, browser: Browser) 
     assert provider.tokens() == []
 
 
-def test_what_is_unticked_is_not_granted(provider: Provider, browser: Browser) -> None:
-    """A person may give less than was asked."""
+def test_an_unticked_scope_is_not_granted(provider: Provider, browser: Browser) -> None:
+    """A person may give less than was requested."""
     signs_in(browser, _address(provider))
     browser.click('input[value="mail.send"]')
     _give(browser)
@@ -96,8 +96,8 @@ def test_what_is_unticked_is_not_granted(provider: Provider, browser: Browser) -
     assert _redeem(provider, _come_back(browser)["code"])["scope"] == "openid email"
 
 
-def test_a_refresh_token_is_of_one_use_and_its_second_use_ends_the_grant(provider: Provider, browser: Browser) -> None:
-    """The pair of a rotation: the new one works, until the old one comes again."""
+def test_using_a_refresh_token_twice_ends_the_grant(provider: Provider, browser: Browser) -> None:
+    """A rotation replaces the refresh token; the new one works until the old one is used again."""
     signs_in(browser, _address(provider))
     _give(browser)
     first = _redeem(provider, _come_back(browser)["code"])
@@ -111,8 +111,8 @@ def test_a_refresh_token_is_of_one_use_and_its_second_use_ends_the_grant(provide
     assert _renew(provider, third["refresh_token"])["error"] == "invalid_grant"
 
 
-def test_a_person_takes_back_all_they_gave(provider: Provider, browser: Browser) -> None:
-    """An access token by itself, and then everything of an account."""
+def test_the_provider_can_revoke_a_token_and_a_whole_account(provider: Provider, browser: Browser) -> None:
+    """The provider revokes an access token by itself, and then everything of an account."""
     signs_in(browser, _address(provider))
     _give(browser)
     first = _redeem(provider, _come_back(browser)["code"])
@@ -127,8 +127,8 @@ def test_a_person_takes_back_all_they_gave(provider: Provider, browser: Browser)
     assert _renew(provider, second["refresh_token"])["error"] == "invalid_grant"
 
 
-def test_a_device_gets_its_tokens_when_the_person_has_typed_the_code(provider: Provider, browser: Browser) -> None:
-    """Pending before, tokens after; it is a public application here."""
+def test_a_device_gets_tokens_after_the_person_has_typed_the_code(provider: Provider, browser: Browser) -> None:
+    """The request is pending before, and has tokens after; the device is a public application here."""
     asked = provider.post("device_authorization", {"client_id": PUBLIC.id, "scope": "openid email"})
     form = {
         "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
@@ -145,8 +145,8 @@ def test_a_device_gets_its_tokens_when_the_person_has_typed_the_code(provider: P
     assert after["scope"] == "openid email"
 
 
-def test_a_browser_forgets_what_it_did_for_another_test(provider: Provider, browser: Browser) -> None:
-    """Cookies, which count for every port of a name, what pages store, their looks, and tabs: all was there and is gone."""
+def test_the_browser_forgets_what_an_earlier_test_did(provider: Provider, browser: Browser) -> None:
+    """Cookies, which all ports of a name share, stored data, appearance and tabs are all gone."""
     kept = "return [document.cookie, localStorage.length, sessionStorage.length]"
     looks = "return [innerWidth, matchMedia('(prefers-color-scheme: dark)').matches]"
     page = f"{provider.issuer}/.well-known/openid-configuration"
@@ -169,8 +169,8 @@ def test_a_browser_forgets_what_it_did_for_another_test(provider: Provider, brow
     assert browser.script(kept) == ["", 0, 0]
 
 
-def test_it_goes_down_and_comes_back_as_it_was(provider: Provider) -> None:
-    """The same port; a fault is of one answer; a token of an application with a secret needs the secret."""
+def test_the_provider_goes_down_and_comes_back_unchanged(provider: Provider) -> None:
+    """The port stays the same; a fault is for one response; an application with a secret needs the secret."""
     provider.fault(status=503)
     assert provider.post("token", {}) == {}
     assert provider.post("token", {"client_id": CONFIDENTIAL.id})["error"] == "invalid_client"
@@ -184,8 +184,8 @@ def test_it_goes_down_and_comes_back_as_it_was(provider: Provider) -> None:
     assert provider.introspect("x") == {"active": False}
 
 
-def test_the_browser_trusts_the_key_it_was_told_and_no_other(provider: Provider, tmp_path: Path) -> None:
-    """The same page: shown where the key is trusted, a warning where another one is."""
+def test_the_browser_trusts_only_the_given_key(provider: Provider, tmp_path: Path) -> None:
+    """The page is shown if its key is trusted; a browser that trusts another key shows a warning."""
     needs_browser()
     (tmp_path / "other").mkdir()
     _key, other = provider.authority.server_files(tmp_path / "other", "localhost")

@@ -1,4 +1,6 @@
-"""A connector nobody registered: its sign-in registers a client at a real provider, for tokens that are for one service alone."""
+"""A connector without a registered client: its sign-in registers one at a real provider, for tokens that are for one
+service alone.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ from tests.support.upstream import Upstream, answer
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
 _HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "publish-a-connector.md"
 _DRAFT = "draft-02"
-"""Of OAuth Client ID Metadata Document, as this provider has it."""
+"""Version of OAuth Client ID Metadata Document that this provider implements."""
 SCOPES = ("openid", "mail.read", "mail.send")
-"""With `openid`, this provider takes a request that names no service for one for its own account page."""
+"""Scopes of the requests; with `openid`, this provider takes a request that names no service for one for its own account page."""
 
 
 @pytest.fixture
 def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
-    """One that registers whoever asks, and whose tokens are for what was named."""
+    """Start a provider that registers any client, and whose tokens are for the service that was named."""
     with Provider(tmp_path, known.authority, files=known.files, registration=True, resources=True) as running:
         yield running
 
@@ -35,7 +37,7 @@ def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
 def test_a_client_is_registered_and_its_tokens_are_for_one_service(
     provider: Provider, browser: Browser, tmp_path: Path
 ) -> None:
-    """For that service when they are issued and when they are renewed; revoked by the client that nobody else knows."""
+    """Issued and renewed tokens are for that service; the client, which nobody else knows, revokes them."""
     with desk(provider, tmp_path, client=None, scopes=SCOPES, for_service=True) as at_desk:
         code = at_desk.begin(flow="device")
         at_desk.home.must("DELETE", f"/v1/sign-ins/{code['id']}")
@@ -72,8 +74,10 @@ def test_a_client_is_registered_and_its_tokens_are_for_one_service(
     assert provider.introspect(refresh) == {"active": False}
 
 
-def test_a_client_is_the_document_that_its_publisher_hosts(known: Known, browser: Browser, tmp_path: Path) -> None:
-    """That of the how-to, at its own address: the provider fetches it, takes any port of the redirect, and the tokens are its."""
+def test_a_publishers_hosted_document_identifies_the_client(known: Known, browser: Browser, tmp_path: Path) -> None:
+    """The provider fetches the how-to's document at its own address, allows any port of the redirect, and issues tokens
+    for the client.
+    """
     said = re.search(r"```json\n(.*?)```", _HOW_TO.read_text(encoding="utf-8"), re.DOTALL)
     assert said is not None
     served: list[bytes] = []
@@ -94,10 +98,10 @@ def test_a_client_is_the_document_that_its_publisher_hosts(known: Known, browser
     assert [seen.target for seen in here.requests] == ["/oauth/client.json"]
 
 
-def test_a_registered_client_is_answered_by_the_declared_issuer_alone(
+def test_a_registered_client_accepts_only_the_declared_issuer(
     provider: Provider, browser: Browser, tmp_path: Path
 ) -> None:
-    """The provider names itself (RFC 9207), and the manifest names another: the code is sent nowhere."""
+    """The provider names itself (RFC 9207), and the manifest names another issuer: the code is sent nowhere."""
     with desk(provider, tmp_path, client=None, scopes=SCOPES, issuer=f"{provider.issuer}/other") as at_desk:
         begun = at_desk.begin()
         signs_in(browser, begun["authorize_url"])

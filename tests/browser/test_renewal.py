@@ -1,6 +1,6 @@
-"""A grant kept alive at a provider whose refresh tokens rotate: renewed in time, once for many, never lost without a word.
+"""Renewal of a grant at a provider whose refresh tokens rotate: in time, once for many runs, and never lost silently.
 
-That an access token has ended is not slept for: the provider itself is asked whether it still counts.
+No test sleeps until an access token has ended: it asks the provider whether the token is still valid.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def connected(at_desk: Desk, browser: Browser) -> Desk:
-    """With an account whose access token lasts an hour."""
+    """Provide a home with an account whose access token lasts an hour."""
     at_desk.sign_in(browser)
     return at_desk
 
 
 @pytest.fixture
 def ended(at_desk: Desk, browser: Browser) -> Desk:
-    """With an account whose first access token is over; the next ones last an hour."""
+    """Provide a home with an account whose first access token is over; the next ones last an hour."""
     return end_token(at_desk, browser)
 
 
@@ -51,7 +51,7 @@ def end_token(at_desk: Desk, browser: Browser) -> Desk:
 
 
 def in_background(at_desk: Desk) -> tuple[threading.Thread, list[Answer | BaseException]]:
-    """A run that begins now; what became of it."""
+    """Start a run in a thread. Return the thread and the list that gets the outcome."""
     came: list[Answer | BaseException] = []
 
     def run() -> None:
@@ -67,8 +67,8 @@ def in_background(at_desk: Desk) -> tuple[threading.Thread, list[Answer | BaseEx
     return thread, came
 
 
-def test_a_token_that_has_ended_is_renewed_before_it_is_sent(ended: Desk) -> None:
-    """The service never sees the old one; the provider gave a new refresh token; the next run asks nobody."""
+def test_an_expired_token_is_renewed_before_it_is_sent(ended: Desk) -> None:
+    """The service never sees the old token; the provider gave a new refresh token; the next run needs no renewal."""
     first = ended.whoami()
     second = ended.whoami()
 
@@ -79,7 +79,7 @@ def test_a_token_that_has_ended_is_renewed_before_it_is_sent(ended: Desk) -> Non
     assert ended.binding()["refreshed_at"] is not None
 
 
-def test_many_runs_at_once_are_one_renewal(ended: Desk) -> None:
+def test_many_concurrent_runs_make_one_renewal(ended: Desk) -> None:
     """A rotating provider would end the grant if the old refresh token came twice."""
     with ThreadPoolExecutor(8) as pool:
         answers = list(
@@ -93,8 +93,8 @@ def test_many_runs_at_once_are_one_renewal(ended: Desk) -> None:
 _RUN = "/v1/actions/whoami/run?wait=20"
 
 
-def test_a_token_that_a_service_refuses_is_renewed_once_and_the_request_sent_again(connected: Desk) -> None:
-    """Taken back at the provider: 401, a renewal, the same message once; both requests are on record."""
+def test_a_refused_token_is_renewed_once_and_the_request_repeated(connected: Desk) -> None:
+    """The provider revoked it: a 401, a renewal, and the same message once; both requests are recorded."""
     (token,) = connected.provider.tokens("access_token")
     assert connected.provider.revoke_access(token)
 
@@ -108,8 +108,8 @@ def test_a_token_that_a_service_refuses_is_renewed_once_and_the_request_sent_aga
     assert types.count("egress.sending") == 2
 
 
-def test_what_the_person_took_back_is_said_and_mended_by_signing_in_again(connected: Desk, browser: Browser) -> None:
-    """All of it, on the provider's page: no renewal helps, the sentence has the command, and the command helps."""
+def test_a_withdrawn_grant_is_reported_and_fixed_by_a_new_sign_in(connected: Desk, browser: Browser) -> None:
+    """The person withdrew all of it on the provider's page: no renewal helps, and the error has the command that does."""
     assert connected.provider.revoke_account(MIRA) == 1
 
     refused = connected.whoami()
@@ -123,8 +123,8 @@ def test_what_the_person_took_back_is_said_and_mended_by_signing_in_again(connec
     assert connected.whoami().body["result"]["account"] == MIRA
 
 
-def test_a_provider_that_is_down_is_waited_for(ended: Desk) -> None:
-    """The run may be tried again, says so, and works when the provider does; nothing has to be signed in anew."""
+def test_a_run_works_again_when_the_provider_does(ended: Desk) -> None:
+    """The failed run may be repeated and says so; it works when the provider does, without a new sign-in."""
     ended.provider.down()
     failed = ended.home.run("look-again")
     ended.provider.up()
@@ -133,8 +133,8 @@ def test_a_provider_that_is_down_is_waited_for(ended: Desk) -> None:
     wait_until(lambda: not ended.whoami().is_error, "it works again")
 
 
-def test_a_provider_that_fails_is_asked_again_in_the_same_run(ended: Desk) -> None:
-    """Where the step may be tried again; where not, the failure says what it was."""
+def test_a_failed_renewal_is_repeated_in_the_same_run(ended: Desk) -> None:
+    """A step that may be repeated is; otherwise the failure says what it was."""
     ended.provider.fault(status=503)
     failed = ended.whoami()
     again = ended.home.run("look-again")
@@ -145,8 +145,8 @@ def test_a_provider_that_fails_is_asked_again_in_the_same_run(ended: Desk) -> No
     assert ended.provider.asked("token") == [200, 503, 200]
 
 
-def test_a_revoked_binding_is_revoked_at_the_provider(connected: Desk) -> None:
-    """Both tokens are dead there, and the binding is gone here."""
+def test_a_revoked_binding_is_also_revoked_at_the_provider(connected: Desk) -> None:
+    """Both tokens are invalid there, and the binding is gone here."""
     access, refresh = (connected.provider.tokens(kind)[0] for kind in ("access_token", "refresh_token"))
     before = connected.provider.introspect(access), connected.provider.introspect(refresh)
 
@@ -158,8 +158,8 @@ def test_a_revoked_binding_is_revoked_at_the_provider(connected: Desk) -> None:
     assert connected.whoami().body["error"]["class"] == "binding_required"
 
 
-def test_a_binding_is_revoked_here_whatever_the_provider_does(connected: Desk) -> None:
-    """It is down: that is said, and the tokens are forgotten all the same."""
+def test_a_binding_is_revoked_here_even_if_the_provider_is_down(connected: Desk) -> None:
+    """The provider is down: the response says so, and the tokens are forgotten all the same."""
     connected.provider.down()
 
     answered = connected.home.must("DELETE", f"/v1/bindings/{MINE}")
@@ -168,8 +168,8 @@ def test_a_binding_is_revoked_here_whatever_the_provider_does(connected: Desk) -
     assert connected.home.must("GET", "/v1/bindings") == {"bindings": []}
 
 
-def test_where_a_provider_takes_nothing_back_that_is_said(provider: Provider, browser: Browser, tmp_path: Path) -> None:
-    """And the token lives on there until it ends."""
+def test_a_provider_without_revocation_is_reported(provider: Provider, browser: Browser, tmp_path: Path) -> None:
+    """The token stays valid there until it ends."""
     with desk(provider, tmp_path, revocation=False) as at_desk:
         at_desk.sign_in(browser)
 
@@ -182,8 +182,8 @@ def test_where_a_provider_takes_nothing_back_that_is_said(provider: Provider, br
 # A daemon that dies
 
 
-def test_killed_before_the_provider_has_done_anything_nothing_is_lost(ended: Desk) -> None:
-    """The request was on its way, the refresh token still counts: the next daemon renews with it."""
+def test_a_kill_before_the_provider_acts_loses_nothing(ended: Desk) -> None:
+    """The request was on its way and the refresh token is still valid: the next daemon renews with it."""
     ended.provider.fault(stall=True)
     thread, _came = in_background(ended)
     wait_until(ended.provider.held, "the provider is asked")
@@ -195,8 +195,8 @@ def test_killed_before_the_provider_has_done_anything_nothing_is_lost(ended: Des
     assert ended.whoami().body["result"]["account"] == MIRA
 
 
-def test_killed_after_the_provider_has_replaced_the_tokens_the_truth_is_said(ended: Desk, browser: Browser) -> None:
-    """They were on their way and are gone: whoever comes next is told that, and what to do, and signs in again."""
+def test_a_kill_after_the_provider_replaced_the_tokens_is_reported(ended: Desk, browser: Browser) -> None:
+    """The new tokens are lost on their way: the next run says so and what to do, and a new sign-in helps."""
     ended.provider.fault(hold=True)
     thread, _came = in_background(ended)
     wait_until(ended.provider.held, "the provider has answered")
@@ -224,8 +224,8 @@ def test_killed_after_the_provider_has_replaced_the_tokens_the_truth_is_said(end
         ("after_new_tokens", False),
     ],
 )
-def test_killed_at_each_step_of_a_renewal(ended: Desk, point: str, is_lost: bool) -> None:
-    """Only between the provider's answer and the write is there something that nobody can get back; then it is said."""
+def test_a_kill_at_each_step_of_a_renewal_is_recovered_or_reported(ended: Desk, point: str, is_lost: bool) -> None:
+    """The tokens are lost only between the provider's response and the write; then the error says so."""
     ended.home.stop()
     with crashing_daemon(ended.home.path, point, 1) as daemon:
         ended.home.unlock()
@@ -244,8 +244,8 @@ def test_killed_at_each_step_of_a_renewal(ended: Desk, point: str, is_lost: bool
     assert ended.home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_an_answer_that_never_came_is_told_from_one_that_did(ended: Desk) -> None:
-    """The provider renewed and the connection broke: what was renewed with is over there, and the sentence says why."""
+def test_a_renewal_whose_response_was_lost_is_reported(ended: Desk) -> None:
+    """The provider renewed and the connection broke: the old refresh token is invalid, and the error says why."""
     ended.provider.fault(drop=True)
 
     first = ended.whoami()
@@ -259,8 +259,8 @@ def test_an_answer_that_never_came_is_told_from_one_that_did(ended: Desk) -> Non
     assert "was interrupted" in ended.whoami().body["error"]["message"]
 
 
-def test_two_daemons_that_race_for_one_home_renew_once(ended: Desk) -> None:
-    """One of them gets the home, also while the other's renewal is under way; the provider is asked once."""
+def test_two_daemons_that_race_for_one_home_renew_only_once(ended: Desk) -> None:
+    """The second daemon does not get the home during the first one's renewal; the provider is asked once."""
     ended.home.stop()
     clients = [Client(ended.home.path), Client(ended.home.path)]
     with ThreadPoolExecutor(2) as pool:
@@ -286,8 +286,8 @@ DAY_S = 86400.0
 
 
 @pytest.mark.parametrize("offset_s", [DAY_S, -DAY_S])
-def test_a_clock_that_is_wrong_by_a_day_costs_a_renewal_and_no_more(ended: Desk, offset_s: float) -> None:
-    """A day ahead every token looks ended; a day behind, one that has ended looks good, and is renewed when it is refused."""
+def test_a_clock_that_is_wrong_by_a_day_costs_only_a_renewal(ended: Desk, offset_s: float) -> None:
+    """A day ahead, every token seems ended; a day behind, an ended token seems good, and is renewed when it is refused."""
     ended.home.stop()
     with skewed_daemon(ended.home.path, offset_s):
         ended.home.unlock()
@@ -299,8 +299,8 @@ def test_a_clock_that_is_wrong_by_a_day_costs_a_renewal_and_no_more(ended: Desk,
 
 
 @pytest.mark.parametrize("offset_s", [DAY_S, -DAY_S])
-def test_an_account_is_connected_with_a_clock_that_is_wrong(at_desk: Desk, browser: Browser, offset_s: float) -> None:
-    """No time of the provider's is compared with ours to decide who it is; put right, it serves on."""
+def test_an_account_can_be_connected_with_a_wrong_clock(at_desk: Desk, browser: Browser, offset_s: float) -> None:
+    """The provider's times are not compared with ours to decide who it is; the account still works with the right clock."""
     at_desk.home.stop()
     with skewed_daemon(at_desk.home.path, offset_s):
         at_desk.home.unlock()

@@ -1,4 +1,4 @@
-"""Several requests that are alike on the page, in a real Chromium: on a phone, without scripts, and while something changes."""
+"""Several similar requests together on the page, in a real Chromium: on a phone, without scripts, and while something changes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ pytestmark = pytest.mark.jail
 
 
 def mild(home: DaemonHome, *names: str) -> list[dict[str, Any]]:
-    """Requests of one action that differ in one argument."""
+    """Request one action several times, with one argument that differs."""
     return [home.asked("mild", {"path": f"/effect/{name}"}) for name in names]
 
 
 def states(home: DaemonHome, asked: list[dict[str, Any]], *, wait: float = 0) -> list[str]:
-    """Of each."""
+    """Return the status of each question."""
     return [str(home.result(one, wait=wait)["status"]) for one in asked]
 
 
 def withdraw(home: DaemonHome, asked: dict[str, Any]) -> None:
-    """Elsewhere: it can be decided no more."""
+    """Withdraw a question elsewhere, so that it can no longer be decided."""
     home.must("POST", f"/v1/action-approvals/{asked['approval_id']}/cancel", {})
 
 
 def together(home: DaemonHome, asked: list[dict[str, Any]]) -> str:
-    """The address of their page."""
+    """Return the address of the page for all of them."""
     return f"{base_of(home)}/approvals/together?of={','.join(one['approval_id'] for one in asked)}"
 
 
 @pytest.mark.parametrize("has_scripts", [True, False])
-def test_three_alike_are_approved_on_a_phone(home: DaemonHome, chromium: Browser, has_scripts: bool) -> None:
-    """From the queue on, with and without scripts: what differs can be read, the buttons are on the first screen, both steps."""
+def test_three_similar_requests_are_approved_together_on_a_phone(
+    home: DaemonHome, chromium: Browser, has_scripts: bool
+) -> None:
+    """The differences can be read and the buttons are on the first screen in both steps, with and without scripts."""
     asked = mild(home, "p1", "p2", "p3")
     chromium.cdp("Emulation.setDeviceMetricsOverride", **PHONE, deviceScaleFactor=3, mobile=True)
     chromium.cdp("Emulation.setScriptExecutionDisabled", value=not has_scripts)
@@ -61,8 +63,12 @@ def test_three_alike_are_approved_on_a_phone(home: DaemonHome, chromium: Browser
 
 
 @pytest.mark.parametrize("step", ["first", "second"])
-def test_a_page_of_several_is_off_once_one_of_them_changes(home: DaemonHome, chromium: Browser, step: str) -> None:
-    """What is compared is not exchanged under a finger; what comes in beside them changes nothing. A reload says what is so."""
+def test_a_page_of_several_requests_is_disabled_once_one_changes(
+    home: DaemonHome, chromium: Browser, step: str
+) -> None:
+    """Compared requests are not replaced under a finger; a new request beside them changes nothing. A reload shows the
+    current state.
+    """
     asked = mild(home, f"{step}1", f"{step}2")
     unlocked(chromium, home)
     chromium.open(together(home, asked))
@@ -86,8 +92,8 @@ def test_a_page_of_several_is_off_once_one_of_them_changes(home: DaemonHome, chr
         withdraw(home, one)
 
 
-def test_what_several_showed_is_removed_when_the_page_is_locked(home: DaemonHome, chromium: Browser) -> None:
-    """In another tab of the same browser, as for one."""
+def test_several_requests_are_removed_when_the_page_is_locked(home: DaemonHome, chromium: Browser) -> None:
+    """The page is locked in another tab of the same browser."""
     asked = mild(home, "locked1", "locked2")
     unlocked(chromium, home)
     chromium.open(together(home, asked))

@@ -1,4 +1,4 @@
-"""A person connects an account: at a real provider, on its pages in a real browser; then a service is asked with its tokens."""
+"""Sign-ins of a person at a real provider, on its pages in a real browser; then a service is asked with the tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _parts(url: str) -> dict[str, str]:
 
 
 def test_an_account_is_connected_and_used(at_desk: Desk, browser: Browser) -> None:
-    """S256, a state, a port of the moment; the page at the end says to go back; the service sees whose token it is."""
+    """The request has S256, a state and a temporary port; the last page says that it worked; the service sees the account."""
     unbound = at_desk.whoami()
 
     begun = at_desk.begin()
@@ -52,8 +52,8 @@ def test_an_account_is_connected_and_used(at_desk: Desk, browser: Browser) -> No
     assert at_desk.binding()["state"] == "ok"
 
 
-def test_the_connector_sees_no_token_even_where_the_service_repeats_it(at_desk: Desk, browser: Browser) -> None:
-    """It is there on the wire, and stars in everything that comes back."""
+def test_the_connector_sees_no_token_even_if_the_service_repeats_it(at_desk: Desk, browser: Browser) -> None:
+    """The token is on the wire, and everything that comes back has asterisks in its place."""
     at_desk.sign_in(browser)
     (token,) = at_desk.provider.tokens("access_token")
 
@@ -66,7 +66,7 @@ def test_the_connector_sees_no_token_even_where_the_service_repeats_it(at_desk: 
 
 
 def _memory_of(process: psutil.Process) -> Iterator[bytes]:
-    """What can be read of it, a mapping at a time. OSError where nothing may be."""
+    """Yield the readable memory of a process, a mapping at a time. OSError if it may not be read."""
     with open(f"/proc/{process.pid}/maps", encoding="ascii") as maps, open(f"/proc/{process.pid}/mem", "rb") as memory:
         for line in maps:
             span, access, *_ = line.split()
@@ -83,7 +83,7 @@ def _is_in(process: psutil.Process, *tokens: bytes) -> bool:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="nobody else may read it")
 def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) -> None:
-    """While its request is on the wire with the token in it: not in jail and template; it is found in the daemon."""
+    """The search runs while the request with the token is on the wire; it finds the token in the daemon."""
     at_desk.sign_in(browser)
     tokens = [value.encode() for value in at_desk.provider.tokens("access_token", "refresh_token")]
     at_desk.mail.may_answer.clear()
@@ -103,8 +103,8 @@ def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) ->
     assert running.result().body["result"]["account"] == MIRA
 
 
-def test_who_says_no_is_told_what_to_do(at_desk: Desk, browser: Browser) -> None:
-    """On the page and in the answer; nothing is bound; the next sign-in works."""
+def test_a_denied_sign_in_says_what_to_do(at_desk: Desk, browser: Browser) -> None:
+    """Both the page and the error say so; nothing is bound, and the next sign-in works."""
     begun = at_desk.begin()
     signs_in(browser, begun["authorize_url"])
     agrees(browser, "deny")
@@ -120,8 +120,8 @@ def test_who_says_no_is_told_what_to_do(at_desk: Desk, browser: Browser) -> None
     assert at_desk.sign_in(browser)["result"]["account"] == MIRA
 
 
-def test_half_of_what_was_asked_is_not_enough(at_desk: Desk, browser: Browser) -> None:
-    """Who unticks a scope is told which one is missing; nothing is bound."""
+def test_a_sign_in_with_a_missing_scope_binds_nothing(at_desk: Desk, browser: Browser) -> None:
+    """The error names the missing scope, and nothing is bound."""
     begun = at_desk.begin()
     signs_in(browser, begun["authorize_url"])
     agrees(browser, without=["mail.send"])
@@ -133,8 +133,8 @@ def test_half_of_what_was_asked_is_not_enough(at_desk: Desk, browser: Browser) -
     assert at_desk.home.must("GET", "/v1/bindings") == {"bindings": []}
 
 
-def test_a_second_tab_finds_that_it_is_over(at_desk: Desk, browser: Browser) -> None:
-    """The same address in two tabs: the first that comes back counts, the port is closed for the other."""
+def test_a_second_tab_cannot_complete_the_same_sign_in(at_desk: Desk, browser: Browser) -> None:
+    """The first tab that comes back completes it, and the port is closed for the other."""
     begun = at_desk.begin()
     browser.open(begun["authorize_url"])
     first = browser.tab
@@ -155,8 +155,10 @@ def test_a_second_tab_finds_that_it_is_over(at_desk: Desk, browser: Browser) -> 
     assert at_desk.provider.asked("token") == [200]
 
 
-def test_a_code_that_was_used_is_of_no_use_to_who_finds_it(at_desk: Desk, browser: Browser) -> None:
-    """In the browser's history, say: the port is closed, and the provider wants a verifier that never left the daemon."""
+def test_a_used_code_is_useless_to_a_thief(at_desk: Desk, browser: Browser) -> None:
+    """The port is closed to a code found in the browser's history, and the provider wants a verifier that never left the
+    daemon.
+    """
     begun = at_desk.begin()
     signs_in(browser, begun["authorize_url"])
     agrees(browser)
@@ -193,8 +195,8 @@ return Promise.all(ends);
 """
 
 
-def test_a_page_of_a_stranger_cannot_answer_for_the_provider(at_desk: Desk, browser: Browser) -> None:
-    """In the same browser, while a sign-in waits: with requests, images and forms; it can read nothing, and ends nothing."""
+def test_a_strangers_page_cannot_answer_for_the_provider(at_desk: Desk, browser: Browser) -> None:
+    """Requests, images and forms of a page in the same browser can read nothing, and do not end the sign-in that waits."""
     begun = at_desk.begin()
     callback = _parts(begun["authorize_url"])["redirect_uri"]
     forms = "".join(_FORM.format(method, callback) for method in ("post", "get"))
@@ -216,8 +218,8 @@ def test_a_page_of_a_stranger_cannot_answer_for_the_provider(at_desk: Desk, brow
     assert at_desk.provider.asked("token") == [200]
 
 
-def test_a_name_of_a_stranger_that_leads_here_leads_nowhere(at_desk: Desk, provider: Provider) -> None:
-    """A page whose name was made to mean this machine could read the answers of a port; this one answers to its own name only."""
+def test_a_rebound_name_is_refused_by_the_callback_port(at_desk: Desk, provider: Provider) -> None:
+    """A page whose name resolves to this machine could read responses of a port; this port serves only its own name."""
     begun = at_desk.begin()
     asked = _parts(begun["authorize_url"])
     right = f"/callback?error=access_denied&state={asked['state']}&iss={provider.issuer}"
@@ -232,8 +234,8 @@ def test_a_name_of_a_stranger_that_leads_here_leads_nowhere(at_desk: Desk, provi
     assert at_desk.ended(begun)["error"]["details"]["code"] == "access_denied"
 
 
-def test_an_answer_in_the_name_of_another_provider_is_not_taken(at_desk: Desk, browser: Browser) -> None:
-    """The state is right and the issuer is not, or is missing: two sign-ins were mixed up, and the code is sent nowhere."""
+def test_a_callback_with_another_issuer_is_refused(at_desk: Desk, browser: Browser) -> None:
+    """The state is right, but the issuer is wrong or missing: two sign-ins were mixed up, and the code is sent nowhere."""
     for issuer in ("&iss=https://evil.example", ""):
         begun = at_desk.begin()
         asked = _parts(begun["authorize_url"])
@@ -246,8 +248,8 @@ def test_an_answer_in_the_name_of_another_provider_is_not_taken(at_desk: Desk, b
     assert at_desk.provider.asked("token") == []
 
 
-def test_two_accounts_side_by_side_and_the_call_says_which(at_desk: Desk, browser: Browser, provider: Provider) -> None:
-    """Each with its own browser session; none is guessed."""
+def test_a_run_must_name_one_of_two_accounts(at_desk: Desk, browser: Browser, provider: Provider) -> None:
+    """Each account has its own browser session; no account is guessed."""
     at_desk.sign_in(browser, MINE)
     with Browser([provider.certificate]) as other:
         at_desk.sign_in(other, WORK, NOOR)
@@ -265,15 +267,15 @@ def test_two_accounts_side_by_side_and_the_call_says_which(at_desk: Desk, browse
 def test_an_application_with_a_secret_signs_in_the_same_way(
     provider: Provider, browser: Browser, tmp_path: Path
 ) -> None:
-    """The secret is in the manifest and goes to the token endpoint."""
+    """The secret is in the manifest, and is sent to the token endpoint."""
     with desk(provider, tmp_path, client=CONFIDENTIAL) as at_desk:
         at_desk.sign_in(browser)
 
         assert at_desk.whoami().body["result"]["account"] == MIRA
 
 
-def test_a_code_is_typed_in_elsewhere(at_desk: Desk, browser: Browser) -> None:
-    """The device grant: an address and a code, for a browser on any machine."""
+def test_a_device_code_connects_an_account(at_desk: Desk, browser: Browser) -> None:
+    """The device grant gives an address and a code, for a browser on any machine."""
     begun = at_desk.begin(flow="device")
     types_a_code(browser, begun["verification_uri"], begun["user_code"])
     agrees(browser)
@@ -284,8 +286,8 @@ def test_a_code_is_typed_in_elsewhere(at_desk: Desk, browser: Browser) -> None:
     assert at_desk.whoami().body["result"]["account"] == MIRA
 
 
-def test_who_says_no_elsewhere_is_told_too(at_desk: Desk, browser: Browser) -> None:
-    """With what to do."""
+def test_a_denied_device_code_is_reported(at_desk: Desk, browser: Browser) -> None:
+    """The error says that access was denied."""
     begun = at_desk.begin(flow="device")
     types_a_code(browser, begun["verification_uri_complete"], begun["user_code"])
     agrees(browser, "deny")
@@ -295,8 +297,8 @@ def test_who_says_no_elsewhere_is_told_too(at_desk: Desk, browser: Browser) -> N
     assert "access was denied at" in over["error"]["message"]
 
 
-def test_a_sign_in_that_is_given_up_leaves_nothing(at_desk: Desk, browser: Browser) -> None:
-    """Its port is closed and its name is free."""
+def test_a_cancelled_sign_in_leaves_nothing(at_desk: Desk, browser: Browser) -> None:
+    """The port is closed, and the name is free."""
     begun = at_desk.begin()
     busy = at_desk.home.ask("POST", "/v1/sign-ins", {"connector": begun["connector"], "name": MINE, "flow": "browser"})
 

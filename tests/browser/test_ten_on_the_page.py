@@ -1,4 +1,6 @@
-"""The ten requests as the page shows them, in a real Chromium, at the sizes of a phone and of a desk: measured, not pictured."""
+"""The ten requests as the page shows them, in a real Chromium, at the sizes of a phone and of a desktop: measured, not
+pictured.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +36,21 @@ Box = tuple[float, float, float, float]
 
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[ServedPage]:
-    """All ten wait, and the browser is let in."""
+    """Serve all ten questions, and let the browser in."""
     with served_page(*(page_question(one) for one in TEN)) as served:
         served.let_in(chromium)
         yield served
 
 
 def shown(chromium: Browser, page: ServedPage, one: Request, size: str = "phone", *, dark: bool = False) -> None:
-    """Its page, with the edit where the person made one, and its buttons alive."""
+    """Open a request's page, with the person's edit if there is one, and wait for its buttons."""
     chromium.look(dark=dark, **SIZES[size])
     chromium.open(page.url(page_id(one), "" if one.edit is None else f"?edit={one.edit.digest}"))
     rested(chromium)
 
 
 def second_step(chromium: Browser) -> None:
-    """From the question's page."""
+    """Go from the question's page to the second step."""
     if chromium.has("#read input"):
         chromium.script("document.querySelector('#read input').checked = true")
     chromium.click(".yes button.go")
@@ -57,19 +59,19 @@ def second_step(chromium: Browser) -> None:
 
 
 def boxes(chromium: Browser, *selectors: str) -> dict[str, list[Box]]:
-    """Of every element, where it is in the window: left, top, right, bottom."""
+    """Return where each element is in the window: left, top, right, bottom."""
     found: dict[str, list[Box]] = chromium.script(_BOXES, list(selectors))
     return found
 
 
 def is_on_screen(box: Box, size: str) -> bool:
-    """All of it."""
+    """Return whether the whole box is on the screen."""
     left, top, right, bottom = box
     return left >= 0 and top >= 0 and right <= SIZES[size]["width"] and bottom <= SIZES[size]["height"] and bottom > top
 
 
 def meet(one: Box, other: Box) -> bool:
-    """Whether they share a pixel."""
+    """Return whether two boxes share a pixel."""
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
@@ -78,10 +80,10 @@ def meet(one: Box, other: Box) -> bool:
 
 @each
 @sized
-def test_the_sentence_the_alarms_and_both_buttons_are_on_the_first_screen(
+def test_sentence_alarms_and_buttons_are_on_the_first_screen(
     chromium: Browser, page: ServedPage, one: Request, size: str
 ) -> None:
-    """And nothing lies over a button; proof is folded, and nothing is wider than the window."""
+    """The buttons are not covered, proof is folded, and the page is no wider than the window."""
     shown(chromium, page, one, size)
     found = boxes(chromium, "h1", ".verdict", ".alarms p", ".no button", ".yes button")
     (dock,) = boxes(chromium, ".dock")[".dock"]
@@ -97,10 +99,10 @@ def test_the_sentence_the_alarms_and_both_buttons_are_on_the_first_screen(
 
 
 @each
-def test_the_buttons_stay_where_they_are_while_one_reads_to_the_end(
+def test_the_buttons_stay_in_place_while_the_page_is_scrolled(
     chromium: Browser, page: ServedPage, one: Request
 ) -> None:
-    """The bar sticks; at the end it covers nothing."""
+    """The bar sticks, and covers nothing at the end of the page."""
     shown(chromium, page, one)
     before = boxes(chromium, ".no button", ".yes button")
     chromium.script("scrollTo(0, document.documentElement.scrollHeight)")
@@ -112,10 +114,10 @@ def test_the_buttons_stay_where_they_are_while_one_reads_to_the_end(
 
 @each
 @sized
-def test_the_second_step_has_its_button_where_none_was(
+def test_the_second_steps_button_is_where_no_button_was_before(
     chromium: Browser, page: ServedPage, one: Request, size: str
 ) -> None:
-    """Neither where Approve… was nor where Deny was; the sentence and the alarms stand there once more."""
+    """The Approve button is neither where Approve… was nor where Deny was; the sentence and the alarms are shown again."""
     shown(chromium, page, one, size)
     first = boxes(chromium, ".no button", ".yes button")
     second_step(chromium)
@@ -129,7 +131,7 @@ def test_the_second_step_has_its_button_where_none_was(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_page_of_the_ten_has_enough_contrast(chromium: Browser, page: ServedPage, dark: bool) -> None:
-    """4.5 at least, on both steps, unfolded, and when they are over."""
+    """The contrast is at least 4.5 on both steps, unfolded, and when they are over."""
     for one in TEN:
         shown(chromium, page, one, dark=dark)
         chromium.script("document.querySelector('.proof').open = true")
@@ -143,10 +145,8 @@ def test_every_page_of_the_ten_has_enough_contrast(chromium: Browser, page: Serv
         assert chromium.script(CONTRAST)[1] == [], status
 
 
-def test_who_has_not_said_whether_they_read_a_long_request_sees_where_to_say_it(
-    chromium: Browser, page: ServedPage
-) -> None:
-    """The browser goes there by itself; and nothing is sent."""
+def test_a_long_request_shows_where_to_confirm_that_it_was_read(chromium: Browser, page: ServedPage) -> None:
+    """The browser scrolls there by itself, and nothing is sent."""
     long = next(one for one in TEN if one.name == "gate gone")
     shown(chromium, page, long)
     chromium.click(".yes button")
@@ -158,8 +158,8 @@ def test_who_has_not_said_whether_they_read_a_long_request_sees_where_to_say_it(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_alarms_that_somebody_made_long_leave_the_first_screen_to_what_decides(chromium: Browser, dark: bool) -> None:
-    """Three of 4,000 characters: each begins there, says how much more there is, and stands below, whole."""
+def test_long_alarms_are_shortened_on_the_first_screen(chromium: Browser, dark: bool) -> None:
+    """Three alarms of 4,000 characters begin there, say how much more there is, and are complete below."""
     long = ActionFileConsent(
         name="send-mail",
         text="+++\n+++\n",
@@ -191,12 +191,12 @@ def test_alarms_that_somebody_made_long_leave_the_first_screen_to_what_decides(c
 
 
 def title(chromium: Browser, wanted: str) -> None:
-    """Wait until the tab says this."""
+    """Wait until the tab has this title."""
     chromium.wait(lambda: "so" if chromium.title == wanted else "", f"the title is not {wanted}: {chromium.title}")
 
 
-def test_the_tabs_title_counts_what_waits(chromium: Browser) -> None:
-    """On the queue and on a question; it has no values: a browser keeps titles."""
+def test_the_tabs_title_counts_waiting_requests(chromium: Browser) -> None:
+    """The queue and a question's page both count; the title has no values, because a browser keeps titles."""
     first, second, third = TEN[:3]
     with served_page(page_question(first)) as page:
         page.let_in(chromium)
@@ -217,11 +217,11 @@ _HURRIES: Final = """
 const every = setInterval;
 window.setInterval = (what, ms) => every(what, ms === 10000 ? 200 : ms);
 """
-"""What a page does every ten seconds it does five times in one."""
+"""Script that makes a page do five times a second what it does every ten seconds."""
 
 
-def test_a_tab_that_nobody_sees_counts_and_shows_the_rest_when_it_is_seen(chromium: Browser) -> None:
-    """A headless browser shows every tab, so that this one is told otherwise. It looks every ten seconds, here more often."""
+def test_a_hidden_tab_counts_requests_and_lists_them_when_shown(chromium: Browser) -> None:
+    """A headless browser shows every tab, so this one is told that it is hidden. It checks every ten seconds, here more often."""
     be = """
         const state = arguments[0];
         Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
@@ -238,10 +238,8 @@ def test_a_tab_that_nobody_sees_counts_and_shows_the_rest_when_it_is_seen(chromi
         chromium.wait(lambda: "there" if chromium.has(f'li[data-id="{page_id(TEN[1])}"]') else "", "it did not arrive")
 
 
-def test_a_question_shows_what_is_new_and_its_buttons_stay_and_are_dead_for_a_moment(
-    chromium: Browser, page: ServedPage
-) -> None:
-    """The agent answers: it stands there without a reload. What was typed and unfolded stays; a click at once does nothing."""
+def test_new_content_of_a_question_disables_its_buttons_for_a_moment(chromium: Browser, page: ServedPage) -> None:
+    """The agent's answer appears without a reload. Typed and unfolded parts stay; an immediate click does nothing."""
     draft = next(one for one in TEN if one.name == "draft")
     shown(chromium, page, draft)
     chromium.script("document.querySelector('.proof').open = true; document.querySelector('#reason').value = 'not now'")
@@ -273,8 +271,8 @@ def test_a_question_shows_what_is_new_and_its_buttons_stay_and_are_dead_for_a_mo
     assert page.desk.told[-1] == (page_id(draft), "deny")
 
 
-def test_a_click_in_the_moment_after_a_change_decides_nothing(chromium: Browser, page: ServedPage) -> None:
-    """Pressed in the very turn in which the page changed; the same press later counts."""
+def test_a_click_just_after_a_change_decides_nothing(chromium: Browser, page: ServedPage) -> None:
+    """The click comes in the very turn in which the page changed; the same click later denies."""
     draft = next(one for one in TEN if one.name == "draft")
     shown(chromium, page, draft)
     chromium.script("""
@@ -293,10 +291,10 @@ def test_a_click_in_the_moment_after_a_change_decides_nothing(chromium: Browser,
     chromium.wait(lambda: "so" if chromium.text(".verdict") == "Denied: nothing ran" else "", "not denied")
 
 
-def test_what_was_decided_elsewhere_shows_what_came_of_it_and_nothing_in_place_of_its_buttons(
+def test_a_question_decided_elsewhere_shows_its_result_and_disabled_buttons(
     chromium: Browser, page: ServedPage
 ) -> None:
-    """Without a reload; its buttons stand where they stood, and do nothing."""
+    """The page shows it without a reload; its buttons stay where they were, and do nothing."""
     lunch = TEN[0]
     shown(chromium, page, lunch)
     before = boxes(chromium, ".no button", ".yes button")
@@ -310,8 +308,8 @@ def test_what_was_decided_elsewhere_shows_what_came_of_it_and_nothing_in_place_o
     assert chromium.script("return [...document.querySelectorAll('[data-guard] button')].every((one) => one.disabled)")
 
 
-def test_a_second_step_whose_question_changed_is_not_exchanged_but_off(chromium: Browser, page: ServedPage) -> None:
-    """What somebody is about to confirm is what they read; they are led back to it."""
+def test_a_second_step_is_disabled_if_its_question_changed(chromium: Browser, page: ServedPage) -> None:
+    """A person must confirm exactly what they read, so the page links back to the question."""
     shown(chromium, page, TEN[0])
     second_step(chromium)
     page.change(lambda desk: desk.settle(page_id(TEN[0]), "cancelled"))
@@ -321,8 +319,8 @@ def test_a_second_step_whose_question_changed_is_not_exchanged_but_off(chromium:
     assert chromium.script("return document.querySelector('.yes button').disabled")
 
 
-def test_what_nobody_read_is_not_read_by_the_page_itself(chromium: Browser, page: ServedPage) -> None:
-    """A page of elsewhere led here: nothing is loaded by that, nor by what is new later. Its button loads it."""
+def test_a_page_opened_from_elsewhere_does_not_load_the_preview(chromium: Browser, page: ServedPage) -> None:
+    """A page of another origin led here: neither that nor later changes load the preview. Its button loads it."""
     wrong = next(one for one in TEN if one.name == "another event")
     chromium.look(**PHONE)
     page.let_in(chromium, same_site="Lax")  # else it is asked for the passphrase first, and looks again by itself

@@ -1,6 +1,6 @@
-"""What an agent asks for in `aileron demo`, on both surfaces: a real terminal of 80×24 and a phone's browser.
+"""Requests of the agent in `aileron demo`, on both surfaces: a real terminal of 80×24 and a phone's browser.
 
-The sentence, what it does, destination, account and difference stand on the first screen, and what contradicts the preview.
+The first screen has the sentence, effect, destination, account and difference, and any contradiction with the preview.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FIRST: Final = "compared first time for this action"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One of the demo's: how it comes about, what it begins with, and what has to be seen at once."""
+    """A request of the demo: how it is made, how its sentence begins, and what must be on the first screen."""
 
     name: str
     asks: Callable[[DemoHome], str]
     sentence: str
     shown: tuple[str, ...]
     is_read: bool = True
-    """Whether there is something to be read before a decision."""
+    """True if a preview must be loaded before a decision."""
 
 
 REQUESTS: Final = (
@@ -83,7 +83,7 @@ REQUESTS: Final = (
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoHome]:
-    """One home for all, in which the first request is approved, and the others wait."""
+    """Provide one home for all requests, in which the first is approved and the others wait."""
     needs_browser()
     with demo_home(tmp_path_factory.mktemp("radicale")) as made:
         yield made
@@ -91,13 +91,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoHome]:
 
 @pytest.fixture
 def phone(browser: Browser) -> Browser:
-    """A phone's, which has not been here before."""
+    """Return a browser with a phone's screen, which has not opened the page before."""
     browser.look(**PHONE)
     return browser
 
 
 def _on_the_phone(browser: Browser, demo: DemoHome, request: Request, approval: str) -> list[str]:
-    """What stands on the first screen, line by line."""
+    """Return what is on the phone's first screen, line by line."""
     unlocked(browser, demo.home, approval)
     shown: list[str] = browser.script("""
         const all = "h1, .verdict, .alarms > *, .essentials dt, .essentials .line, .known h2, .known dt, .known .line";
@@ -109,7 +109,7 @@ def _on_the_phone(browser: Browser, demo: DemoHome, request: Request, approval: 
 
 
 def _at_the_terminal(demo: DemoHome, request: Request) -> str:
-    """What stands on the screen of the console, 80×24, under the list."""
+    """Return what is on the console's screen, 80×24, under the list."""
     with Tmux(words(), variables(demo.home.path)) as at:
         at.until("1 waiting", "asked by")
         if request.is_read:
@@ -120,15 +120,15 @@ def _at_the_terminal(demo: DemoHome, request: Request) -> str:
 
 
 def _spaced(text: str) -> str:
-    """In one line, without the sign of a row that goes on."""
+    """Return the text in one line, without the sign of a row that goes on."""
     return " ".join(text.replace(FURTHER, "").split())
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: one.name)
-def test_what_decides_a_request_is_on_the_first_screen_of_both_surfaces(
+def test_both_surfaces_show_the_deciding_facts_on_the_first_screen(
     demo: DemoHome, phone: Browser, request_: Request
 ) -> None:
-    """The same facts, in the same order; one after the other, as the demo asks for them."""
+    """Both surfaces have the same facts in the same order; the requests are made in turn, as the demo makes them."""
     approval = request_.asks(demo)
     console = _spaced(_at_the_terminal(demo, request_))
     page = " ".join(_on_the_phone(phone, demo, request_, approval))

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: decided without scripts, by keyboard, on a phone, in the dark; live where scripts run."""
+"""The page in a real Chromium: decided without scripts, by keyboard, on a phone, in the dark; live if scripts run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAB, ENTER, SPACE = "\ue004", "\ue007", " "
 
 
 def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Of a question."""
+    """Return the status of a question."""
     return str(home.result(asked, wait=0)["status"])
 
 
@@ -38,8 +38,8 @@ _FADED_IN = "return document.getAnimations().every(one => one.playState === 'fin
 # Without scripts
 
 
-def test_everything_is_decided_without_a_script(home: DaemonHome, chromium: Browser, upstream: CountingServer) -> None:
-    """Unlock, approve with its word, deny with a reason, lock: plain forms. The session lasts over every page and tab."""
+def test_requests_are_decided_without_scripts(home: DaemonHome, chromium: Browser, upstream: CountingServer) -> None:
+    """Unlock, approve with the word, deny with a reason, and lock are plain forms. The session covers every page and tab."""
     yes, no = home.asked("gated", {"path": "/effect/chromium"}), home.asked("mild")
     before = upstream.effects
     with without_scripts(chromium):
@@ -68,8 +68,8 @@ def test_everything_is_decided_without_a_script(home: DaemonHome, chromium: Brow
     assert chromium.script("return document.cookie") == ""  # no script reads it
 
 
-def test_a_long_question_is_not_sent_on_without_an_answer(home: DaemonHome, chromium: Browser) -> None:
-    """The browser itself asks for it: the choice is required."""
+def test_a_long_question_must_be_marked_as_read(home: DaemonHome, chromium: Browser) -> None:
+    """The browser itself asks for it, because the choice is required."""
     asked = home.asked("say", {"text": "\n".join("line" for _ in range(80))})
     with without_scripts(chromium):
         unlocked(chromium, home, asked["approval_id"])
@@ -88,11 +88,11 @@ const [begun] = button.getAnimations();
 begun.pause(); begun.currentTime = 399;
 return [begun.animationName, getComputedStyle(button).animationDuration];
 """
-"""As if the page had come 399 ms ago, for as long as a test takes to press."""
+"""Script that sets a button's animation to 399 ms after the page came, for as long as a test needs to press it."""
 
 
-def test_without_a_script_buttons_are_dead_for_a_moment_as_well(home: DaemonHome, chromium: Browser) -> None:
-    """On both steps: a press is not taken for 0.4 s after the page came. The same press counts afterwards."""
+def test_buttons_are_also_inactive_for_a_moment_without_scripts(home: DaemonHome, chromium: Browser) -> None:
+    """A press on either step is ignored for 0.4 s after the page came. The same press works afterwards."""
     asked = home.asked("mild")
     with without_scripts(chromium):
         unlocked(chromium, home, asked["approval_id"])
@@ -115,8 +115,8 @@ def test_without_a_script_buttons_are_dead_for_a_moment_as_well(home: DaemonHome
 # By keyboard
 
 
-def test_it_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -> None:
-    """From the address to the outcome; what has the focus can be seen, and the first stop skips to the content."""
+def test_a_request_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -> None:
+    """The focus is visible from the address to the outcome, and the first stop skips to the content."""
     asked = home.asked("gated", {"path": "/effect/keys"})
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
     keys(chromium, "nine green bottles" + ENTER)  # the field has the focus
@@ -161,10 +161,12 @@ return Object.fromEntries(seen);
 """
 
 
-def test_what_matters_is_seen_on_a_phone_without_scrolling(
+def test_the_deciding_facts_are_visible_on_a_phone_without_scrolling(
     home: DaemonHome, chromium: Browser, upstream: CountingServer
 ) -> None:
-    """The sentence, the verdict, the contradiction, where, as whom, the difference, the beginning of its effect, both buttons."""
+    """Sentence, verdict, contradiction, destination, account, difference, the beginning of the effect and both buttons
+    are visible.
+    """
     upstream.page = "pay 9000 to someone-else@example.com"
     asked = home.asked("previewed", {"path": "pay 90 to mira@example.com"})
     chromium.look(**PHONE)
@@ -188,8 +190,8 @@ def test_what_matters_is_seen_on_a_phone_without_scrolling(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_page_can_be_read_and_fits(home: DaemonHome, chromium: Browser, dark: bool) -> None:
-    """Contrast of at least 4.5 on every piece of text, and nothing wider than the window, whatever was written."""
+def test_every_page_is_readable_and_fits_its_window(home: DaemonHome, chromium: Browser, dark: bool) -> None:
+    """Every text has a contrast of at least 4.5, and nothing is wider than the window, whatever was written."""
     text = as_in_a_file(EVERYTHING)[:4000] + "x" * 2000
     asked = home.asked("say", {"text": text})
     this = f"/v1/action-approvals/{asked['approval_id']}"
@@ -229,8 +231,8 @@ def test_every_page_can_be_read_and_fits(home: DaemonHome, chromium: Browser, da
         assert poor == [], name
 
 
-def test_what_is_meant_is_never_said_by_colour_alone(home: DaemonHome, chromium: Browser) -> None:
-    """Every line that is an alarm or a change begins with its sign; what is quoted has a bar."""
+def test_no_meaning_is_conveyed_by_colour_alone(home: DaemonHome, chromium: Browser) -> None:
+    """Every line that is an alarm or a change begins with its sign."""
     asked = home.asked("gated")
     unlocked(chromium, home, asked["approval_id"])
     lines = chromium.script(
@@ -245,7 +247,7 @@ def test_what_is_meant_is_never_said_by_colour_alone(home: DaemonHome, chromium:
 
 
 def test_the_queue_grows_at_its_end_and_nothing_moves(home: DaemonHome, chromium: Browser) -> None:
-    """What arrives is appended below everything; what was decided elsewhere says so in its place."""
+    """A new question is appended below all others; a question decided elsewhere says so in its place."""
     first = home.asked("mild")
     unlocked(chromium, home)
     rows = "[...document.querySelectorAll('.queue li[data-id]')]"
@@ -265,8 +267,8 @@ def test_the_queue_grows_at_its_end_and_nothing_moves(home: DaemonHome, chromium
     assert chromium.script(where)[: len(before)] == before
 
 
-def test_a_question_that_is_over_meanwhile_has_dead_buttons(home: DaemonHome, chromium: Browser) -> None:
-    """It says so, and nothing is put in its place under the pointer."""
+def test_a_question_that_is_over_disables_its_buttons(home: DaemonHome, chromium: Browser) -> None:
+    """The page says so, and puts nothing in their place under the pointer."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     rested(chromium)
@@ -277,8 +279,8 @@ def test_a_question_that_is_over_meanwhile_has_dead_buttons(home: DaemonHome, ch
     assert chromium.script("return [...document.querySelectorAll('#decide button')].every((b) => b.disabled)")
 
 
-def test_buttons_are_dead_for_a_moment_after_a_page_came(home: DaemonHome, chromium: Browser) -> None:
-    """A click that was meant for what stood there before does nothing; the same click a moment later does."""
+def test_buttons_are_inactive_for_a_moment_after_a_page_loads(home: DaemonHome, chromium: Browser) -> None:
+    """A click that was meant for the previous page does nothing; the same click a moment later works."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     chromium.script("dispatchEvent(new Event('pageshow')); document.querySelector('.yes button').click()")
@@ -289,10 +291,8 @@ def test_buttons_are_dead_for_a_moment_after_a_page_came(home: DaemonHome, chrom
     chromium.wait_url("digest=")
 
 
-def test_the_second_step_is_dead_for_a_moment_after_its_window_came_to_the_front(
-    home: DaemonHome, chromium: Browser
-) -> None:
-    """And when it came: the click that was meant for something else approves nothing. A moment later it does."""
+def test_the_second_step_is_inactive_for_a_moment_after_gaining_focus(home: DaemonHome, chromium: Browser) -> None:
+    """A click meant for another window, or for the page before, approves nothing. A moment later it does."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     for event in ("focus", "pageshow"):
@@ -309,8 +309,8 @@ def test_the_second_step_is_dead_for_a_moment_after_its_window_came_to_the_front
     chromium.wait(lambda: "so" if chromium.text(".verdict") == "✓ done" else "", "not approved")
 
 
-def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingServer, chromium: Browser) -> None:
-    """Neither what was shown nor a button; and nothing is loaded of itself, because another program may have the port by now."""
+def test_a_page_is_cleared_when_the_daemon_is_gone(upstream: CountingServer, chromium: Browser) -> None:
+    """Neither the question nor a button stays, and nothing is loaded automatically, because another program may have the port."""
     with paged_home(upstream) as own:
         asked = own.asked("say", {"text": "what-was-shown"})
         unlocked(chromium, own, asked["approval_id"])
@@ -331,8 +331,8 @@ def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingSe
         assert chromium.url.endswith(asked["approval_id"])
 
 
-def test_a_page_whose_time_is_over_shows_nothing_any_more(home: DaemonHome, chromium: Browser) -> None:
-    """Here by the browser's clock alone: the daemon is not asked."""
+def test_a_page_whose_session_expired_is_cleared(home: DaemonHome, chromium: Browser) -> None:
+    """The browser's clock alone locks it: the daemon is not asked."""
     asked = home.asked("say", {"text": "what-was-shown"})
     unlocked(chromium, home, asked["approval_id"])
     chromium.script("const now = Date.now; Date.now = () => now() + 901000")
@@ -340,8 +340,8 @@ def test_a_page_whose_time_is_over_shows_nothing_any_more(home: DaemonHome, chro
     assert "what-was-shown" not in chromium.script("return document.documentElement.outerHTML")
 
 
-def test_a_page_that_is_locked_in_another_tab_shows_nothing_any_more(home: DaemonHome, chromium: Browser) -> None:
-    """It hears of it with the next that is new."""
+def test_a_page_that_is_locked_in_another_tab_is_cleared(home: DaemonHome, chromium: Browser) -> None:
+    """The tab locks with the next update that it receives."""
     asked = home.asked("say", {"text": "what-was-shown"})
     unlocked(chromium, home, asked["approval_id"])
     token = chromium.script("return document.querySelector('.bar input').value")
