@@ -1,4 +1,4 @@
-"""A real overlay for tests: mounted in namespaces of its own, changed by a program that has it for its root, unmounted with them.
+"""Real overlay for tests: mounted in namespaces of its own, changed by a program with the overlay as root, unmounted with them.
 
     aside = Aside(tmp_path)                      a project, a home, a session
     aside.project / "a" …                        what is there before
@@ -6,8 +6,8 @@
     seen = aside.agent([["write", "a", "x", 0o644], …])     runs in the overlay; what it sees at the end
     aside.finish()
 
-The program is forked, in namespaces of its own, by one process for all: fifty kills of one list and sixty trees are tried, and an
-interpreter, a shell, unshare(1) and mount(8) for each took longer than all else. Not here: a cell (test_changes_in_a_cell.py).
+One process forks the program, in namespaces of its own, for all tests: fifty kills of one list and sixty trees are tried, and an
+interpreter, a shell, unshare(1) and mount(8) for each took longer than all else. test_changes_in_a_cell.py has real cells.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ exec(_SNAPSHOT, _own)  # the same code here and in the overlay
 
 
 def snapshot(root: Path) -> dict[str, Any]:
-    """Everything in a folder: kinds, permissions, contents, times of files."""
+    """Return everything in a folder: kinds, permissions, contents, and the times of files."""
     found: dict[str, Any] = _own["snapshot"](str(root))
     return found
 
@@ -154,7 +154,7 @@ def _server(program: str) -> subprocess.Popen[str]:
 
 
 def asked(program: str, question: Any) -> Any:
-    """The answer of a program that answers each line of JSON with one. It is started once, and ends with this process."""
+    """Ask a program that answers each line of JSON with one. It is started once, and ends with this process."""
     server = _server(program)
     assert server.stdin is not None
     assert server.stdout is not None
@@ -165,7 +165,7 @@ def asked(program: str, question: Any) -> Any:
 
 
 class Aside:
-    """A project and what one session keeps aside of it."""
+    """Project and what one session keeps aside of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -177,7 +177,7 @@ class Aside:
         self._watch: Watch | None = None
 
     def begin(self) -> None:
-        """As before an agent starts; what is in the project is older than that."""
+        """Prepare overlay and watch as before an agent starts; the files in the project are older than the start."""
         now = time.clock_gettime_ns(time.CLOCK_REALTIME)
         while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= now:
             pass
@@ -185,10 +185,10 @@ class Aside:
         self._watch = Watch.begin(starts_of([Root(str(self.project))], self.kept.path.parent), self.kept.path)
 
     def agent(self, steps: list[list[Any]]) -> dict[str, Any]:
-        """Do this in the overlay: what there is to see in it afterwards, and `failed`: number of a step → errno."""
+        """Do the steps in the overlay. Return what is visible in it afterwards, and set `failed`: number of a step → errno."""
         mounted = self.path / "mounted"
         mounted.mkdir(exist_ok=True)
-        # The names are those of pytest's folders: nothing in them that the options of a mount give a meaning to.
+        # The names are those of pytest's folders: they have no character with a meaning in the options of a mount.
         options = f"lowerdir={self.project},upperdir={self.kept.upper},workdir={self.kept.work},userxattr"
         said = asked(_SNAPSHOT + _PROGRAM, [options, str(mounted), steps])
         if isinstance(said, str):
@@ -199,11 +199,11 @@ class Aside:
         return found
 
     def finish(self) -> Changes:
-        """As after its end."""
+        """Finish the watch as after the agent's end."""
         assert self._watch is not None
         return self._watch.finish()
 
     def abandon(self) -> None:
-        """As where the agent's program could not be started."""
+        """Abandon the watch as if the agent's program could not be started."""
         assert self._watch is not None
         self._watch.abandon()

@@ -1,4 +1,4 @@
-"""`aileron sessions apply` and `discard`: they ask, they need --yes without a terminal, and they say what was refused."""
+"""Tests of `aileron sessions apply` and `discard`: they ask, need --yes without a terminal, and report refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def aside(tmp_path: Path) -> Aside:
-    """A session that is over, with three changes that are kept aside."""
+    """Make an ended session with three changes that are kept aside."""
     found = Aside(tmp_path)
     (found.project / "sub").mkdir()
     (found.project / "a").write_text("before")
@@ -28,8 +28,8 @@ def aside(tmp_path: Path) -> Aside:
     return found
 
 
-def test_a_terminal_is_asked_with_what_runs_later_first(aside: Aside) -> None:
-    """Enter means no; y applies it. No escape of a name reaches the terminal."""
+def test_a_terminal_is_asked_with_executing_files_first(aside: Aside) -> None:
+    """Enter means no; y applies the changes. No escape in a name reaches the terminal."""
     aileron = Command(aside.home, folder=str(aside.project))
     no = aileron.at_terminal("sessions", "apply", SESSION, answers=[("[y/N]", "")])
     before = (aside.project / "a").read_text()
@@ -43,7 +43,7 @@ def test_a_terminal_is_asked_with_what_runs_later_first(aside: Aside) -> None:
     assert "applied 3 changes" in yes.out
 
 
-def test_packages_are_one_line_before_a_question(tmp_path: Path) -> None:
+def test_packages_are_one_line_before_the_question(tmp_path: Path) -> None:
     """An environment that the overlay made, and one that the project had, are a line each, behind the hook."""
     aside = Aside(tmp_path)
     for folder in ("venv-old/bin", "venv-old/lib", ".git/hooks"):
@@ -70,8 +70,8 @@ def test_packages_are_one_line_before_a_question(tmp_path: Path) -> None:
     assert "43 files and folders" in shown
 
 
-def test_without_a_terminal_it_needs_yes(aside: Aside) -> None:
-    """And says so, with nothing done."""
+def test_apply_without_a_terminal_needs_yes(aside: Aside) -> None:
+    """The error names the option, and no change is applied."""
     aileron = Command(aside.home, folder=str(aside.project))
     refused = aileron("sessions", "apply", SESSION)
     before = (aside.project / "a").read_text()
@@ -83,8 +83,8 @@ def test_without_a_terminal_it_needs_yes(aside: Aside) -> None:
     assert (json.loads(done.out)["left"], len(json.loads(done.out)["applied"])) == (0, 3)
 
 
-def test_paths_are_of_the_folder_one_stands_in(aside: Aside) -> None:
-    """In the project relative to it; one that is not in it is refused."""
+def test_paths_are_relative_to_the_current_folder(aside: Aside) -> None:
+    """A path outside the project is refused, and one without a change is not found."""
     inside = Command(aside.home, folder=str(aside.project / "sub"))
     done = inside("sessions", "apply", SESSION, "Makefile", "--yes")
     outside = inside("sessions", "apply", SESSION, "../../home", "--yes")
@@ -97,8 +97,8 @@ def test_paths_are_of_the_folder_one_stands_in(aside: Aside) -> None:
     assert "is not in" in outside.err
 
 
-def test_what_is_refused_is_said_and_ends_with_one(aside: Aside) -> None:
-    """The person's own edit stays; with --force it does not."""
+def test_a_refused_change_is_reported_and_exits_with_1(aside: Aside) -> None:
+    """The person's own edit stays; --force overwrites it."""
     (aside.project / "a").write_text("person")
     aileron = Command(aside.home, folder=str(aside.project))
     done = aileron("sessions", "apply", SESSION, "--yes")
@@ -113,7 +113,7 @@ def test_what_is_refused_is_said_and_ends_with_one(aside: Aside) -> None:
 
 
 def test_discarded_changes_are_gone(aside: Aside) -> None:
-    """The project is as it was, and there is nothing to decide."""
+    """The project is as it was, and no change is left to decide."""
     aileron = Command(aside.home, folder=str(aside.project))
     done = aileron("sessions", "discard", SESSION, "--yes")
     again = aileron("sessions", "apply", SESSION, "--yes")
@@ -124,8 +124,8 @@ def test_discarded_changes_are_gone(aside: Aside) -> None:
     assert not aside.kept.upper.exists()
 
 
-def test_what_is_large_is_said_and_not_applied_unseen(tmp_path: Path) -> None:
-    """3 GiB of nothing: the list and the question say so, --yes alone does not write it, a person's y and --large do."""
+def test_large_changes_are_not_applied_without_large(tmp_path: Path) -> None:
+    """The list and the question name the size of a 3 GiB hole: --yes alone does not write it; --large does."""
     aside = Aside(tmp_path)
     aside.begin()
     with (aside.kept.upper / "huge").open("wb") as file:

@@ -1,4 +1,4 @@
-"""The command beside a cell, with real cells: in a terminal, under a shell with jobs, with pipes and files, and by signals."""
+"""Tests of the command beside real cells: in a terminal, under a shell with jobs, with pipes and files, and by signals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHELL = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
 
 
 def piped(*words: str, given: bytes = b"", **options: str) -> subprocess.CompletedProcess[bytes]:
-    """With pipes at all three."""
+    """Run an attended command with pipes at all three streams."""
     return subprocess.run(
         attended(*words, **options), input=given, capture_output=True, timeout=DEADLINE_S, check=False
     )
@@ -40,7 +40,7 @@ def piped(*words: str, given: bytes = b"", **options: str) -> subprocess.Complet
 
 
 def test_pipes_pass_every_byte_and_the_exit_code() -> None:
-    """Also what a terminal would obey, and more than any buffer; standard error stays apart."""
+    """Sequences that a terminal obeys pass too, and more than any buffer; standard error stays apart."""
     data = os.urandom(3_000_000) + b"\x1b]52;c;eA==\x07"
     same = piped("/usr/bin/cat", given=data)
     apart = piped("/bin/sh", "-c", "echo out; echo err >&2; exit 7")
@@ -50,8 +50,8 @@ def test_pipes_pass_every_byte_and_the_exit_code() -> None:
     assert (apart.returncode, apart.stdout, apart.stderr) == (7, b"out\n", b"err\n")
 
 
-def test_a_file_is_read_and_written_where_it_stands(tmp_path: Path) -> None:
-    """Its place in the file is the shell's: what others write to it before and behind stays."""
+def test_a_file_is_read_and_written_at_the_shells_position(tmp_path: Path) -> None:
+    """The shell shares its offset in the file: what others write before and after stays."""
     source, sink = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"x" * 500_000)
     command = f"(echo before; {shlex.join(attended('/usr/bin/wc', '-c'))} < {source}; echo behind) > {sink}"
@@ -60,8 +60,8 @@ def test_a_file_is_read_and_written_where_it_stands(tmp_path: Path) -> None:
     assert sink.read_text() == "before\n500000\nbehind\n"
 
 
-def test_a_socket_as_standard_input_and_output_is_one_as_well() -> None:
-    """As Node gives its children."""
+def test_a_socket_can_be_standard_input_and_output() -> None:
+    """Node gives its children sockets."""
     ours, theirs = socket.socketpair()
     with ours, theirs, subprocess.Popen(attended("/usr/bin/cat"), stdin=theirs, stdout=theirs) as process:
         theirs.close()
@@ -76,7 +76,7 @@ def test_a_socket_as_standard_input_and_output_is_one_as_well() -> None:
 
 
 def test_an_agent_whose_reader_is_gone_gets_sigpipe() -> None:
-    """As outside: nothing is read on behalf of nobody."""
+    """An agent outside a cell gets it too: no output is read without a reader."""
     with subprocess.Popen(attended("/usr/bin/yes"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read(2) == b"y\n"
@@ -85,9 +85,9 @@ def test_an_agent_whose_reader_is_gone_gets_sigpipe() -> None:
 
 
 @pytest.mark.parametrize("way", ["is read", "is interrupted"])
-def test_a_reader_that_pauses_is_waited_for(way: str) -> None:
-    """Beyond the agent's end, to its last byte; whoever would not wait says so with Ctrl-C, and is told what that costs."""
-    words = attended("/usr/bin/head", "-c", "100000", "/dev/zero")  # two pipes are 128 KiB: it ends unread
+def test_a_pausing_reader_is_waited_for(way: str) -> None:
+    """The command waits beyond the agent's end, to the last byte; Ctrl-C ends the wait, with a message that output is lost."""
+    words = attended("/usr/bin/head", "-c", "100000", "/dev/zero")  # two pipes are 128 KiB: it ends before that is read
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         full, children = process.stdout.fileno(), psutil.Process(process.pid).children
@@ -105,13 +105,13 @@ def test_a_reader_that_pauses_is_waited_for(way: str) -> None:
         assert err == b"attended: SIGINT before all of its output was read\n"
 
 
-def test_an_agent_that_a_signal_ends_is_counted_as_shells_count() -> None:
-    """128 and its number."""
+def test_an_agent_killed_by_a_signal_exits_like_in_a_shell() -> None:
+    """The exit code is 128 plus the signal's number."""
     assert piped(*agent("kill", "9")).returncode == 137
 
 
 def test_a_program_that_cannot_be_executed_is_an_error() -> None:
-    """With the kernel's word for it."""
+    """The error is the kernel's."""
     assert b"FileNotFoundError: [Errno 2]" in piped("/nonexistent").stderr
 
 
@@ -119,8 +119,8 @@ def test_a_program_that_cannot_be_executed_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
-def test_a_signal_is_handed_on(number: signal.Signals) -> None:
-    """And the agent's exit code is ours."""
+def test_a_signal_is_passed_on_to_the_agent(number: signal.Signals) -> None:
+    """The command exits with the agent's exit code."""
     with subprocess.Popen(attended(*agent("signal")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"it is ready\r\n"
@@ -130,8 +130,8 @@ def test_a_signal_is_handed_on(number: signal.Signals) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_that_does_not_end_is_ended() -> None:
-    """After its time, which is said."""
+def test_an_agent_that_does_not_end_is_killed() -> None:
+    """The command waits for its patience, and says how long that was."""
     with subprocess.Popen(
         attended(*agent("stubborn"), patience="0.2"),
         stdin=subprocess.DEVNULL,
@@ -147,7 +147,7 @@ def test_an_agent_that_does_not_end_is_ended() -> None:
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
-    """Of nohup(1): the agent is not told, and goes on until something else ends it."""
+    """Under nohup(1) the agent gets no SIGHUP, and goes on until another signal ends it."""
     words = ["/usr/bin/env", "--ignore-signal=HUP", *attended(*agent("signal"))]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -158,8 +158,8 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     assert out == b"saw SIGTERM\r\n"
 
 
-def test_an_agent_that_stopped_stops_us_and_goes_on_with_us() -> None:
-    """Without a terminal: by SIGTSTP to us, and SIGCONT to us."""
+def test_an_agent_that_stops_stops_the_command_too() -> None:
+    """The command has no terminal: it gets SIGTSTP, and later SIGCONT."""
     with subprocess.Popen(
         attended(*agent("stop")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -177,7 +177,7 @@ def test_an_agent_that_stopped_stops_us_and_goes_on_with_us() -> None:
 
 
 def test_keys_arrive_as_they_are_typed() -> None:
-    """Control characters, and a paste in its brackets, byte for byte; the terminal outside shows none of them itself."""
+    """Control characters and a bracketed paste arrive byte for byte; the outer terminal echoes none of them."""
     typed = "\x03\x1a\x1c\x13\x11\x04\r\n\x1b[200~pasted\r\x1b[201~é\x7fq".encode()
     with RawTerminal(attended(*agent("keys")), ENVIRONMENT) as at:
         at.until(b"it is ready\r\n")
@@ -187,8 +187,8 @@ def test_keys_arrive_as_they_are_typed() -> None:
     assert b"pasted\r\x1b[201~" not in at.shown
 
 
-def test_ctrl_c_is_a_signal_inside() -> None:
-    """Made by the cell's own terminal; it does not end us."""
+def test_ctrl_c_is_a_signal_inside_the_cell() -> None:
+    """The cell's own terminal makes it, and it does not end the command."""
     with RawTerminal(attended(*agent("signal")), ENVIRONMENT) as at:
         at.until(b"it is ready")
         at.type(b"\x03")
@@ -198,7 +198,7 @@ def test_ctrl_c_is_a_signal_inside() -> None:
 
 @pytest.mark.parametrize(("pipe", "code"), [("", 4), (" | cat", 0)])
 def test_ctrl_z_stops_the_whole_job_and_fg_continues_it(pipe: str, code: int) -> None:
-    """The shell is told, has its terminal as it was, and gets the exit code. Of a pipeline, the rest stops as well."""
+    """The shell sees the stop, has its terminal as before, and gets the exit code. The rest of a pipeline stops as well."""
     with RawTerminal(SHELL, ENVIRONMENT) as at:
         at.until(b"shell>")
         at.line(shlex.join(attended(*agent("stop"))) + pipe)
@@ -217,8 +217,8 @@ def test_ctrl_z_stops_the_whole_job_and_fg_continues_it(pipe: str, code: int) ->
     assert {b"icanon", b"isig", b"echo", b"opost"} <= set(settings.split())
 
 
-def test_with_nobody_to_continue_it_an_agent_is_not_stopped() -> None:
-    """The first program of a terminal: outside, the kernel would not stop it either."""
+def test_an_agent_without_a_job_control_shell_is_not_stopped() -> None:
+    """The command is the first program of its terminal: the kernel would not stop it outside either."""
     with RawTerminal(attended(*agent("stop")), ENVIRONMENT) as at:
         at.until(b"it is ready")
         at.type(b"\x1a")
@@ -227,8 +227,8 @@ def test_with_nobody_to_continue_it_an_agent_is_not_stopped() -> None:
 
 
 @pytest.mark.parametrize("way", ["exits", "is killed", "is told", "hangs up"])
-def test_the_terminal_is_put_back_however_it_ends(way: str) -> None:
-    """Modes, title and settings: when the agent ends or is killed, when we are told to end, when it stays and we give up."""
+def test_the_terminal_is_restored_however_the_session_ends(way: str) -> None:
+    """The agent exits or is killed, or the command gets SIGTERM or SIGHUP: modes, title and settings are as before."""
     words = shlex.join(attended(*agent("screen", *(["9"] if way == "is killed" else []))))
     with RawTerminal(SHELL, ENVIRONMENT) as at:
         at.until(b"shell>")
@@ -251,8 +251,8 @@ def test_the_terminal_is_put_back_however_it_ends(way: str) -> None:
     assert told.index(b"\x1b[<1u") < told.index(b"\x1b[?1049l") < told.index(b"\x1b[23;0t")
 
 
-def test_while_an_agent_is_stopped_its_modes_are_off() -> None:
-    """Also of one that stopped without a word; with fg they are on again."""
+def test_a_stopped_agents_modes_are_off() -> None:
+    """The agent stops by SIGSTOP, without warning; fg turns its modes on again."""
     with RawTerminal(SHELL, ENVIRONMENT) as at:
         at.until(b"shell>")
         at.line(shlex.join(attended(*agent("screen", str(int(signal.SIGSTOP))))))
@@ -272,8 +272,8 @@ def test_while_an_agent_is_stopped_its_modes_are_off() -> None:
     assert b"\x1b]0;agent\x1b\\" in on
 
 
-def test_the_size_of_the_window_is_the_agents() -> None:
-    """From the beginning, and when it changes."""
+def test_the_agent_gets_the_size_of_the_window() -> None:
+    """The size is right from the beginning, and follows changes."""
     with Tmux(attended(*agent("resize")), ENVIRONMENT, size=(90, 30)) as at:
         at.until("size 30 90")
         at.do("resize-window", "-x", "100", "-y", "25")
@@ -282,7 +282,7 @@ def test_the_size_of_the_window_is_the_agents() -> None:
 
 
 def test_no_answer_of_the_terminal_is_typed_into_the_shell() -> None:
-    """An agent asks a thousand times and ends at once; what a terminal would answer with text it chose is not asked at all."""
+    """An agent asks a thousand times and ends at once; questions whose answer it could choose never reach the terminal."""
     with Tmux(SHELL, ENVIRONMENT) as at:
         at.until("shell>")
         at.type(shlex.join(attended(*agent("questions"))) + "; echo over")
@@ -294,8 +294,8 @@ def test_no_answer_of_the_terminal_is_typed_into_the_shell() -> None:
     assert "rgb" not in screen
 
 
-def test_the_answers_of_a_slow_terminal_are_waited_for() -> None:
-    """It answers nothing until it is asked ours, behind which nothing is on its way; then the shell has a quiet terminal."""
+def test_answers_of_a_slow_terminal_are_waited_for() -> None:
+    """The terminal answers only the command's own last question, after which no answer is on its way; the shell then is quiet."""
     with RawTerminal(SHELL, ENVIRONMENT, is_slow=True) as at:
         at.until(b"shell>")
         at.line(shlex.join(attended(*agent("questions"))))
@@ -309,8 +309,8 @@ def test_the_answers_of_a_slow_terminal_are_waited_for() -> None:
     assert typed == b"echo typed\r\ntyped\r\n"
 
 
-def test_a_full_screen_program_looks_as_outside() -> None:
-    """less(1) in a cell and without one, with every attribute; and the shell's screen is there again behind it."""
+def test_a_full_screen_program_looks_like_outside() -> None:
+    """less(1) shows the same in a cell and outside, with every attribute; afterwards the shell's screen is back."""
     words = ["/bin/sh", "-c", "seq 1 100 | sed 's/$/ é ─ 漢字/' | LESS= LC_ALL=C.UTF-8 less"]
     shown = []
     for command in (attended(*words), words):
@@ -327,8 +327,8 @@ def test_a_full_screen_program_looks_as_outside() -> None:
     assert shown[0] == shown[1]
 
 
-def test_output_alone_at_a_terminal_is_filtered_and_the_terminal_stays_as_it_is() -> None:
-    """Standard input is a pipe: nothing is raw, Ctrl-C is ours and handed on, and what is written is filtered all the same."""
+def test_output_to_a_terminal_with_piped_input_is_filtered() -> None:
+    """The terminal is not set raw, Ctrl-C reaches the command and is passed on, and output is still filtered."""
     with RawTerminal(SHELL, ENVIRONMENT) as at:
         at.until(b"shell>")
         at.line(r"printf 'a\033]52;c;eA==\007b' | " + shlex.join(attended("/usr/bin/cat")))
@@ -345,8 +345,8 @@ def test_output_alone_at_a_terminal_is_filtered_and_the_terminal_stays_as_it_is(
 # Doors
 
 
-def test_a_door_and_a_published_port_lead_where_they_should(tmp_path: Path) -> None:
-    """Out of the cell with the preamble, which does not go in; and into it."""
+def test_a_door_leads_out_and_a_published_port_leads_in(tmp_path: Path) -> None:
+    """The door sends its preamble out of the cell, and never into it."""
     with socket.socket(socket.AF_UNIX) as target:
         target.bind(str(tmp_path / "d"))
         target.listen()
@@ -376,8 +376,8 @@ def test_a_door_and_a_published_port_lead_where_they_should(tmp_path: Path) -> N
         assert process.wait(DEADLINE_S) == 0
 
 
-def test_nothing_is_left_of_a_session() -> None:
-    """No process of the cell, no descriptor, no zombie: a hundred could follow one another in one process."""
+def test_no_process_or_descriptor_of_a_session_is_left() -> None:
+    """Several sessions follow one another in one process: none leaves a descriptor, a cell's process or a zombie."""
     script = (
         "import os, sys; from tests.support import attended as a\n"
         "from aileron.cell.attend import attend\n"

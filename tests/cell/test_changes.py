@@ -1,6 +1,6 @@
-"""What an agent in a cell changed: every way to change a file is listed, nothing outside is, and hostile names stay harmless.
+"""Tests of the list of an agent's changes: every way to change a file is listed, no file outside is, hostile names are harmless.
 
-The agent here is the test itself, between `begin` and `finish`: what is compared is files, and it makes real ones.
+The agent here is the test itself, between `begin` and `finish`: the comparison is of files, and the test makes real ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SESSION = "ses-20260101-abcdef"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small project with a repository."""
+    """Make a small project with a repository."""
     root = tmp_path / "project"
     for folder in ("src/deep", "docs", ".git/hooks", ".git/objects/ab", ".git/refs/heads", "empty"):
         (root / folder).mkdir(parents=True)
@@ -51,14 +51,14 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cells(tmp_path: Path) -> Path:
-    """The folder of all cells in a home."""
+    """Return the folder of all cells in a home."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     return home / "cells"
 
 
 def changed_by(agent: Callable[[Path], object], project: Path, cells: Path, *more: Root) -> Changes:
-    """What is listed after `agent` has been at work."""
+    """Return the changes listed after `agent` has worked."""
     _wait_for_the_clock()
     watch = Watch.begin(starts_of([Root(str(project)), *more], cells), cells / SESSION)
     agent(project)
@@ -66,40 +66,40 @@ def changed_by(agent: Callable[[Path], object], project: Path, cells: Path, *mor
 
 
 def _wait_for_the_clock() -> None:
-    """Until the clock that stamps files is past now: what was made before is older than a start that follows. Some ms."""
+    """Wait some ms until the clock that stamps files is past now, so that earlier files are older than a later start."""
     now = time.clock_gettime_ns(time.CLOCK_REALTIME)
     while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= now:
         pass
 
 
 def listed(changes: Changes) -> dict[str, str]:
-    """Path → what."""
+    """Return what happened to each path."""
     return {change.path: change.what for change in changes.entries}
 
 
 def one(changes: Changes, path: str) -> Change:
-    """The change of this path."""
+    """Return the change of this path."""
     return next(change for change in changes.entries if change.path == path)
 
 
 def reasons(changes: Changes) -> dict[str, list[str]]:
-    """Path → why it is of interest."""
+    """Return why each path is of interest."""
     return {change.path: [found.kind for found in change.executes] for change in changes.entries if change.executes}
 
 
-# What is a change
+# What counts as a change
 
 
-def test_nothing_is_listed_where_nothing_was_changed(project: Path, cells: Path) -> None:
-    """Reading is no change, and what was made a moment before the start is none either."""
+def test_no_change_is_listed_if_no_file_changed(project: Path, cells: Path) -> None:
+    """Reading is no change, and files made just before the start are none either."""
     changes = changed_by(lambda root: (root / "README").read_text(), project, cells)
 
     assert changes.entries == ()
     assert summary(changes) == ["no files changed in the cell"]
 
 
-def test_files_that_are_made_changed_and_removed_are_listed(project: Path, cells: Path) -> None:
-    """Each by its path, and counted; the folder around them is not a change."""
+def test_made_changed_and_removed_files_are_listed(project: Path, cells: Path) -> None:
+    """Each is listed by its path, and counted; the folder around them is not a change."""
 
     def agent(root: Path) -> None:
         (root / "src/main.py").write_text("other\n")
@@ -125,14 +125,14 @@ def test_files_that_are_made_changed_and_removed_are_listed(project: Path, cells
 def test_no_way_to_change_a_file_hides_it(
     project: Path, cells: Path, name: str, agent: Callable[[Path], object]
 ) -> None:
-    """Times can be set, all but the one that is looked at; a rename keeps the bytes and not that time."""
+    """All times can be set except the one that is compared; a rename keeps the contents and not that time."""
     changes = changed_by(agent, project, cells)
 
     assert listed(changes)["README"] == "changed", name
 
 
-def test_a_folder_that_takes_the_place_of_another_is_changed_with_all_in_it(project: Path, cells: Path) -> None:
-    """Its files keep their times when two folders change places, and their names are the same: only the folders are others."""
+def test_swapped_folders_are_changed_with_all_files_in_them(project: Path, cells: Path) -> None:
+    """The files keep their names and times when two folders change places: only the folders differ."""
     for name in ("one", "two"):
         (project / name).mkdir()
         (project / name / "run.sh").write_text(name)
@@ -148,8 +148,8 @@ def test_a_folder_that_takes_the_place_of_another_is_changed_with_all_in_it(proj
     assert one(changes, "one").notes == ("another folder took its place",)
 
 
-def test_a_file_that_became_something_else_says_what_it_was(project: Path, cells: Path) -> None:
-    """A folder that became a link takes what was in it along."""
+def test_a_file_that_changed_its_kind_says_what_it_was(project: Path, cells: Path) -> None:
+    """The files of a folder that became a link are listed as removed."""
 
     def agent(root: Path) -> None:
         for path in (root / "docs/a.md", root / "docs/b.md"):
@@ -163,8 +163,8 @@ def test_a_file_that_became_something_else_says_what_it_was(project: Path, cells
     assert listed(changes)["docs/a.md"] == listed(changes)["docs/b.md"] == "removed"
 
 
-def test_a_folder_that_was_made_unreadable_is_listed(project: Path, cells: Path) -> None:
-    """As such for an ordinary user; root reads it anyhow, and then what is in it is listed."""
+def test_a_folder_made_unreadable_is_listed(project: Path, cells: Path) -> None:
+    """An ordinary user sees that it cannot be read; root reads it, and its files are listed."""
 
     def agent(root: Path) -> None:
         (root / "hidden").mkdir()
@@ -181,8 +181,8 @@ def test_a_folder_that_was_made_unreadable_is_listed(project: Path, cells: Path)
         assert one(changes, "hidden").notes == ("cannot be read: Permission denied",)
 
 
-def test_git_data_is_counted_and_what_git_obeys_is_listed(project: Path, cells: Path) -> None:
-    """Objects and the index by number; HEAD, branches, hooks and a configuration that executes by name."""
+def test_git_data_is_counted_and_files_that_git_obeys_are_listed(project: Path, cells: Path) -> None:
+    """Objects and the index are counted; HEAD, branches, hooks and a configuration that executes are listed by name."""
 
     def agent(root: Path) -> None:
         git = root / ".git"
@@ -207,8 +207,8 @@ def test_git_data_is_counted_and_what_git_obeys_is_listed(project: Path, cells: 
     assert [found.detail for found in one(changes, ".git/config").executes] == ["core.fsmonitor, alias.st"]
 
 
-def test_an_executable_among_the_objects_is_not_data(project: Path, cells: Path) -> None:
-    """A place that nobody looks into is where one would be hidden; where objects are looked for elsewhere is listed too."""
+def test_an_executable_among_git_objects_is_listed(project: Path, cells: Path) -> None:
+    """A program could be hidden where no person looks; the file that names other places of objects is listed too."""
 
     def agent(root: Path) -> None:
         (root / ".git/objects/ab/tool").write_text("#!/bin/sh\n")
@@ -221,8 +221,8 @@ def test_an_executable_among_the_objects_is_not_data(project: Path, cells: Path)
     assert found == {".git/objects/ab/tool": ["executable"], ".git/objects/info/alternates": ["git elsewhere"]}
 
 
-def test_a_repository_by_another_name_is_seen(project: Path, cells: Path) -> None:
-    """Git reads the configuration and the hooks of a bare one that lies in a folder of any name."""
+def test_a_bare_repository_in_any_folder_is_recognized(project: Path, cells: Path) -> None:
+    """Git reads the configuration and hooks of a bare repository in a folder of any name."""
 
     def agent(root: Path) -> None:
         for folder in ("data/objects", "data/refs", "data/hooks"):
@@ -237,8 +237,8 @@ def test_a_repository_by_another_name_is_seen(project: Path, cells: Path) -> Non
     assert found == {"data/config": ["git configuration"], "data/hooks/pre-push": ["git hook"]}
 
 
-def test_a_repository_in_two_parts_is_seen(project: Path, cells: Path) -> None:
-    """HEAD in one folder, which leads to another with the configuration and the hooks: neither has all of it."""
+def test_a_repository_in_two_parts_is_recognized(project: Path, cells: Path) -> None:
+    """HEAD in one folder leads to another with configuration and hooks: neither part is complete."""
 
     def agent(root: Path) -> None:
         for folder in ("one", "two/objects", "two/refs", "two/hooks", "two/remotes", "no/hooks", "no/remotes"):
@@ -264,8 +264,8 @@ def test_a_repository_in_two_parts_is_seen(project: Path, cells: Path) -> None:
     }
 
 
-def test_a_repository_inside_of_another_hides_no_hook(project: Path, cells: Path) -> None:
-    """A HEAD among the hooks makes that folder look like one of its own: it is still the hooks of the one around it."""
+def test_a_repository_inside_another_hides_no_hook(project: Path, cells: Path) -> None:
+    """A HEAD among the hooks makes that folder look like a repository, but it still has the hooks of the outer one."""
 
     def agent(root: Path) -> None:
         for folder in ("data/hooks", "data/info", "data/rebase-merge"):
@@ -284,8 +284,8 @@ def test_a_repository_inside_of_another_hides_no_hook(project: Path, cells: Path
     }
 
 
-def test_a_link_in_the_place_of_the_hooks_is_a_hook(project: Path, cells: Path) -> None:
-    """Git runs what is in the folder that it leads to, which may be one of the project's own."""
+def test_a_link_in_place_of_the_hooks_is_a_hook(project: Path, cells: Path) -> None:
+    """Git runs the files in its target, which may be a folder of the project."""
 
     def agent(root: Path) -> None:
         (root / ".git/hooks").rename(root / ".git/before")
@@ -294,8 +294,8 @@ def test_a_link_in_the_place_of_the_hooks_is_a_hook(project: Path, cells: Path) 
     assert reasons(changed_by(agent, project, cells))[".git/hooks"] == ["git hook"]
 
 
-def test_a_project_that_a_link_leads_to_is_not_read(tmp_path: Path, cells: Path) -> None:
-    """Neither at the start nor at the end, where the rest is said to be unknown: the names of another folder are nobody's."""
+def test_a_project_behind_a_new_link_is_not_read(tmp_path: Path, cells: Path) -> None:
+    """The end reports the rest as unknown and a new start fails: the names of another folder must not be read."""
     above, moved = tmp_path / "above", tmp_path / "moved"
     project = above / "project"
     project.mkdir(parents=True)
@@ -316,11 +316,11 @@ STATE = {
     "mcpServers": {"a": {"command": "a"}},
     "projects": {"/p": {"allowedTools": [], "hasTrustDialogAccepted": True, "lastCost": 1, "lastSessionId": "one"}},
 }
-"""As Claude Code writes it, in short."""
+"""Claude Code's state file, in short."""
 
 
 def written(path: Path, document: object, mode: int = 0o600) -> None:
-    """A state file in place, as an agent in a cell writes it."""
+    """Write a state file in place, as an agent in a cell does."""
     path.write_text(document if isinstance(document, str) else json.dumps(document))
     path.chmod(mode)
 
@@ -343,10 +343,10 @@ def written(path: Path, document: object, mode: int = 0o600) -> None:
         ({"projects": []}, True),
     ],
 )
-def test_a_state_file_is_listed_if_what_is_obeyed_differs(
+def test_a_state_file_is_listed_if_obeyed_settings_differ(
     project: Path, cells: Path, tmp_path: Path, change: dict[str, object], is_listed: bool, is_in_folder: bool
 ) -> None:
-    """What an agent only remembers changes in every session; every key that is not known to be that counts as obeyed."""
+    """An agent's own notes change in every session; every key that is not known to be such a note counts as obeyed."""
     folder = tmp_path / "own"
     folder.mkdir()
     state = folder / ".claude.json"
@@ -374,10 +374,8 @@ def test_a_state_file_is_listed_if_what_is_obeyed_differs(
     ],
     ids=["cut", "array", "NaN", "BOM", "deep", "twice", "long", "mode"],
 )
-def test_a_state_file_that_is_not_understood_is_listed(
-    project: Path, cells: Path, tmp_path: Path, text: str, mode: int
-) -> None:
-    """Also one that others can read now. The control is the test above: the same file, with other memories, is not."""
+def test_an_unreadable_state_file_is_listed(project: Path, cells: Path, tmp_path: Path, text: str, mode: int) -> None:
+    """A file that others can read now counts too. Control: the test above does not list the same file with other notes."""
     state = tmp_path / ".claude.json"
     written(state, STATE)
     changes = changed_by(lambda _: written(state, text, mode), project, cells, Root(str(state), (".claude.json",)))
@@ -386,7 +384,7 @@ def test_a_state_file_that_is_not_understood_is_listed(
 
 
 def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_path: Path) -> None:
-    """Removed, a link to one like it, or with another name; and one in the project is a file as any other."""
+    """The file becomes a link to a file like it; and a state file in the project is listed as any other file."""
     folder = tmp_path / "own"
     folder.mkdir()
     state, beside = folder / ".claude.json", folder / "beside"
@@ -405,8 +403,8 @@ def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_
     ]
 
 
-def test_git_reads_what_the_list_names(project: Path, cells: Path) -> None:
-    """The tricks are none of ours: the real git takes the key after a mark or a comment, and the transport from quotes."""
+def test_git_reads_the_keys_that_the_list_names(project: Path, cells: Path) -> None:
+    """The tricks work with the real git: it takes the key after a byte order mark or a comment, and the transport from quotes."""
     text = '\ufeff# \\\n[core]\n\thooksPath = x\n[remote "o"]\n\turl = "e"xt::sh\n'
     changes = changed_by(lambda root: (root / ".git/config").write_text(text), project, cells)
     command = ["git", "config", "--file", str(project / ".git/config"), "--list"]
@@ -416,8 +414,8 @@ def test_git_reads_what_the_list_names(project: Path, cells: Path) -> None:
     assert [found.detail for found in one(changes, ".git/config").executes] == ["core.hooksPath, remote.o.url"]
 
 
-def test_what_can_be_run_and_what_leads_out_is_named(project: Path, cells: Path) -> None:
-    """Permission bits, links, other names of a file, and what is no file."""
+def test_executable_files_and_links_out_are_named(project: Path, cells: Path) -> None:
+    """The test has permission bits, links, other names of a file, and special files."""
     (project.parent / "outside").write_text("x")
 
     def agent(root: Path) -> None:
@@ -449,7 +447,7 @@ def test_what_can_be_run_and_what_leads_out_is_named(project: Path, cells: Path)
 
 
 def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
-    """What is behind it changes, and is not of the project; a folder that becomes a link is not read through it."""
+    """The link's target changes but is not in the project; a folder that becomes a link is not read through it."""
     outside = project.parent / "ssh"
     outside.mkdir()
     (outside / "id").write_text("secret")
@@ -466,8 +464,8 @@ def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
     assert one(changes, "empty").executes[0].detail == str(outside)
 
 
-def test_what_is_no_project_is_named_by_where_it_lies(project: Path, cells: Path, tmp_path: Path) -> None:
-    """A person's ~/.bashrc or a shell's folder is named by itself; what nothing reads by its name is only listed."""
+def test_files_outside_a_project_are_named_by_their_own_path(project: Path, cells: Path, tmp_path: Path) -> None:
+    """A person's ~/.bashrc or a folder of a shell is named; a file that no program reads by its name is only listed."""
     files = [tmp_path / name for name in (".bashrc", ".futurerc", "letter", "fish/conf.d/x.fish", "fish/notes")]
     for file in files:
         file.parent.mkdir(exist_ok=True, parents=True)
@@ -483,8 +481,8 @@ def test_what_is_no_project_is_named_by_where_it_lies(project: Path, cells: Path
     assert seen == {str(file): kind for file, kind in zip(files, kinds, strict=True)}
 
 
-def test_other_roots_are_listed_with_what_is_of_interest_in_them(project: Path, cells: Path, tmp_path: Path) -> None:
-    """Of an agent's own state what the caller names; of a file that can be written whether it was."""
+def test_other_roots_list_only_what_is_of_interest(project: Path, cells: Path, tmp_path: Path) -> None:
+    """The caller names the files of an agent's own state; a single file is listed if it was written."""
     state = tmp_path / "state"
     (state / "hooks").mkdir(parents=True)
     single = tmp_path / "single.json"
@@ -509,10 +507,10 @@ def test_other_roots_are_listed_with_what_is_of_interest_in_them(project: Path, 
     ]
 
 
-def test_programs_and_ways_out_of_other_roots_are_listed_whatever_they_are_called(
+def test_programs_and_links_out_in_other_roots_are_listed_by_any_name(
     project: Path, cells: Path, tmp_path: Path
 ) -> None:
-    """Settings can name any file as a program; data that nobody names is not listed."""
+    """Settings can name any file as a program; data that no rule names is not listed."""
     state = tmp_path / "state"
     (state / "deep").mkdir(parents=True)
     for folder in ("repository/objects", "repository/refs"):
@@ -536,8 +534,8 @@ def test_programs_and_ways_out_of_other_roots_are_listed_whatever_they_are_calle
     assert set(listed(changes)) == set(reasons(changes))
 
 
-def test_a_root_that_was_not_there_or_is_gone_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:
-    """An agent's settings file that it made; a folder that it took away."""
+def test_a_root_that_appears_or_disappears_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:
+    """The agent made a settings file, and removed a folder."""
     made, gone = tmp_path / "made.json", tmp_path / "gone"
     gone.mkdir()
 
@@ -550,8 +548,8 @@ def test_a_root_that_was_not_there_or_is_gone_is_a_change(project: Path, cells: 
     assert {(change.root, change.what) for change in changes.entries} >= {(str(made), "made"), (str(gone), "removed")}
 
 
-def test_aileron_itself_in_the_folder_is_not_the_agents(tmp_path: Path) -> None:
-    """Somebody starts an agent in their home directory: what is written to Aileron's home is not in the list."""
+def test_ailerons_own_files_in_the_folder_are_not_listed(tmp_path: Path) -> None:
+    """A person starts an agent in the home directory: files written to Aileron's home are not the agent's changes."""
     (tmp_path / ".aileron").mkdir(mode=0o700)
     _wait_for_the_clock()
     watch = Watch.begin(
@@ -568,8 +566,8 @@ def test_aileron_itself_in_the_folder_is_not_the_agents(tmp_path: Path) -> None:
 # The clock
 
 
-def test_the_start_is_not_after_what_happens_next(tmp_path: Path) -> None:
-    """A file that is written right after the start is never older than it, however coarse the clock is."""
+def test_the_start_is_never_after_a_later_write(tmp_path: Path) -> None:
+    """A file written right after the start is never older than it, however coarse the clock is."""
     for number in range(200):
         moment = Moment.of(str(tmp_path))
         file = tmp_path / str(number)
@@ -580,22 +578,22 @@ def test_the_start_is_not_after_what_happens_next(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ctime", "start", "is_new"),
     [
-        (10_000_000_000, 10_700_000_000, True),  # in seconds: written at 10.9
-        (10_000_000_000, 11_900_000_000, True),  # in two seconds
+        (10_000_000_000, 10_700_000_000, True),  # stamps in seconds: written at 10.9
+        (10_000_000_000, 11_900_000_000, True),  # stamps in steps of two seconds
         (10_000_000_000, 12_100_000_000, False),
-        (10_500_000_000, 10_590_000_000, True),  # in tenths
+        (10_500_000_000, 10_590_000_000, True),  # stamps in tenths
         (10_500_000_000, 10_610_000_000, False),
         (10_123_456_789, 10_123_456_790, False),
         (10_123_456_789, 10_123_456_789, True),
     ],
 )
-def test_a_stamp_that_was_cut_off_counts_as_late_as_it_can_be(ctime: int, start: int, is_new: bool) -> None:
-    """One that ends in zeros may have been up to one step later."""
+def test_a_truncated_time_stamp_counts_as_late_as_possible(ctime: int, start: int, is_new: bool) -> None:
+    """A stamp that ends in zeros may have been up to one step later."""
     assert is_since(ctime, start) is is_new
 
 
-def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
-    """The start moves back by what is missing between the two clocks; one that was set forward moves nothing."""
+def test_a_clock_that_was_set_back_hides_no_change(tmp_path: Path) -> None:
+    """The start moves back by the difference between the two clocks; a clock that was set forward moves nothing."""
     now = Moment.of(str(tmp_path))
     hour = 3600 * 10**9
     back = Moment(now.stamp_ns + hour, now.realtime_ns + hour, now.boottime_ns)
@@ -605,8 +603,8 @@ def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
     assert forward.earliest() == forward.stamp_ns
 
 
-def test_the_probe_of_the_clock_leaves_nothing(project: Path) -> None:
-    """No file, and the folder's own times stay."""
+def test_the_probe_of_the_clock_leaves_no_trace(project: Path) -> None:
+    """The probe leaves no file, and keeps the folder's own times."""
     before = project.stat()
     Moment.of(str(project))
 
@@ -616,8 +614,8 @@ def test_the_probe_of_the_clock_leaves_nothing(project: Path) -> None:
 # Bounds
 
 
-def test_beyond_the_bound_nothing_is_taken_to_be_unchanged(project: Path, cells: Path) -> None:
-    """Where names were not read, what is of now is listed as changed, and it is said."""
+def test_files_beyond_the_bound_count_as_changed(project: Path, cells: Path) -> None:
+    """Names beyond the bound were not read: present files there are listed as changed, with a note."""
     from aileron.cell.compare import compare
     from aileron.cell.listing import Listing
 
@@ -634,8 +632,8 @@ def test_beyond_the_bound_nothing_is_taken_to_be_unchanged(project: Path, cells:
     assert any("not every name" in note for note in listing.notes)
 
 
-def test_a_tree_that_is_too_deep_is_said(project: Path, cells: Path) -> None:
-    """Deeper than descriptors and paths allow: no error, and not silently left out."""
+def test_a_tree_that_is_too_deep_is_noted(project: Path, cells: Path) -> None:
+    """The depth exceeds descriptors and paths: there is no error, and the tree is not silently omitted."""
 
     def agent(root: Path) -> None:
         folder = os.open(root, os.O_RDONLY)
@@ -654,7 +652,7 @@ def test_a_tree_that_is_too_deep_is_said(project: Path, cells: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_files_are_all_read() -> None:
-    """The names of each folder, and each folder once. In memory where that can be: on a disk it takes seconds to make them."""
+    """Each folder is read once, with all its names. The files are in memory if possible: on a disk they take seconds to make."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as top:
         for number in range(1000):
             folder = f"{top}/d{number // 50}/e{number}"
@@ -667,11 +665,11 @@ def test_a_hundred_thousand_files_are_all_read() -> None:
     assert sum(len(folder.names) for folder in start.names.values()) == 101_020
 
 
-# What is said and kept
+# What is reported and kept
 
 
-def test_hostile_names_are_harmless_and_survive_being_kept(project: Path, cells: Path) -> None:
-    """Line ends, escapes, marks that turn text round, and bytes that are no text."""
+def test_hostile_names_are_harmless_and_kept_exactly(project: Path, cells: Path) -> None:
+    """The names have line ends, escapes, marks that reverse text, and bytes that are not UTF-8."""
     names = [b"a\nerror: fine", b"\x1b[2Jclear", "\u202egpj.exe".encode(), b"\xff\xfe", b"x" * 255]
 
     def agent(root: Path) -> None:
@@ -691,8 +689,8 @@ def test_hostile_names_are_harmless_and_survive_being_kept(project: Path, cells:
     assert "\x1b" not in said
 
 
-def test_a_summary_fits_on_a_screen_and_one_kind_hides_no_other(project: Path, cells: Path) -> None:
-    """A thousand executables, and one hook."""
+def test_a_summary_fits_on_a_screen_and_shows_every_kind(project: Path, cells: Path) -> None:
+    """The agent made a thousand executables and one hook."""
 
     def agent(root: Path) -> None:
         for number in range(1000):
@@ -709,8 +707,8 @@ def test_a_summary_fits_on_a_screen_and_one_kind_hides_no_other(project: Path, c
     assert changes.executing == 1001
 
 
-def test_it_can_be_asked_for_while_the_agent_works(project: Path, cells: Path) -> None:
-    """By another command, from what was kept at the start; afterwards what is kept is what was so at the end."""
+def test_the_list_can_be_read_while_the_agent_works(project: Path, cells: Path) -> None:
+    """Another command compares with the recorded start; after the end the list is the recorded one."""
     watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
     during = look(Kept(cells / SESSION))
@@ -726,8 +724,8 @@ def test_it_can_be_asked_for_while_the_agent_works(project: Path, cells: Path) -
     assert "three" not in listed(after)
 
 
-def test_a_session_that_was_killed_is_told_from_the_start(project: Path, cells: Path) -> None:
-    """Nobody was there to list it: what is other now is, and that is said."""
+def test_a_killed_session_is_compared_with_its_start(project: Path, cells: Path) -> None:
+    """The session recorded no list at its end: present differences are listed, with a note."""
     watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
     watch.abandon()
@@ -737,16 +735,16 @@ def test_a_session_that_was_killed_is_told_from_the_start(project: Path, cells: 
     assert any("without a list" in note for note in changes.notes)
 
 
-def test_what_is_kept_is_for_its_owner_alone(project: Path, cells: Path) -> None:
-    """Names of files tell something too."""
+def test_the_kept_list_is_readable_only_by_its_owner(project: Path, cells: Path) -> None:
+    """Names of files reveal something too."""
     changed_by(lambda root: None, project, cells)
 
     assert stat.S_IMODE((cells / SESSION).stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in (cells / SESSION).iterdir()} == {0o600}
 
 
-def test_old_cells_are_removed_but_for_those_in_use_or_with_changes_aside(tmp_path: Path, project: Path) -> None:
-    """By number and by age."""
+def test_old_cells_are_pruned_except_those_in_use_or_with_changes(tmp_path: Path, project: Path) -> None:
+    """They are pruned by number and by age."""
     cells = tmp_path / "cells"
     now = time.time()
     for number in range(MAX_CELLS + 3):
@@ -764,8 +762,8 @@ def test_old_cells_are_removed_but_for_those_in_use_or_with_changes_aside(tmp_pa
     assert {kept.session for kept in kept_cells(cells)} == {f"ses-{MAX_CELLS:03}"}
 
 
-def test_what_earlier_cells_could_write_is_on_record(tmp_path: Path, project: Path) -> None:
-    """Each place once, of every cell; where a record cannot be understood, it is not passed over."""
+def test_the_writable_places_of_earlier_cells_are_on_record(tmp_path: Path, project: Path) -> None:
+    """Each place of every cell is listed once; a record that cannot be parsed is an error."""
     cells, other = tmp_path / "cells", tmp_path / "other"
     other.mkdir()
     for name, roots in (("ses-1", [Root(str(project))]), ("ses-2", [Root(str(project)), Root(str(other))])):
@@ -779,14 +777,14 @@ def test_what_earlier_cells_could_write_is_on_record(tmp_path: Path, project: Pa
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b", "a\n", "ses-\u00e9", "x" * 101])
-def test_a_session_is_no_path(name: str) -> None:
-    """What a person types is not taken for a way out of the folder of cells."""
+def test_a_session_name_cannot_be_a_path(name: str) -> None:
+    """A name that a person types cannot lead out of the folder of cells."""
     with pytest.raises(ValueError, match="not the name of a session"):
         Kept(Path("/home/you/.aileron/cells") / name)
 
 
-def test_a_file_of_it_that_is_damaged_is_refused(project: Path, cells: Path) -> None:
-    """Half a file is no list of nothing."""
+def test_a_damaged_record_is_refused(project: Path, cells: Path) -> None:
+    """Half a file is not an empty list."""
     changed_by(lambda root: None, project, cells)
     (cells / SESSION / "changes.json").write_text('{"session": 1')
 
@@ -794,11 +792,11 @@ def test_a_file_of_it_that_is_damaged_is_refused(project: Path, cells: Path) -> 
         look(Kept(cells / SESSION))
 
 
-# What a package manager put there
+# Files of package managers
 
 
 def environment(folder: Path, number: int = 60) -> None:
-    """A virtual environment with many files that run something."""
+    """Write a virtual environment with many files that run code."""
     packages = folder / "lib" / "python3.11" / "site-packages"
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     packages.mkdir(parents=True, exist_ok=True)
@@ -811,8 +809,8 @@ def environment(folder: Path, number: int = 60) -> None:
     (folder / "bin" / "tool").chmod(0o755)
 
 
-def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: Path) -> None:
-    """Files in the environment that need nobody to use it stand there as well."""
+def test_a_hook_is_listed_beside_one_line_for_an_environment(project: Path, cells: Path) -> None:
+    """Files in the environment that take effect without its use are listed as well."""
     where = Path(".venv/lib/python3.11/site-packages")
 
     def agent(root: Path) -> None:
@@ -852,7 +850,7 @@ def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: 
     ],
 )
 def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
-    """A folder with its mark is one line; without the mark, each file is listed."""
+    """A folder with its marker file is one line; without the marker, each file is listed."""
 
     def agent(root: Path) -> None:
         for name in ("a", "b"):
@@ -871,7 +869,7 @@ def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: st
 
 
 def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path) -> None:
-    """But not what else is put among them."""
+    """Other files among them are listed by themselves."""
 
     def agent(root: Path) -> None:
         for folder in ("src/__pycache__", "src/deep/__pycache__"):
@@ -888,8 +886,8 @@ def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path
 
 
 @pytest.mark.parametrize("how", ["mark", "ignore"])
-def test_an_agent_hides_nothing_by_a_mark(project: Path, cells: Path, how: str) -> None:
-    """A mark in a folder that had none before hides nothing; nor does a file that git ignores."""
+def test_an_agent_cannot_hide_files_by_a_marker(project: Path, cells: Path, how: str) -> None:
+    """A marker in a folder that had none before hides nothing; nor does a file that git ignores."""
 
     def agent(root: Path) -> None:
         if how == "mark":
@@ -905,8 +903,8 @@ def test_an_agent_hides_nothing_by_a_mark(project: Path, cells: Path, how: str) 
     assert [found.kind for found in one(changes, "src/lib/Makefile").executes] == ["make"]
 
 
-def test_a_flood_of_one_kind_hides_none_of_another(project: Path, cells: Path) -> None:
-    """The list is bounded for each kind: what comes last is there."""
+def test_many_files_of_one_kind_hide_none_of_another(project: Path, cells: Path) -> None:
+    """The list is bounded for each kind: a later kind is still there."""
 
     def agent(root: Path) -> None:
         for number in range(1100):

@@ -1,4 +1,4 @@
-"""`aileron sessions changes`: the latest cell of this folder by default, during a session and afterwards, and hostile names."""
+"""Tests of `aileron sessions changes`: this folder's latest cell by default, during a session and afterwards, hostile names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """An empty home of Aileron's: no daemon is needed for any of this."""
+    """Make an empty home of Aileron's: these tests need no daemon."""
     path = tmp_path / "home"
     path.mkdir(mode=0o700)
     return path
@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def projects(tmp_path: Path, home: Path) -> Iterator[tuple[Path, Path]]:
-    """Two projects with a cell each: the first one is over, the later one goes on."""
+    """Yield two projects with a cell each: the first one has ended, the later one still runs."""
     found = []
     for name in ("first", "later"):
         project = tmp_path / name
@@ -41,8 +41,10 @@ def projects(tmp_path: Path, home: Path) -> Iterator[tuple[Path, Path]]:
     found[1].abandon()
 
 
-def test_the_latest_cell_of_this_folder_is_shown(home: Path, projects: tuple[Path, Path], tmp_path: Path) -> None:
-    """Also from a folder in it; elsewhere, the latest one of all."""
+def test_the_latest_cell_of_the_current_folder_is_shown(
+    home: Path, projects: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A folder inside the project works too; elsewhere, the latest cell of all is shown."""
     for folder, seen in ((projects[0], "first"), (projects[1] / "sub", "later"), (tmp_path, "later")):
         said = Command(home, folder=str(folder))("sessions", "changes")
         rows = [line.split("\t") for line in said.out.splitlines()]
@@ -53,8 +55,8 @@ def test_the_latest_cell_of_this_folder_is_shown(home: Path, projects: tuple[Pat
         assert ["made", "file", "-", "a\\x1b[2Jb\\nc"] in rows
 
 
-def test_one_session_is_shown_by_the_end_of_its_id(home: Path, projects: tuple[Path, Path]) -> None:
-    """As JSON with everything that is known of it, over or not."""
+def test_a_session_is_named_by_the_end_of_its_id(home: Path, projects: tuple[Path, Path]) -> None:
+    """JSON output has everything that is known of the session, ended or not."""
     aileron = Command(home)
     first, later = (json.loads(aileron("sessions", "changes", name, "--json").out) for name in ("first", "ses-later"))
 
@@ -63,8 +65,8 @@ def test_one_session_is_shown_by_the_end_of_its_id(home: Path, projects: tuple[P
     assert "a\x1b[2Jb\nc" in {one["path"] for one in first["entries"]}
 
 
-def test_a_terminal_gets_a_head_and_nothing_that_it_obeys(home: Path, projects: tuple[Path, Path]) -> None:
-    """Counts, and names with their escapes spelled out."""
+def test_a_terminal_gets_a_heading_and_no_escape_of_a_name(home: Path, projects: tuple[Path, Path]) -> None:
+    """The heading has the counts; escapes in names are spelled out."""
     said = Command(home, folder=str(projects[0])).at_terminal("sessions", "changes").out
 
     assert "3 made" in said
@@ -72,8 +74,8 @@ def test_a_terminal_gets_a_head_and_nothing_that_it_obeys(home: Path, projects: 
     assert "\\x1b[2J" in said
 
 
-def test_what_is_not_there_is_said_with_what_to_do(home: Path, projects: tuple[Path, Path], tmp_path: Path) -> None:
-    """A session without a cell, a home without any; and no daemon was started for it."""
+def test_a_missing_list_is_reported_with_what_to_do(home: Path, projects: tuple[Path, Path], tmp_path: Path) -> None:
+    """The session had no cell, or the home has none; no daemon is started for the answer."""
     missing = Command(home)("sessions", "changes", "ses-none")
     empty = Command(tmp_path / "empty")("sessions", "changes")
 

@@ -1,4 +1,4 @@
-"""What a real cell changed: its agent writes to the project, in place or on an overlay, and cannot reach what is kept of it."""
+"""Test of a real cell's changes: its agent writes to the project, in place or on an overlay, and cannot reach the records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ exit 0
 
 
 def policy_of(project: Path, home: Path, overlay: Overlay | None) -> CellPolicy:
-    """A cell with the system's programs and one project, on an overlay or in place."""
+    """Return the policy of a cell with the system's programs and one project, on an overlay or in place."""
     binds = [Bind(path, path) for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
     links = tuple((path, os.readlink(path)) for path in SYSTEM if os.path.islink(path))
     if overlay is None:
@@ -44,7 +44,7 @@ def policy_of(project: Path, home: Path, overlay: Overlay | None) -> CellPolicy:
 
 
 def run_in(policy: CellPolicy, script: str) -> Ended:
-    """Run a shell's script in a cell until its end."""
+    """Run a shell's script in a cell to its end."""
     until = time.monotonic() + DEADLINE_S
     environment = {"PATH": "/usr/bin:/bin", "HOME": policy.home}
     with Cell.start(policy, ["/bin/sh", "-c", script], environment, ("pipe", "pipe", "pipe")) as cell:
@@ -58,8 +58,8 @@ def run_in(policy: CellPolicy, script: str) -> Ended:
 
 
 @pytest.mark.parametrize("is_aside", [False, True])
-def test_what_a_cell_changed_is_listed_and_an_overlay_applied(tmp_path: Path, is_aside: bool) -> None:
-    """The same list either way; on an overlay the project has none of it until it is applied."""
+def test_a_cells_changes_are_listed_and_its_overlay_can_be_applied(tmp_path: Path, is_aside: bool) -> None:
+    """Both ways give the same list; with an overlay the project has no change until it is applied."""
     project, home = tmp_path / "project", tmp_path / "home"
     (project / "docs").mkdir(parents=True)
     home.mkdir(mode=0o700)

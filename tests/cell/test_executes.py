@@ -1,4 +1,4 @@
-"""Which changed files execute something later: each of the table by an example, and what a file's contents decide."""
+"""Tests of which changed files can execute later: an example of each kind of the table, and what a file's contents decide."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAGE = (ROOT / "docs" / "reference" / "cell-changes.md").read_text(encoding="utf
 
 
 def found(path: str, content: bytes | None = b"", mode: int = 0o644, kind: EntryKind = "file") -> list[tuple[str, str]]:
-    """What is found in a file of this path."""
+    """Return the findings of a file with this path."""
     return [tuple(one) for one in findings(Candidate(path, kind, mode, lambda: content))]
 
 
-def test_the_page_has_the_table() -> None:
-    """Every kind with its files and its reason, in the order in which they are shown."""
+def test_the_page_has_the_table_of_kinds() -> None:
+    """Every kind is listed with its files and its reason, in the order in which they are shown."""
     rows = re.findall(
         r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", PAGE.partition("## Files that execute")[2], re.MULTILINE
     )
@@ -133,13 +133,13 @@ def test_the_page_has_the_table() -> None:
         ("future.yml", "settings"),
     ],
 )
-def test_a_file_is_of_its_kind_by_its_path(path: str, kind: str) -> None:
-    """Wherever it lies in the project, and whatever its folder is called."""
+def test_a_path_decides_the_kind_of_a_file(path: str, kind: str) -> None:
+    """The place in the project and the name of its folder do not matter."""
     assert found(path) == [(kind, "")]
 
 
-def test_a_sample_of_a_hook_is_none() -> None:
-    """Of git's own, executable or not; what has that ending elsewhere, or a set-user-ID bit, is looked at as any."""
+def test_a_sample_hook_is_of_no_interest() -> None:
+    """Only git's own samples are exempt, executable or not; that ending elsewhere, or a set-user-ID bit, is checked as usual."""
     assert found(".git/hooks/pre-commit.sample", mode=0o755) == []
     assert found(".husky/pre-commit.sample") == [("git hook", "")]
     assert found(".git/hooks/pre-commit.sample", mode=0o4755) != []
@@ -175,7 +175,7 @@ def test_a_sample_of_a_hook_is_none() -> None:
     ],
 )
 def test_other_files_are_of_no_interest(path: str) -> None:
-    """A name that only resembles one."""
+    """Some names only resemble one of the table."""
     assert found(path) == []
 
 
@@ -192,7 +192,7 @@ def test_other_files_are_of_no_interest(path: str) -> None:
     ],
 )
 def test_a_package_shows_its_scripts(content: bytes | None, shown: list[tuple[str, str]]) -> None:
-    """By name; what cannot be understood counts."""
+    """Scripts are listed by name; a file that cannot be parsed counts too."""
     assert found("package.json", content) == shown
 
 
@@ -233,7 +233,7 @@ def test_a_package_shows_its_scripts(content: bytes | None, shown: list[tuple[st
     ],
 )
 def test_a_git_configuration_shows_the_keys_that_execute(content: str, keys: list[str]) -> None:
-    """In any spelling that git reads; not those that only say where a branch comes from."""
+    """Any spelling that git reads is found; keys that only say where a branch comes from are not shown."""
     assert git_keys(content.encode()) == keys
     named = [("git configuration", ", ".join(keys))]
     assert found(".git/config", content.encode()) == (named if keys or not is_plain(content.encode()) else [])
@@ -261,8 +261,8 @@ FRESH = """[core]
     "url",
     ["https://example.com/a/b.git", "ssh://git@example.com:22/a", "git@example.com:a/b.git", "/srv/a.git", "../a"],
 )
-def test_a_fresh_git_configuration_is_not_named(url: str) -> None:
-    """What `git clone` and `git branch` write."""
+def test_a_fresh_git_configuration_is_not_listed(url: str) -> None:
+    """`git clone` and `git branch` write this."""
     assert found(".git/config", FRESH.format(url=url).encode()) == []
 
 
@@ -292,8 +292,8 @@ def test_a_fresh_git_configuration_is_not_named(url: str) -> None:
         b'[branch "b"]\n\tpushRemote = origin',
     ],
 )
-def test_any_other_git_configuration_is_named(line: bytes) -> None:
-    """Also by what nobody has thought of, and by what is not read exactly; a byte order mark in front too."""
+def test_any_other_git_configuration_is_listed(line: bytes) -> None:
+    """Unknown keys, inexact syntax and a byte order mark count, too."""
     fresh = FRESH.format(url="https://a/b").encode()
 
     assert [kind for kind, _ in found(".git/config", fresh + line + b"\n")] == ["git configuration"]
@@ -304,8 +304,8 @@ def test_any_other_git_configuration_is_named(line: bytes) -> None:
 @pytest.mark.parametrize(
     "unit", ["\n", "[", '[a "', '[a "\\', "\\\n", "a=\\\n", 'a="', "a=#;", "[a]", "#\n", " ", 'a="#']
 )
-def test_no_configuration_takes_long_to_read(unit: str) -> None:
-    """A mebibyte of whatever would make a parser start again and again; within seconds on any machine."""
+def test_no_git_configuration_takes_long_to_read(unit: str) -> None:
+    """Each is a mebibyte that would make a careless parser start again and again; seconds suffice on any machine."""
     content = (unit * (MAX_CONTENT // len(unit))).encode()
     started = time.process_time()
     git_keys(content)
@@ -315,15 +315,15 @@ def test_no_configuration_takes_long_to_read(unit: str) -> None:
 
 
 def test_attributes_show_the_commands_that_they_name() -> None:
-    """Several in one line too; not what only says what a text is."""
+    """Several in one line are found; attributes that only describe a text are not shown."""
     assert found(".gitattributes", b"*.x text filter=lfs diff=lfs\n# *.y filter=no\n") == [
         ("git attributes", "filter=lfs, diff=lfs")
     ]
     assert found(".gitattributes", b"*.x text eol=lf\n") == []
 
 
-def test_what_is_shown_of_a_file_is_bounded() -> None:
-    """A file has as many keys as it likes, as long as it likes."""
+def test_the_shown_details_of_a_file_are_bounded() -> None:
+    """A file can have any number of keys, of any length."""
     many = (
         "".join(f"[alias]\n\ta{number} = !{'x' * 500}\n" for number in range(1000))
         + f'[filter "{"y" * 5000}"]\nclean = x'
@@ -334,8 +334,8 @@ def test_what_is_shown_of_a_file_is_bounded() -> None:
     assert detail.endswith("and 993 more")
 
 
-def test_bits_and_special_files_are_of_interest_whatever_their_name() -> None:
-    """Beside what the name says."""
+def test_permission_bits_and_special_files_count_whatever_their_name() -> None:
+    """They count beside what the name says."""
     assert found("notes.txt", mode=0o755) == [("executable", "")]
     assert found("notes.txt", mode=0o2755) == [("executable", ""), ("set-user-ID", "")]
     assert found("notes", mode=0o755, kind="directory") == []
@@ -343,13 +343,13 @@ def test_bits_and_special_files_are_of_interest_whatever_their_name() -> None:
     assert found("Makefile", mode=0o755) == [("make", ""), ("executable", "")]
 
 
-def test_a_link_in_the_place_of_a_file_is_of_its_kind() -> None:
-    """What is behind it is what a tool reads; it is not read here."""
+def test_a_link_in_place_of_a_file_has_its_kind() -> None:
+    """A tool reads the link's target; the check does not."""
     assert found(".git/config", None, kind="link") == [("git configuration", "")]
 
 
 def test_globs_match_the_end_of_a_path() -> None:
-    """`*` stays within a name; `**` crosses folders, and at the end stands for something."""
+    """`*` stays within a name; `**` crosses folders, and at the end matches at least one name."""
     pattern = matching(("a/*.b", "c/**", "d/**/e"))
 
     assert all(pattern.fullmatch(path) for path in ("a/x.b", "z/a/x.b", "c/x", "c/x/y", "d/e", "d/x/y/e"))

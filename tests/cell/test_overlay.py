@@ -1,4 +1,4 @@
-"""Changes that an overlay keeps aside: what the kernel writes is understood, and applied as the agent saw it, and nothing else.
+"""Tests of changes that an overlay keeps aside: what the kernel writes is understood, and applied exactly as the agent saw it.
 
 Each overlay here is mounted for real.
 """
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def aside(tmp_path: Path) -> Aside:
-    """A project with some files, and a session that begins."""
+    """Make a project with some files, and a session that begins."""
     found = Aside(tmp_path)
     for folder in ("src/deep", "docs", "old/inner"):
         (found.project / folder).mkdir(parents=True)
@@ -44,15 +44,15 @@ def aside(tmp_path: Path) -> Aside:
 
 
 def listed(aside: Aside) -> dict[str, str]:
-    """Path → what, of what is pending."""
+    """Return what each pending change does, by path."""
     return {one.path: one.what for one in pending(aside.kept)}
 
 
 # What the kernel writes
 
 
-def test_every_sort_of_change_is_read_from_the_upper_folder(aside: Aside) -> None:
-    """Written, made, removed, of another kind, moved, other permissions; the project has none of it."""
+def test_every_kind_of_change_is_read_from_the_upper_folder(aside: Aside) -> None:
+    """Files were written, made, removed, replaced by another kind, moved, or got other permissions; the project is unchanged."""
     before = snapshot(aside.project)
     aside.agent(
         [
@@ -90,31 +90,31 @@ def test_every_sort_of_change_is_read_from_the_upper_folder(aside: Aside) -> Non
     assert f"to apply them: aileron sessions apply {SESSION}" in summary(changes)
 
 
-def test_a_folder_that_took_anothers_place_hides_what_was_in_it(aside: Aside) -> None:
-    """The kernel marks it, and does not list what is gone."""
+def test_a_replaced_folder_hides_its_earlier_files(aside: Aside) -> None:
+    """The kernel marks it as opaque, and does not list the removed files."""
     aside.agent([["remove", "docs"], ["folder", "docs"], ["write", "docs/two", "new", 0o644]])
 
     assert os.getxattr(aside.kept.upper / "docs", "user.overlay.opaque") == b"y"
     assert listed(aside) == {"docs/one": "removed", "docs/two": "changed"}
 
 
-def test_what_was_only_touched_is_no_change(aside: Aside) -> None:
-    """It was copied up and is alike."""
+def test_a_file_that_was_only_touched_is_no_change(aside: Aside) -> None:
+    """The overlay copied it up, but the copy is equal."""
     aside.agent([["times", "a", 1], ["write", "b", "b\n", 0o644], ["mode", "src/main.py", 0o644]])
 
     assert (aside.kept.upper / "a").exists()
     assert listed(aside) == {}
 
 
-def test_a_rename_of_a_folder_is_never_a_redirection(aside: Aside) -> None:
-    """A folder below would be named by an attribute that nothing here follows: the kernel refuses, and programs copy."""
+def test_a_folder_is_never_renamed_by_a_redirect(aside: Aside) -> None:
+    """A redirect would be an attribute that Aileron does not follow: the kernel refuses the rename, and programs copy."""
     aside.agent([["rename", "old", "renamed"]])
 
     assert aside.failed == {0: errno.EXDEV}
 
 
-def test_an_agent_can_make_none_of_the_kernels_marks(aside: Aside) -> None:
-    """A device that means removed; an attribute that hides what is below, or names a folder elsewhere."""
+def test_an_agent_cannot_forge_the_kernels_marks(aside: Aside) -> None:
+    """The marks are a device that means removed, and attributes that hide files below or name a folder elsewhere."""
     aside.agent(
         [
             ["device", "docs/whiteout"],
@@ -129,8 +129,8 @@ def test_an_agent_can_make_none_of_the_kernels_marks(aside: Aside) -> None:
     assert listed(aside) == {"docs/real": "made"}
 
 
-def test_an_attribute_that_is_not_known_is_refused(aside: Aside) -> None:
-    """As another kernel could write it: its file has no contents of its own, or its folder is elsewhere."""
+def test_an_unknown_overlay_attribute_is_refused(aside: Aside) -> None:
+    """Another kernel could write it: its file has no contents of its own, or its folder is elsewhere."""
     aside.agent([["write", "a", "x", 0o644], ["write", "src/main.py", "x", 0o644]])
     os.setxattr(aside.kept.upper / "a", "user.overlay.metacopy", b"")
     os.setxattr(aside.kept.upper / "src", "user.overlay.redirect", b"/docs")
@@ -144,8 +144,8 @@ def test_an_attribute_that_is_not_known_is_refused(aside: Aside) -> None:
     }
 
 
-def test_what_runs_later_is_named_before_it_is_applied(aside: Aside) -> None:
-    """As of a project that is changed in place."""
+def test_files_that_execute_are_named_before_they_are_applied(aside: Aside) -> None:
+    """The list is like that of a project that is changed in place."""
     aside.agent(
         [["folder", ".git"], ["folder", ".git/hooks"], ["write", ".git/hooks/pre-commit", "#!/bin/sh\n", 0o755]]
     )
@@ -154,8 +154,8 @@ def test_what_runs_later_is_named_before_it_is_applied(aside: Aside) -> None:
     assert [found.kind for found in changes.entries[0].executes] == ["git hook", "executable"]
 
 
-def test_a_repository_by_another_name_is_seen_in_an_overlay(tmp_path: Path) -> None:
-    """Its names are those of the merged folder: of the project's, what is over them, without what was removed."""
+def test_a_bare_repository_in_an_overlay_is_recognized(tmp_path: Path) -> None:
+    """Names are those of the merged folder: the project's, with the upper ones over them, and without removed ones."""
     aside = Aside(tmp_path)
     for name in ("there", "replaced"):
         subprocess.run(["git", "init", "-q", "--bare", str(aside.project / name)], check=True, timeout=60)
@@ -193,8 +193,8 @@ def test_a_repository_by_another_name_is_seen_in_an_overlay(tmp_path: Path) -> N
 # Applying
 
 
-def test_what_is_applied_is_what_the_agent_saw(aside: Aside) -> None:
-    """Contents, permissions and times; afterwards nothing is kept aside."""
+def test_the_applied_project_is_what_the_agent_saw(aside: Aside) -> None:
+    """Contents, permissions and times match; afterwards no change is kept aside."""
     seen = aside.agent(
         [
             ["write", "a", "other", 0o600],
@@ -222,12 +222,12 @@ def test_what_is_applied_is_what_the_agent_saw(aside: Aside) -> None:
 
 
 def apply_again(kept: Kept) -> int:
-    """How many changes doing it once more applies."""
+    """Apply again and return the number of applied changes."""
     return len(apply(kept).applied)
 
 
-def test_what_stands_for_an_agent_reaches_nothing_of_the_machine(aside: Aside, tmp_path: Path) -> None:
-    """These tests make links to anywhere, and write by them; what is named so is in the overlay, or nowhere."""
+def test_the_tests_own_agent_reaches_no_file_of_the_machine(aside: Aside, tmp_path: Path) -> None:
+    """Tests here write through links to anywhere: such a path is in the overlay, or nowhere."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o755)
     aside.agent([["link", "d", str(outside)], ["write", "d/x", "x", 0o644], ["mode", "d", 0o700]])
@@ -260,7 +260,7 @@ STEPS = st.lists(
 def test_any_changes_to_any_tree_are_applied_as_they_were_seen(
     tree: list[tuple[str, str | None]], steps: list[tuple[Any, ...]], cut: int
 ) -> None:
-    """In two parts, of which the first is any: whatever was applied before, the project becomes the merged folder."""
+    """They are applied in two parts, the first of them any change: the project always becomes the merged folder."""
     with tempfile.TemporaryDirectory() as folder:
         aside = Aside(Path(folder))
         for name, text in tree:
@@ -286,12 +286,12 @@ def test_any_changes_to_any_tree_are_applied_as_they_were_seen(
 
 
 def without_times_of_untouched(found: dict[str, Any]) -> dict[str, Any]:
-    """A file that was only touched is no change, so that times of files can differ."""
+    """Return the snapshot without files' times: a file that was only touched is no change, so times can differ."""
     return {path: value[:3] for path, value in found.items()}
 
 
-def test_some_of_it_can_be_applied_and_the_rest_discarded(aside: Aside) -> None:
-    """A file, and the folders that it needs; what was discarded does not come back."""
+def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> None:
+    """A file is applied with the folders that it needs; a discarded change does not come back."""
     aside.agent([["folder", "made"], ["write", "made/x", "x", 0o644], ["write", "made/y", "y", 0o644], ["remove", "b"]])
     aside.finish()
     first = apply(aside.kept, ["made/x"])
@@ -307,7 +307,7 @@ def test_some_of_it_can_be_applied_and_the_rest_discarded(aside: Aside) -> None:
 
 
 def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
-    """And nothing else is applied instead."""
+    """Other changes of the same request are not applied either."""
     aside.agent([["write", "a", "x", 0o644]])
     aside.finish()
     with pytest.raises(AileronError, match="no change is kept aside at 'b'"):
@@ -316,8 +316,8 @@ def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
     assert listed(aside) == {"a": "changed"}
 
 
-def test_what_the_person_changed_meanwhile_is_refused(aside: Aside) -> None:
-    """Written, made, removed, or of another kind, each with the reason; the others are applied. By force, all are."""
+def test_a_file_that_the_person_changed_meanwhile_is_refused(aside: Aside) -> None:
+    """Each refusal has its reason (written, made, removed, other kind); the others are applied. Force applies all."""
     seen = aside.agent(
         [
             ["write", "a", "agent", 0o644],
@@ -354,8 +354,8 @@ def test_what_the_person_changed_meanwhile_is_refused(aside: Aside) -> None:
     assert without_times_of_untouched(snapshot(aside.project)) == without_times_of_untouched(seen)
 
 
-def test_what_was_applied_and_changed_since_stays(aside: Aside) -> None:
-    """It was decided: applying the rest does not bring it up again."""
+def test_an_applied_change_that_the_person_edits_stays(aside: Aside) -> None:
+    """The change was decided: applying the rest does not touch the file again."""
     aside.agent([["write", "a", "agent", 0o644], ["remove", "b"]])
     aside.finish()
     apply(aside.kept, ["a"])
@@ -366,8 +366,8 @@ def test_what_was_applied_and_changed_since_stays(aside: Aside) -> None:
     assert (aside.project / "a").read_text() == "person"
 
 
-def test_the_same_change_by_both_is_none(aside: Aside) -> None:
-    """Nothing is asked about what is alike."""
+def test_an_equal_change_by_agent_and_person_is_none(aside: Aside) -> None:
+    """Equal files need no decision."""
     aside.agent([["write", "a", "same", 0o644], ["remove", "b"]])
     aside.finish()
     (aside.project / "a").write_text("same")
@@ -376,8 +376,8 @@ def test_the_same_change_by_both_is_none(aside: Aside) -> None:
     assert pending(aside.kept) == []
 
 
-def test_a_folder_with_something_of_the_persons_is_not_removed(aside: Aside) -> None:
-    """What the agent removed in it goes, what it did not know of stays."""
+def test_a_folder_with_a_file_of_the_persons_is_not_removed(aside: Aside) -> None:
+    """Files that the agent removed go, and the file that it did not know stays."""
     aside.agent([["remove", "docs"]])
     aside.finish()
     (aside.project / "docs/mine").write_text("person")
@@ -387,8 +387,8 @@ def test_a_folder_with_something_of_the_persons_is_not_removed(aside: Aside) -> 
     assert "docs" in dict(done.refused)
 
 
-def test_nothing_is_applied_while_the_cell_is_there(aside: Aside) -> None:
-    """What is mounted is not changed from below."""
+def test_no_change_is_applied_while_the_cell_runs(aside: Aside) -> None:
+    """A mounted overlay must not be changed from below."""
     aside.agent([["write", "a", "x", 0o644]])
     for action in (apply, discard):
         with pytest.raises(AileronError) as refused:
@@ -399,8 +399,8 @@ def test_nothing_is_applied_while_the_cell_is_there(aside: Aside) -> None:
     assert apply(aside.kept).applied == ("a",)
 
 
-def test_what_is_kept_is_not_removed_before_it_is_decided(aside: Aside) -> None:
-    """However old it is."""
+def test_undecided_changes_are_never_pruned(aside: Aside) -> None:
+    """Their age does not matter."""
     aside.agent([["write", "a", "x", 0o644]])
     aside.finish()
     prune(aside.kept.path.parent, now=4e9)
@@ -439,8 +439,8 @@ for line in sys.stdin:
 
 
 @pytest.mark.slow
-def test_it_goes_on_after_a_kill_at_any_point(tmp_path: Path) -> None:
-    """Before each call that changes something: what was applied is whole, and the next time finishes it, with nothing refused."""
+def test_applying_continues_after_a_kill_at_any_point(tmp_path: Path) -> None:
+    """The kill comes before any call that changes a file: applied files are whole; the next run finishes without a refusal."""
     for point in range(200):
         folder = tmp_path / str(point)
         folder.mkdir()
@@ -481,7 +481,7 @@ def test_it_goes_on_after_a_kill_at_any_point(tmp_path: Path) -> None:
 
 
 def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path) -> None:
-    """A folder that became a link to the person's keys, at its end or on the way; the keys stay, also by force."""
+    """A folder, at the end of a path or on its way, became a link to the person's keys; the keys stay, even by force."""
     keys = tmp_path / "ssh"
     keys.mkdir()
     (keys / "x").write_text("key")
@@ -503,10 +503,10 @@ def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path)
     assert forced.refused == ()
 
 
-def test_a_link_that_is_swapped_in_at_the_last_moment_is_refused(
+def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
     aside: Aside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the write: the folder was opened, and what is opened is what was looked at."""
+    """The swap happens between check and write: the write uses the opened folder that was checked."""
     keys = tmp_path / "ssh"
     keys.mkdir()
     aside.agent([["write", "src/deep/new", "agent", 0o644]])
@@ -525,8 +525,8 @@ def test_a_link_that_is_swapped_in_at_the_last_moment_is_refused(
     assert (aside.project / "src/aside/new").read_text() == "agent"
 
 
-def test_a_project_that_a_link_leads_to_since_is_not_written_to(tmp_path: Path) -> None:
-    """A cell that could write the folder above the project would choose where another's changes go."""
+def test_a_project_behind_a_new_link_is_not_written_to(tmp_path: Path) -> None:
+    """A cell that could write the folder above the project could choose where another's changes go."""
     (tmp_path / "above").mkdir()
     aside = Aside(tmp_path / "above")
     aside.begin()
@@ -548,8 +548,10 @@ def test_a_project_that_a_link_leads_to_since_is_not_written_to(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("when", ["made", "changed"])
-def test_a_file_of_the_last_moment_is_not_overwritten(aside: Aside, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """The person saves while it is applied, after the look."""
+def test_a_file_saved_at_the_last_moment_is_not_overwritten(
+    aside: Aside, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The person saves after the check, while changes are applied."""
     name = "new" if when == "made" else "a"
     aside.agent([["write", name, "agent", 0o644]])
     aside.finish()
@@ -567,8 +569,8 @@ def test_a_file_of_the_last_moment_is_not_overwritten(aside: Aside, monkeypatch:
     assert not [file for file in os.listdir(aside.project) if file.endswith(".tmp")]
 
 
-def test_links_in_the_upper_folder_are_data(aside: Aside, tmp_path: Path) -> None:
-    """They are made, not followed, and said to lead out."""
+def test_links_in_the_upper_folder_are_applied_as_links(aside: Aside, tmp_path: Path) -> None:
+    """They are made, not followed, and reported as leading out."""
     secret = tmp_path / "secret"
     secret.write_text("secret")
     aside.agent([["link", "leak", str(secret)], ["remove", "docs"], ["link", "docs", str(tmp_path / "home")]])
@@ -580,8 +582,8 @@ def test_links_in_the_upper_folder_are_data(aside: Aside, tmp_path: Path) -> Non
     assert os.readlink(aside.project / "docs") == str(tmp_path / "home")
 
 
-def test_a_second_name_outside_of_the_project_is_not_written_to(aside: Aside, tmp_path: Path) -> None:
-    """A file in the project that is also one of the person's elsewhere: the new one takes its name, and not its bytes."""
+def test_a_hard_link_to_a_file_outside_is_not_written_through(aside: Aside, tmp_path: Path) -> None:
+    """The person has the same file elsewhere: the new file takes the name in the project, and the other keeps its contents."""
     (tmp_path / "outside").write_text("outside")
     (aside.project / "a").unlink()
     os.link(tmp_path / "outside", aside.project / "a")
@@ -593,8 +595,8 @@ def test_a_second_name_outside_of_the_project_is_not_written_to(aside: Aside, tm
     assert (tmp_path / "outside").read_text() == "outside"
 
 
-def test_bits_and_special_files_are_not_applied(aside: Aside) -> None:
-    """No program that runs as its owner, no pipe, no socket; what is refused is said, and stays aside."""
+def test_special_bits_and_special_files_are_not_applied(aside: Aside) -> None:
+    """A program loses its set-user-ID bit, and a pipe and a socket are refused with a reason and stay aside."""
     aside.agent([["write", "tool", "x", 0o6755], ["mode", "tool", 0o7755], ["pipe", "pipe"], ["socket", "sock"]])
     changes = aside.finish()
     done = apply(aside.kept)
@@ -605,7 +607,7 @@ def test_bits_and_special_files_are_not_applied(aside: Aside) -> None:
     assert discard(aside.kept).left == 0
 
 
-def test_hostile_names_are_applied_as_they_are_and_said_harmlessly(aside: Aside) -> None:
+def test_hostile_names_are_applied_exactly_and_shown_harmlessly(aside: Aside) -> None:
     """Line ends and escapes are names like others."""
     names = ["a\nerror: fine", "\x1b[2J", "-rf", "..."]
     seen = aside.agent([["write", name, "x", 0o644] for name in names])
@@ -616,8 +618,8 @@ def test_hostile_names_are_applied_as_they_are_and_said_harmlessly(aside: Aside)
     assert "\x1b" not in "\n".join(summary(changes))
 
 
-def test_a_tree_that_is_too_deep_is_refused_and_can_be_discarded(aside: Aside) -> None:
-    """Deeper than we have descriptors for; discarding it has to work all the same."""
+def test_a_tree_that_is_too_deep_is_refused_but_can_be_discarded(aside: Aside) -> None:
+    """Applying would need more descriptors than there are; discarding must still work."""
     aside.agent([["folder", "pit"], ["deep", "pit", 600]])
     changes = aside.finish()
     done = apply(aside.kept)
@@ -628,8 +630,8 @@ def test_a_tree_that_is_too_deep_is_refused_and_can_be_discarded(aside: Aside) -
     assert not has_aside(aside.kept)
 
 
-def test_a_deep_folder_that_is_gone_is_read_as_far_as_any(tmp_path: Path) -> None:
-    """An agent makes one in a project, and removes it behind an overlay: reading it needs a descriptor for each folder."""
+def test_a_deep_removed_folder_is_read_up_to_the_maximum_depth(tmp_path: Path) -> None:
+    """An agent makes one in a project and removes it behind an overlay: reading it needs a descriptor for each folder."""
     upper, project = tmp_path / "upper", tmp_path / "project"
     upper.mkdir()
     (project / "pit").joinpath(*["x"] * (MAX_DEPTH + 20)).mkdir(parents=True)
@@ -641,8 +643,8 @@ def test_a_deep_folder_that_is_gone_is_read_as_far_as_any(tmp_path: Path) -> Non
     assert found[-1] == "pit"
 
 
-def test_a_folder_with_too_many_names_is_said_and_can_be_discarded(aside: Aside) -> None:
-    """A command must not hold them all in memory; what is beside that folder is read as ever."""
+def test_a_folder_with_too_many_names_is_reported_and_can_be_discarded(aside: Aside) -> None:
+    """A command must not hold all names in memory; paths beside that folder are read as usual."""
     aside.agent(
         [["folder", "many"], *(["write", f"many/{number}", "", 0o644] for number in range(500)), ["remove", "a"]]
     )
@@ -659,7 +661,7 @@ def test_a_folder_with_too_many_names_is_said_and_can_be_discarded(aside: Aside)
     assert not has_aside(aside.kept)
 
 
-def test_what_an_agent_made_unreadable_is_said_and_can_be_discarded(aside: Aside) -> None:
+def test_an_unreadable_change_is_reported_and_can_be_discarded(aside: Aside) -> None:
     """An ordinary user cannot read it; root can."""
     aside.agent([["folder", "dark"], ["write", "dark/x", "x", 0o644], ["mode", "dark", 0], ["write", "shut", "x", 0]])
     aside.finish()
@@ -671,8 +673,8 @@ def test_what_an_agent_made_unreadable_is_said_and_can_be_discarded(aside: Aside
     assert not (aside.kept.path / "over").exists()
 
 
-def test_an_overlay_in_which_nothing_was_changed_leaves_nothing_to_decide(tmp_path: Path) -> None:
-    """After a session in which files were only touched, and where no agent was started."""
+def test_an_unchanged_overlay_leaves_nothing_to_decide(tmp_path: Path) -> None:
+    """Files were only touched, or no agent was started."""
     for name, steps in (("touched", [["times", "a", 1]]), ("not started", None)):
         (tmp_path / name.replace(" ", "-")).mkdir()
         aside = Aside(tmp_path / name.replace(" ", "-"))
@@ -686,17 +688,17 @@ def test_an_overlay_in_which_nothing_was_changed_leaves_nothing_to_decide(tmp_pa
         assert not has_aside(aside.kept), name
 
 
-# Where it can be kept
+# Places to keep the changes
 
 
 def test_a_home_in_the_project_is_refused(tmp_path: Path) -> None:
-    """What is kept would be part of what is below."""
+    """The kept files would be part of the overlay's lower folder."""
     with pytest.raises(AileronError, match="inside of"):
         prepare_overlay(tmp_path / ".aileron" / "cells" / SESSION, str(tmp_path))
 
 
 def test_a_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
-    """As in most containers: tried in an overlay; beside it, on the same disk, it works."""
+    """Most containers have such a home. The test tries one in an overlay; beside it, on the same disk, it works."""
     for name in ("lower", "upper", "work", "mounted", "project"):
         (tmp_path / name).mkdir()
     program = (
@@ -721,7 +723,7 @@ def test_a_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
 
 
 def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> None:
-    """It says why."""
+    """The error gives the reason."""
     from aileron.cell.changes import Watch
     from aileron.cell.start import Root
 
@@ -730,8 +732,8 @@ def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> No
         apply(Kept(tmp_path / "cells" / SESSION))
 
 
-def test_the_list_of_a_session_is_there_while_it_runs(aside: Aside) -> None:
-    """From the upper folder, which the overlay goes on writing to."""
+def test_the_list_of_a_session_is_available_while_it_runs(aside: Aside) -> None:
+    """The list comes from the upper folder, to which the overlay still writes."""
     aside.agent([["write", "a", "x", 0o644]])
     during = look(aside.kept)
     aside.finish()
@@ -740,8 +742,8 @@ def test_the_list_of_a_session_is_there_while_it_runs(aside: Aside) -> None:
     assert [change.path for change in during.entries] == ["a"]
 
 
-def test_holes_stay_holes(aside: Aside) -> None:
-    """Gigabytes of nothing take nothing on the disk: before data, between, behind, alone; and the data is where it was."""
+def test_holes_in_files_stay_holes(aside: Aside) -> None:
+    """Gigabytes of holes use no disk space: before data, between, behind, alone; and the data is in its place."""
     gib = 1 << 30
     data = {"all": (3 * gib, []), "some": (gib + 9, [0, 1 << 20, gib]), "end": (2 * gib, [gib]), "none": (4, [0])}
     for name, (size, places) in data.items():

@@ -1,4 +1,4 @@
-"""Connections of a cell's doors, passed on between real sockets: every byte, both ways, and no more than there is room for."""
+"""Tests of the connections of a cell's doors, relayed between real sockets: every byte, both ways, within bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE_S = 20.0
 
 
 class Place:
-    """A loop with doors, in a thread of its own; listeners of TCP or Unix stand for those of a cell."""
+    """Loop with doors, in a thread of its own; TCP or Unix listeners stand for those of a cell."""
 
     def __init__(self, *, most: int = 8) -> None:
         self.loop = Loop()
@@ -40,18 +40,18 @@ class Place:
         self._thread = threading.Thread(target=self._run)
 
     def listener(self, path: Path | None = None) -> socket.socket:
-        """A new one."""
+        """Open a listener."""
         made = self._undo.enter_context(socket.socket(socket.AF_UNIX if path else socket.AF_INET))
         made.bind(str(path) if path else ("127.0.0.1", 0))
         made.listen(128)
         return made
 
     def published(self, publish: Publish) -> Published:
-        """Open until it is over."""
+        """Publish a port until the place is closed."""
         return self._undo.enter_context(Published(publish))
 
     def start(self) -> None:
-        """From now on it turns."""
+        """Start the loop."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -65,7 +65,7 @@ class Place:
         self._is_over = True
 
     def close(self) -> None:
-        """Over."""
+        """Stop the loop and close everything."""
         self._wake.send(b"x")
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
@@ -74,14 +74,14 @@ class Place:
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    """One for a test."""
+    """Make a place for one test."""
     made = Place()
     yield made
     made.close()
 
 
 def reached(listener: socket.socket) -> socket.socket:
-    """A client's connection to it."""
+    """Return a client's connection to the listener."""
     made = socket.socket(listener.family)
     made.settimeout(DEADLINE_S)
     made.connect(listener.getsockname())
@@ -89,7 +89,7 @@ def reached(listener: socket.socket) -> socket.socket:
 
 
 def accepted(listener: socket.socket) -> socket.socket:
-    """The next connection at it."""
+    """Return the listener's next connection."""
     listener.settimeout(DEADLINE_S)
     made, _ = listener.accept()
     made.settimeout(DEADLINE_S)
@@ -97,15 +97,15 @@ def accepted(listener: socket.socket) -> socket.socket:
 
 
 def everything(connection: socket.socket) -> bytes:
-    """What arrives until its end."""
+    """Return the bytes that arrive until the end of the stream."""
     parts = []
     while part := connection.recv(1 << 20):
         parts.append(part)
     return b"".join(parts)
 
 
-def test_what_happened_to_a_descriptor_is_not_told_of_the_next_with_its_number() -> None:
-    """The first of two closes both in its turn, and opens others, which get their numbers."""
+def test_an_event_of_a_closed_descriptor_is_not_given_to_its_successor() -> None:
+    """The first handler of a turn closes two other descriptors, and opens new ones that get their numbers."""
     loop, told = Loop(), list[int]()
     with contextlib.ExitStack() as stack:
         pairs = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]
@@ -132,7 +132,7 @@ def test_what_happened_to_a_descriptor_is_not_told_of_the_next_with_its_number()
 
 @pytest.fixture(params=["tcp", "unix"])
 def door(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[socket.socket, socket.socket]:
-    """(the cell's listener, the target's), with a door between them, and the loop turns."""
+    """Return (the cell's listener, the target's listener), with a door between them and the loop running."""
     inside = place.listener(tmp_path / "in" if request.param == "unix" else None)
     target = place.listener(tmp_path / "out")
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
@@ -140,8 +140,8 @@ def door(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[
     return inside, target
 
 
-def test_every_byte_arrives_both_ways_at_once(door: tuple[socket.socket, socket.socket]) -> None:
-    """32 MiB up and down at the same time, each followed by its end."""
+def test_every_byte_arrives_in_both_directions_at_once(door: tuple[socket.socket, socket.socket]) -> None:
+    """32 MiB go up and down at the same time, each followed by the end of the stream."""
     up, down = os.urandom(1 << 20) * 32, os.urandom(1 << 20) * 32
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
@@ -166,8 +166,10 @@ def test_every_byte_arrives_both_ways_at_once(door: tuple[socket.socket, socket.
     assert hashlib.sha256(got["down"]).digest() == hashlib.sha256(down).digest()
 
 
-def test_who_has_finished_sending_is_still_answered(place: Place, door: tuple[socket.socket, socket.socket]) -> None:
-    """The end of one direction reaches the other side, and the answer comes back; then nothing is left."""
+def test_a_client_that_has_finished_sending_still_gets_its_answer(
+    place: Place, door: tuple[socket.socket, socket.socket]
+) -> None:
+    """The end of one direction reaches the other side, and the answer comes back; then no connection is left."""
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
         client.sendall(b"question")
@@ -181,10 +183,8 @@ def test_who_has_finished_sending_is_still_answered(place: Place, door: tuple[so
 
 
 @pytest.mark.parametrize("goes", ["client", "server"])
-def test_who_goes_away_is_gone_for_the_other(
-    place: Place, door: tuple[socket.socket, socket.socket], goes: str
-) -> None:
-    """Also in the middle of what it did not read."""
+def test_a_closed_end_closes_the_other_end(place: Place, door: tuple[socket.socket, socket.socket], goes: str) -> None:
+    """The close arrives even if the closed end had unread data."""
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
         gone, other = (client, server) if goes == "client" else (server, client)
@@ -207,8 +207,8 @@ def test_who_goes_away_is_gone_for_the_other(
 
 
 @pytest.mark.parametrize("goes", ["client", "server"])
-def test_who_says_a_last_word_and_goes_is_heard(place: Place, tmp_path: Path, goes: str) -> None:
-    """An early answer, say: also where what the other one said before finds them gone."""
+def test_last_words_before_a_close_arrive(place: Place, tmp_path: Path, goes: str) -> None:
+    """An early answer may be such words: they arrive even if data for the closed end can no longer be delivered."""
     inside, target = place.listener(tmp_path / "in"), place.listener(tmp_path / "out")
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
     with reached(inside) as client:
@@ -224,8 +224,8 @@ def test_who_says_a_last_word_and_goes_is_heard(place: Place, tmp_path: Path, go
     wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
-def test_who_does_not_read_is_not_read_for(door: tuple[socket.socket, socket.socket]) -> None:
-    """A direction holds one buffer and what the kernel's queues hold; then the sender waits, and the other direction goes on."""
+def test_a_slow_reader_makes_the_sender_wait(door: tuple[socket.socket, socket.socket]) -> None:
+    """A direction holds one buffer beside the kernel's queues; then the sender waits, and the other direction goes on."""
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
         client.setblocking(False)
@@ -247,8 +247,8 @@ def test_who_does_not_read_is_not_read_for(door: tuple[socket.socket, socket.soc
         assert len(everything(server)) == sent
 
 
-def test_the_preamble_comes_first_and_never_inside(place: Place, tmp_path: Path) -> None:
-    """The target hears it before what the client says; the client does not. Nor does whoever prints the door."""
+def test_the_preamble_comes_first_and_never_enters_the_cell(place: Place, tmp_path: Path) -> None:
+    """The target reads it before the client's bytes, and the client never does. A printed door does not show it."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     door = Door("mcp", unix_target(str(tmp_path / "out")), preamble=b"token ail_secret\n")
     place.relays.serve([inside], door)
@@ -263,8 +263,8 @@ def test_the_preamble_comes_first_and_never_inside(place: Place, tmp_path: Path)
     assert "ail_secret" not in repr(door)
 
 
-def test_a_target_that_comes_back_in_time_is_reached(place: Place, tmp_path: Path) -> None:
-    """A daemon that is restarted; the client notices nothing."""
+def test_a_target_that_returns_in_time_is_reached(place: Place, tmp_path: Path) -> None:
+    """A restarted daemon is such a target; the client does not notice."""
     inside = place.listener()
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "late"))))
     place.start()
@@ -276,8 +276,8 @@ def test_a_target_that_comes_back_in_time_is_reached(place: Place, tmp_path: Pat
             assert server.recv(5, socket.MSG_WAITALL) == b"early"
 
 
-def test_a_target_that_stays_away_is_a_closed_connection(place: Place, tmp_path: Path) -> None:
-    """After its time, and not before."""
+def test_a_target_that_stays_away_closes_the_connection(place: Place, tmp_path: Path) -> None:
+    """The close comes after the door's patience, and not before."""
     inside = place.listener()
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "never")), patience_s=0.3))
     place.start()
@@ -288,8 +288,8 @@ def test_a_target_that_stays_away_is_a_closed_connection(place: Place, tmp_path:
     wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
-def test_a_door_has_so_many_connections_and_the_next_waits(place: Place, tmp_path: Path) -> None:
-    """None is lost, and another door is as open as before."""
+def test_a_door_bounds_its_connections_and_the_next_waits(place: Place, tmp_path: Path) -> None:
+    """The waiting connection is not lost, and another door stays open."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     other = place.listener()
     to_target = unix_target(str(tmp_path / "out"))
@@ -313,8 +313,8 @@ def test_a_door_has_so_many_connections_and_the_next_waits(place: Place, tmp_pat
             assert ninth.recv(5, socket.MSG_WAITALL) == b"ninth"
 
 
-def test_without_descriptors_a_connection_waits(place: Place, tmp_path: Path) -> None:
-    """The loop does not spin meanwhile, and goes on when there are some again."""
+def test_a_connection_waits_if_there_are_no_descriptors(place: Place, tmp_path: Path) -> None:
+    """The loop does not spin meanwhile, and goes on when there are descriptors again."""
     inside, target = place.listener(), place.listener(tmp_path / "out")
     place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -332,8 +332,8 @@ def test_without_descriptors_a_connection_waits(place: Place, tmp_path: Path) ->
             assert server.recv(1) == b"x"
 
 
-def test_one_stream_is_fast(place: Place, door: tuple[socket.socket, socket.socket]) -> None:
-    """Much is passed on in each turn of the loop, whatever else the machine does: a turn takes some 20 µs."""
+def test_each_turn_of_the_loop_passes_many_bytes(place: Place, door: tuple[socket.socket, socket.socket]) -> None:
+    """Bytes per turn do not depend on the machine's load: a turn takes some 20 µs."""
     inside, target = door
     size = 32 << 20
     with reached(inside) as client, accepted(target) as server:
@@ -354,22 +354,22 @@ def test_one_stream_is_fast(place: Place, door: tuple[socket.socket, socket.sock
     ("text", "publish"),
     [("3000", Publish(3000, 3000)), ("8080:3000", Publish(8080, 3000)), ("1:65535", Publish(1, 65535))],
 )
-def test_a_port_is_read(text: str, publish: Publish) -> None:
-    """Both ways to say it."""
+def test_a_port_to_publish_is_parsed(text: str, publish: Publish) -> None:
+    """A port, or a pair of ports, is accepted."""
     assert parse_publish(text) == publish
 
 
 @pytest.mark.parametrize(
     "text", ["", "0", "65536", "1:0", "a", "3000:", ":3000", "1:2:3", "-1", "127.0.0.1:80", "１", " 1", "1\n"]
 )
-def test_what_is_no_port_is_said(text: str) -> None:
-    """With what was expected."""
+def test_an_invalid_port_is_refused(text: str) -> None:
+    """The error says what is expected."""
     with pytest.raises(ValueError, match="is not a port: use "):
         parse_publish(text)
 
 
-def test_a_published_port_leads_into_the_cell_from_loopback_alone(place: Place) -> None:
-    """From both of its addresses, to the port that was said; not from another address of this machine."""
+def test_a_published_port_is_reached_only_from_loopback(place: Place) -> None:
+    """Both loopback addresses lead to the given port in the cell; another address of this machine does not."""
     server = place.listener()
     asked: list[int] = []
 
@@ -389,8 +389,8 @@ def test_a_published_port_leads_into_the_cell_from_loopback_alone(place: Place) 
     assert asked == [3000] * len(published.listeners)
 
 
-def test_a_server_that_is_not_there_is_a_closed_connection_at_once(place: Place) -> None:
-    """As it would be outside; nothing is tried again."""
+def test_a_missing_server_closes_the_connection_at_once(place: Place) -> None:
+    """A connection outside a cell would fail like this, too; there is no second try."""
     asked: list[int] = []
 
     def connect(port: int) -> socket.socket:
@@ -406,8 +406,8 @@ def test_a_server_that_is_not_there_is_a_closed_connection_at_once(place: Place)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_a_port_in_use_is_said_with_another(address: str) -> None:
-    """On either address; what was opened is closed again."""
+def test_a_port_in_use_is_reported_with_another(address: str) -> None:
+    """Either address may be in use; a socket that was opened for the other is closed again."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as taken:
         taken.bind((address, 0))
         taken.listen()

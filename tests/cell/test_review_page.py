@@ -1,4 +1,4 @@
-"""docs/how-to/review-what-an-agent-changed.md: its commands run as they stand, in order, on what a session left."""
+"""Test of docs/how-to/review-what-an-agent-changed.md: its commands run as written, in order, on a session's changes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.jail
 
 
 def commands() -> list[str]:
-    """What the page tells a reader to type."""
+    """Return the commands that the page tells a reader to type."""
     blocks = re.findall(r"^ *```console\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
     return [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
-    """Each ends with 0; some is applied, one by force, the rest is gone."""
+    """Each exits with 0; some changes are applied, one by force, and the rest is discarded."""
     aside = Aside(tmp_path)
     (aside.project / "src").mkdir()
     for file in ("README.md", "notes.txt", "src/main.py"):

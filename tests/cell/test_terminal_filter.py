@@ -1,4 +1,4 @@
-"""What of a cell's output reaches the person's terminal: row by row, at any split, and against an oracle of its own."""
+"""Tests of what reaches the person's terminal of a cell's output: row by row, at any split, and against an independent oracle."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cell-termin
 
 
 def fed(data: bytes) -> bytes:
-    """What passes of all of it at once."""
+    """Return what passes of data that comes at once."""
     return TerminalFilter().feed(data)
 
 
 # Row by row
 
 
-def test_the_interpreter_of_the_system_decides_the_same() -> None:
-    """Each row, by the patterns as the distribution's Python reads them: regular expressions have had faults of a release."""
+def test_the_systems_python_decides_the_same() -> None:
+    """The distribution's Python may read the patterns differently: regular expressions have had faults in some releases."""
     python = "/usr/bin/python3"
     source = (
         "import sys; from aileron.cell.terminal_filter import TerminalFilter\n"
@@ -49,8 +49,8 @@ def test_the_interpreter_of_the_system_decides_the_same() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.sequence} {rule.name}")
-def test_each_row_decides_what_it_says(rule: Rule) -> None:
-    """Its example passes byte for byte, is dropped whole between two words, or is something else."""
+def test_each_row_of_the_table_decides_as_it_says(rule: Rule) -> None:
+    """Each example passes byte for byte, is dropped whole between two words, or is rewritten."""
     out = fed(b"before " + rule.example + b" after")
 
     match rule.decision:
@@ -64,7 +64,7 @@ def test_each_row_decides_what_it_says(rule: Rule) -> None:
 
 
 def test_the_page_has_the_rows_and_the_modes() -> None:
-    """Word for word, in their order."""
+    """The page has them word for word, in their order."""
     text = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) \| (.*?) \| (passes|dropped|rewritten) \| (.*) \|$", text, re.MULTILINE)
     said = [tuple(part.replace("\\|", "|").strip("`") for part in row) for row in rows]
@@ -75,7 +75,7 @@ def test_the_page_has_the_rows_and_the_modes() -> None:
     assert [int(number) for number in re.findall(r"\d+", modes[1])] == list(MODES)
 
 
-# Whatever comes
+# Arbitrary output
 
 _NUMBERS = st.lists(st.integers(0, 99999), max_size=6).map(lambda numbers: ";".join(map(str, numbers)).encode())
 _CSI = st.builds(
@@ -106,7 +106,7 @@ _PIECES = st.one_of(
 )
 OUTPUT = st.lists(_PIECES, max_size=14).map(b"".join)
 
-# The oracle: everything that may come out, as one regular expression, written from the page and not from the filter.
+# The oracle: all that may come out, as one regular expression, written from the page and not from the filter.
 _MODES_ALLOWED = b"|".join(str(number).encode() for number in MODES)
 _SAFE = re.compile(
     b"|".join(
@@ -130,7 +130,7 @@ _SAFE = re.compile(
 
 
 def harm(data: bytes) -> str | None:
-    """What is in it that should not be: None if it is UTF-8 without C1 controls, all of sequences that the page lets pass."""
+    """Return what is harmful in data, or None if it is UTF-8 without C1 controls and has only sequences that the page allows."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -142,8 +142,8 @@ def harm(data: bytes) -> str | None:
     return None if at is None else f"unexpected: {rest[at.start() :][:40]!r}"
 
 
-def test_the_oracle_sees_what_is_harmful() -> None:
-    """The control of the properties below: every example that is dropped or rewritten is harm in its eyes, and no other is."""
+def test_the_oracle_recognizes_harmful_output() -> None:
+    """This is the control of the properties below: every example that is dropped or rewritten is harmful to it, and no other."""
     for rule in RULES:
         if rule.decision != "passes" and rule.sequence not in ("OSC 0, OSC 1, OSC 2", "ESC c"):
             assert harm(rule.example) is not None, rule.sequence
@@ -152,8 +152,8 @@ def test_the_oracle_sees_what_is_harmful() -> None:
 
 
 @given(OUTPUT)
-def test_nothing_harmful_comes_out(data: bytes) -> None:
-    """Neither of what is written to the terminal while the agent runs nor of what puts it back."""
+def test_no_harmful_output_passes(data: bytes) -> None:
+    """This holds for output while the agent runs, and for the sequences that restore the terminal."""
     filtered = TerminalFilter()
     out = filtered.feed(data)
 
@@ -164,8 +164,8 @@ def test_nothing_harmful_comes_out(data: bytes) -> None:
 
 
 @given(OUTPUT, st.data())
-def test_any_split_gives_the_same(data: bytes, drawn: st.DataObject) -> None:
-    """Output arrives in pieces that nobody chose, or that the agent did."""
+def test_any_split_of_the_output_gives_the_same(data: bytes, drawn: st.DataObject) -> None:
+    """Output arrives in arbitrary pieces, or in ones that the agent chose."""
     cuts = sorted(drawn.draw(st.sets(st.integers(0, len(data)), max_size=20)))
     whole, pieces = TerminalFilter(), TerminalFilter()
     parts = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -176,16 +176,16 @@ def test_any_split_gives_the_same(data: bytes, drawn: st.DataObject) -> None:
 
 
 @given(OUTPUT)
-def test_byte_by_byte_gives_the_same(data: bytes) -> None:
-    """The hardest split."""
+def test_feeding_byte_by_byte_gives_the_same(data: bytes) -> None:
+    """This is the hardest split."""
     pieces = TerminalFilter()
 
     assert b"".join(pieces.feed(data[at : at + 1]) for at in range(len(data))) == fed(data)
 
 
 @given(OUTPUT)
-def test_what_passed_once_passes_again_unchanged(data: bytes) -> None:
-    """There is nothing in the output that the filter would have put otherwise: a title, which it keeps one of, aside."""
+def test_filtered_output_passes_again_unchanged(data: bytes) -> None:
+    """The filter would change nothing in its own output, except for titles, of which it saves one."""
     once = re.sub(rb"\x1b\[2[23][^t]*t|\x1b\[[<=>?][0-9;]*u", b"", fed(data))
     again = re.sub(rb"\x1b\[22;0t", b"", fed(once))
 
@@ -194,23 +194,23 @@ def test_what_passed_once_passes_again_unchanged(data: bytes) -> None:
 
 @given(st.text(st.characters(blacklist_categories=("Cc", "Cs"))))
 def test_text_passes_byte_for_byte(text: str) -> None:
-    """In all scripts."""
+    """Text of all scripts is tried."""
     assert fed(text.encode()) == text.encode()
 
 
 @given(OUTPUT)
-def test_in_another_character_set_only_ascii_passes(data: bytes) -> None:
-    """There a byte of a letter can be a control."""
+def test_only_ascii_passes_in_another_character_set(data: bytes) -> None:
+    """A byte of a letter can be a control there."""
     assert TerminalFilter(is_utf8=False).feed(data).isascii()
 
 
-# Cases that were thought of
+# Cases from experience
 
 
 @pytest.mark.parametrize(
     ("data", "passes"),
     [
-        (b"\x1b]0;\x1b[21t\x07", b"\x07"),  # an escape ends a title, and what begins there is looked at by itself
+        (b"\x1b]0;\x1b[21t\x07", b"\x07"),  # an escape ends a title, and what begins there is checked by itself
         (b"\x1b[?2026;2;25h", b"\x1b[?2026;25h"),
         (b"\x1b[?2h\x1b[?38h", b""),
         (b"\x1b[0?25h", b""),
@@ -231,13 +231,13 @@ def test_in_another_character_set_only_ascii_passes(data: bytes) -> None:
         (b"\x1bPq" + b"~" * 100_000 + b"\x1b\\after", b"after"),
     ],
 )
-def test_tricks_are_seen_through(data: bytes, passes: bytes) -> None:
-    """Controls in controls, two spellings, mixed lists, and what is too long."""
+def test_tricks_do_not_deceive_the_filter(data: bytes, passes: bytes) -> None:
+    """Controls are nested, spelled in two ways, mixed in lists, or too long."""
     assert fed(data) == passes
 
 
-def test_a_title_is_made_harmless_and_the_one_before_comes_back() -> None:
-    """Printable, short; the terminal keeps the person's, and gets it back."""
+def test_a_title_is_made_harmless_and_the_earlier_one_returns() -> None:
+    """The title is printable and short; the terminal saves the person's, and restores it."""
     filtered = TerminalFilter()
     out = filtered.feed("\x1b]0;a\tb\u202e\x7f\x85c".encode() + b"\xff" + b"d" * 300 + b"\x07")
 
@@ -247,7 +247,7 @@ def test_a_title_is_made_harmless_and_the_one_before_comes_back() -> None:
 
 
 def test_memory_is_bounded_whatever_is_unfinished() -> None:
-    """A string that never ends is not kept, and takes no longer for that."""
+    """A string that never ends is not stored, and takes no extra time."""
     filtered = TerminalFilter()
     began = time.process_time()
     for begin in (b"\x1b]2;", b"\x1bP", b"\x1b[", b"\x1b("):
@@ -264,8 +264,8 @@ def test_memory_is_bounded_whatever_is_unfinished() -> None:
 # At the end
 
 
-def test_what_is_on_is_turned_off_at_the_end_and_nothing_else() -> None:
-    """Of everything that can be turned on; in an order that leaves the alternate screen before the rest."""
+def test_only_what_is_on_is_turned_off_at_the_end() -> None:
+    """All that can be turned on is tried; the order leaves the alternate screen before the rest."""
     filtered = TerminalFilter()
     for part in (
         b"\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=5;1u\x1b[?25l\x1b[?1000;1006h\x1b[?2004h\x1b[?1004h\x1b[?1h\x1b=\x1b[?7l",
@@ -299,8 +299,8 @@ def test_what_is_on_is_turned_off_at_the_end_and_nothing_else() -> None:
     assert filtered.finish() == b""
 
 
-def test_a_program_that_cleaned_up_leaves_nothing_to_do() -> None:
-    """But attributes, which cost nothing; and of plain text there is nothing at all."""
+def test_a_program_that_cleaned_up_leaves_nothing_to_restore() -> None:
+    """Only the attributes are reset, which costs nothing; plain text needs not even that."""
     tidy, plain = TerminalFilter(), TerminalFilter()
     tidy.feed(b"\x1b[?1049h\x1b[>1u\x1b[?25l\x1b[2;5r\x1b[r\x1b[?25h\x1b[<1u\x1b[?1049l")
     plain.feed(b"text\r\n")
@@ -310,8 +310,8 @@ def test_a_program_that_cleaned_up_leaves_nothing_to_do() -> None:
 
 
 @given(OUTPUT)
-def test_after_what_puts_it_back_nothing_is_left_to_put_back(data: bytes) -> None:
-    """The end of one is a stream like any other: read by a second filter behind the first, it turns everything off."""
+def test_after_the_restoring_sequences_nothing_is_left_to_restore(data: bytes) -> None:
+    """A second filter behind the first reads its final output like any other, and finds everything turned off."""
     first, behind = TerminalFilter(), TerminalFilter()
     behind.feed(first.feed(data))
     behind.feed(first.finish())
@@ -322,7 +322,7 @@ def test_after_what_puts_it_back_nothing_is_left_to_put_back(data: bytes) -> Non
 
 @given(OUTPUT)
 def test_a_pause_changes_nothing_that_comes_later(data: bytes) -> None:
-    """Paused and resumed, the terminal is as it was, but for a link: a second filter behind has as much to put back."""
+    """Pause and resume leave the terminal as it was, except for a link: a second filter has as much to restore."""
     first, behind, unpaused = TerminalFilter(), TerminalFilter(), TerminalFilter()
     unpaused.feed(first.feed(data))
     for part in (fed(data), first.pause(), first.resume()):
@@ -333,7 +333,7 @@ def test_a_pause_changes_nothing_that_comes_later(data: bytes) -> None:
 
 
 def test_plain_text_passes_fast() -> None:
-    """Far less than the 50 MB/s that are wanted: enough to see that it became something a hundred times slower."""
+    """The bound is far below the 50 MB/s that are required: it detects code that became a hundred times slower."""
     data = b"line of an agent's output\r\n" * 2500
     filtered = TerminalFilter()
     began = time.process_time()
@@ -343,8 +343,8 @@ def test_plain_text_passes_fast() -> None:
     assert 100 * len(data) / (time.process_time() - began) > 10e6
 
 
-def test_a_question_is_counted() -> None:
-    """Whoever ends the session waits for answers that are on their way only if there are."""
+def test_a_question_to_the_terminal_is_counted() -> None:
+    """The end of a session waits for answers only if some are on their way."""
     filtered = TerminalFilter()
     filtered.feed(b"text\x1b[1m")
     before = filtered.questions
@@ -355,7 +355,7 @@ def test_a_question_is_counted() -> None:
 
 @pytest.mark.parametrize("mode", [9, 1000, 1002, 1003, 1004, 2031, 2048])
 def test_a_mode_in_which_a_terminal_reports_counts_as_a_question(mode: int) -> None:
-    """Its report may come when the agent has ended; turning the mode off, or another on, asks nothing."""
+    """A report may come after the agent's end; turning the mode off, or another one on, asks nothing."""
     filter_ = TerminalFilter()
     filter_.feed(b"\x1b[?25h\x1b[?%dl" % mode)
     assert filter_.questions == 0
