@@ -1,4 +1,4 @@
-"""Seconds and processor time of targets and of files of tests, which `.ci/run` prints at its end."""
+"""Seconds and processor time of targets and of test files, which `.ci/run` prints at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_configure(config):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of costs."""
+    """Return an empty folder for costs."""
     folder = tmp_path / "costs"
     folder.mkdir()
     monkeypatch.setenv(costs.FOLDER, str(folder))
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ran(*command: str, expect: int = 0) -> str:
-    """Run the command at the top of the tree."""
+    """Run Python with these arguments at the top of the tree. Return its output; fail unless it exits with `expect`."""
     done = subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
@@ -49,12 +49,12 @@ def ran(*command: str, expect: int = 0) -> str:
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
-    """Read the lines that are in the folder."""
+    """Read all lines in the folder."""
     return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
 
 
-def test_a_target_is_measured_with_its_children_and_keeps_its_exit_status(folder: Path) -> None:
-    """The processor time is that of the child, and a failure stays one."""
+def test_measuring_a_target_counts_its_children_and_keeps_its_exit_status(folder: Path) -> None:
+    """The processor time includes the child's, and a failure stays a failure."""
     ran(
         "-m",
         "tests.support.costs",
@@ -72,8 +72,8 @@ def test_a_target_is_measured_with_its_children_and_keeps_its_exit_status(folder
     assert "lint" in ran("-m", "tests.support.costs", "show")
 
 
-def test_each_file_of_tests_has_a_line_with_what_it_took(folder: Path, tmp_path: Path) -> None:
-    """The file that computes, in a child, is told from the one that does not."""
+def test_each_test_file_has_a_line_with_its_costs(folder: Path, tmp_path: Path) -> None:
+    """The file that computes in a child process is charged for it, and the other is not."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "conftest.py").write_text(CONFTEST.format(folder=str(folder)))
@@ -90,7 +90,7 @@ def test_each_file_of_tests_has_a_line_with_what_it_took(folder: Path, tmp_path:
 
 
 def test_the_table_shows_all_targets_and_the_slowest_twenty_files() -> None:
-    """The longest first, and how many files there were."""
+    """The longest come first, and the heading says how many files there were."""
     lines = [{"file": f"test_{number}.py", "of": "fast", "wall_s": number, "used_s": 0.5} for number in range(30)]
     shown = list(costs.table([*lines, {"target": "lint", "wall_s": 1.0, "used_s": 2.0}]))
 

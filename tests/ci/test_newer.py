@@ -1,4 +1,4 @@
-"""The list of what runs with a newer Python: a reason for each, and no room drops out of it."""
+"""Tests of tests/newer.toml, the list of tests that run with a newer Python: each entry has a reason, and no room is missing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SOURCES = ("aileron", "sandbox", "connectors")
 
 @pytest.fixture(scope="module")
 def table() -> dict[str, Any]:
-    """The list."""
+    """Return the list."""
     return tomllib.loads((ROOT / "tests" / "newer.toml").read_text(encoding="utf-8"))
 
 
 def imported(path: Path) -> set[str]:
-    """Modules that a module imports, anywhere in it, and the packages that they are in."""
+    """Return the modules that a file imports anywhere, and their packages."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
@@ -28,12 +28,12 @@ def imported(path: Path) -> set[str]:
 
 
 def folder_of(room: str) -> str:
-    """The folder of a room's tests: connectors and the SDK have theirs in one."""
+    """Return the folder of a room's tests: connectors and the SDK share one."""
     return "tests/connectors" if room.startswith("connectors/") else f"tests/{Path(room).name}"
 
 
 def test_each_folder_of_tests_runs_or_is_left_out_for_a_reason(table: dict[str, Any]) -> None:
-    """Each key exists, and has a reason; a file of a folder that is left out may run."""
+    """Each key exists and has a reason. A single file of a folder that is left out may run."""
     folders = {f"tests/{path.parent.name}" for path in ROOT.glob("tests/*/test_*.py")}
     listed = table["run"] | table["left_out"]
 
@@ -42,8 +42,8 @@ def test_each_folder_of_tests_runs_or_is_left_out_for_a_reason(table: dict[str, 
     assert table["run"].keys() & table["left_out"].keys() == set()
 
 
-def test_rooms_that_import_what_versions_differ_in_run(table: dict[str, Any]) -> None:
-    """Their tests, some of them, or the demo."""
+def test_rooms_that_import_modules_that_differ_between_versions_run(table: dict[str, Any]) -> None:
+    """Some of their tests run with a newer Python, or the demo covers them."""
     runs = {f"tests/{Path(key).parts[1]}" for key in table["run"]}
     differing: dict[str, set[str]] = {}
     for source in SOURCES:

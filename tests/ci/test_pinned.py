@@ -1,4 +1,4 @@
-"""Groups of pinned third parties: what a run of one depends on, and when one is stamped as passed."""
+"""Groups of tests against pinned third parties: the inputs that a run depends on, and when a group is stamped as passed."""
 
 from __future__ import annotations
 
@@ -67,29 +67,29 @@ DEPENDED_ON = {
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """A small repository."""
+    """Return a small repository."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     return Tree(tmp_path)
 
 
-def test_a_group_depends_on_what_it_imports_names_and_is_about(tree: Tree) -> None:
-    """And on nothing else: neither deeper in the product nor in rooms that are not its."""
+def test_a_group_depends_on_its_imports_named_files_and_rooms(tree: Tree) -> None:
+    """Other files do not count, neither deeper in the product nor in rooms of other groups."""
     assert {str(path.relative_to(tree.root)) for path in tree.inputs("agents")} == DEPENDED_ON
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_a_change_counts_where_the_group_depends_on_the_file(tree: Tree, name: str) -> None:
-    """Each file, changed by a line."""
+def test_a_change_counts_only_if_the_group_depends_on_the_file(tree: Tree, name: str) -> None:
+    """Each file is changed by a line."""
     before = tree.digest("agents")
     (tree.root / name).write_text(FILES[name] + "\n# changed\n")
 
     assert (tree.digest("agents") != before) == (name in DEPENDED_ON)
 
 
-def test_a_file_that_is_new_or_gone_counts(tree: Tree) -> None:
-    """In a room that the group is about."""
+def test_a_new_or_removed_file_of_the_groups_room_counts(tree: Tree) -> None:
+    """The digest changes with each: one file is added to the room, then another is removed."""
     before = tree.digest("agents")
     (tree.root / "aileron/mcp/new.py").write_text("")
     added = tree.digest("agents")
@@ -98,8 +98,8 @@ def test_a_file_that_is_new_or_gone_counts(tree: Tree) -> None:
     assert len({before, added, tree.digest("agents")}) == 3
 
 
-def test_another_python_counts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A patch release too."""
+def test_another_python_version_counts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch release changes the digest too."""
     before = tree.digest("agents")
     monkeypatch.setattr("platform.python_version", lambda: "3.11.99")
 
@@ -107,7 +107,7 @@ def test_another_python_counts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_room_that_does_not_exist_is_an_error(tree: Tree) -> None:
-    """It was renamed, and the group would depend on less than is written."""
+    """Otherwise, after a room was renamed, the group would depend on less than the table says."""
     (tree.root / "tests/pinned/inputs.toml").write_text(INPUTS.replace("aileron/mcp", "aileron/gone"))
 
     with pytest.raises(FileNotFoundError, match="aileron/gone is in tests/pinned/inputs"):
@@ -118,7 +118,7 @@ def test_a_room_that_does_not_exist_is_an_error(tree: Tree) -> None:
     ("written", "is_unchanged"), [("{digest}", True), ("{digest}0", False), ("", False)], ids=["its", "another", "none"]
 )
 def test_only_the_digest_of_these_inputs_counts(tree: Tree, written: str, is_unchanged: bool) -> None:
-    """A stamp of other inputs, or without any, runs the group."""
+    """A stamp of other inputs, or an empty one, does not keep the group from running."""
     tree.stamp("agents").parent.mkdir(exist_ok=True)
     tree.stamp("agents").write_text(f'inputs = "{written.format(digest=tree.digest("agents"))}"\n')
 
@@ -127,8 +127,8 @@ def test_only_the_digest_of_these_inputs_counts(tree: Tree, written: str, is_unc
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_each_room_that_a_group_imports_from_is_one_that_it_is_about(group: str) -> None:
-    """So the whole room counts, and not only the module: of the shared ones, the module does."""
+def test_each_room_that_a_group_imports_from_is_in_its_table(group: str) -> None:
+    """The whole room counts then, and not only the module. Of shared rooms, only the imported module counts."""
     tree = Tree(ROOT)
     table = tree.table()
     own = {path for path in tree.modules(group) if path.is_relative_to(ROOT / "tests" / group)}
@@ -166,7 +166,7 @@ PASSING = "def test_passes(): pass\n"
 def test_a_group_is_stamped_when_all_of_it_passed(
     tree: Tree, tests: str, options: tuple[str, ...], is_stamped: bool
 ) -> None:
-    """And only then: an older stamp stays as it is."""
+    """A group that failed, skipped or left out a test, or whose inputs changed during the run, is not stamped."""
     (tree.root / "tests/agents/test_agents.py").write_text(tests)
     (tree.root / "tests/agents/test_more.py").write_text(PASSING)
     for name in ("pinned", "shards"):

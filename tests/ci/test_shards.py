@@ -1,4 +1,4 @@
-"""Files of tests side by side, in processes that are forked once everything is collected."""
+"""Test files side by side, in processes that are forked after the collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run these files with these options; exit status and output."""
+    """Return a function that runs pytest on the given files with options, and returns the exit status and the output."""
 
     def run(files: Mapping[str, str], *options: str) -> tuple[int, str]:
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
@@ -63,8 +63,8 @@ def test_is_where_the_one_above_was():
 """
 
 
-def test_files_run_side_by_side_and_tests_of_a_file_in_one_process(run: Run) -> None:
-    """Each of two files waits for the other, and is in a process of its own."""
+def test_files_run_side_by_side_and_the_tests_of_a_file_in_one_process(run: Run) -> None:
+    """Each of two files waits for the other, and runs in a process of its own."""
     status, said = run(
         {"test_a.py": MEET.format(other="test_b.py"), "test_b.py": MEET.format(other="test_a.py")}, "--shards=2"
     )
@@ -75,7 +75,7 @@ def test_files_run_side_by_side_and_tests_of_a_file_in_one_process(run: Run) -> 
 def test_shards_leave_the_temporary_directories_of_other_runs_alone(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Theirs are elsewhere, and gone when they have ended."""
+    """The shards have theirs elsewhere, and remove them at the end."""
     root = tmp_path / "root"
     root.mkdir()
     monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(root))
@@ -103,8 +103,8 @@ def test_has_both(kept, over, number): pass
 """
 
 
-def test_what_belongs_to_a_file_ends_with_it_and_what_belongs_to_the_session_does_not(run: Run) -> None:
-    """In files of several folders, of which each shard gets some."""
+def test_module_fixtures_end_with_their_file_and_session_fixtures_do_not(run: Run) -> None:
+    """The files are in several folders, and each shard gets some of them."""
     body = SCOPES.partition("@pytest.mark")
     files = {f"{folder}/test_{name}.py": body[1] + body[2] for folder in "abc" for name in "defg"}
     files = {name: f"import pytest\n{text}" for name, text in files.items()}
@@ -134,7 +134,7 @@ def test_warns(): warnings.warn("careful")
 
 
 def test_outcomes_are_shown_and_counted_as_in_one_process(run: Run) -> None:
-    """Failures with what was printed, skips with their reason, and the exit status."""
+    """Failures keep their output, warnings are shown, outcomes are counted, and the exit status is the same."""
     files = {"test_mixed.py": MIXED, "test_good.py": "def test_good(): pass\n"}
     alone, aside = run(files), run(files, "--shards=2")
 
@@ -160,8 +160,8 @@ def test_outcomes_are_shown_and_counted_as_in_one_process(run: Run) -> None:
     ],
     ids=["it exits", "it is killed", "a fixture of its session fails"],
 )
-def test_a_shard_that_is_lost_fails_the_run(run: Run, test: str, expected: str) -> None:
-    """Whatever it exits with; the other file is run."""
+def test_a_lost_shard_fails_the_run(run: Run, test: str, expected: str) -> None:
+    """The run fails whatever status the shard exits with, and says in which test it ended."""
     status, said = run({"test_lost.py": test, "test_other.py": "def test_good(): pass\n"}, "--shards=2")
 
     assert status == 1, said
