@@ -1,4 +1,4 @@
-"""Requests that are alike, and pairs that look so and are not: for the tests of each surface that approves several."""
+"""Requests that are alike, and pairs that only look alike: for the tests of each surface that approves several at once."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _BODY: Final = "Dear all\nlunch is at noon."
 
 
 def mail(number: int, *, rule: ApprovalRule = _REVERSIBLE, **args: Any) -> dict[str, Any]:
-    """One of some mails with the same text."""
+    """Return the question for one of several mails with the same text."""
     of = plan({"to": f"{number}@example.com", "body": _BODY, **args}, approval=rule)
     return question(of, approval_id=id_of(number), audit_id=f"run-{number}")
 
 
 def id_of(number: int) -> str:
-    """Of the mail of that number."""
+    """Return the approval id of the mail with that number."""
     return f"act-20261121T04000{number}-0123456789abcdef{number:04}"
 
 
 def ann_and_bob() -> list[dict[str, Any]]:
-    """Mails to Ann and to Bob, each with a preview to be read."""
+    """Return mails to Ann and to Bob, each with a preview to be read."""
     return [
         question(previewed({"to": to}, approval=_REVERSIBLE), approval_id=id_of(number))
         for number, to in enumerate(("ann@example.com", "bob@example.com"))
@@ -85,4 +85,4 @@ APART: Final[list[tuple[Callable[[], list[dict[str, Any]]], str]]] = [
     (_long, "only requests with at most 32,768 characters of arguments"),
     (_permissions, "decide lasting permissions one by one"),
 ]
-"""What is not approved together, and what says so. Each time the first is one that could be, with others like it."""
+"""Questions that are not approved together, each with its message. The first of each could be, with others like it."""

@@ -1,4 +1,4 @@
-"""Asks about cells as `aileron launch` does, with a machine that can make them, or cannot (`no`), and says what came of it."""
+"""Ask about cells as `aileron launch` does, and print the answer. With `no`, the machine counts as unable to make cells."""
 
 from __future__ import annotations
 

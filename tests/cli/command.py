@@ -32,7 +32,7 @@ __all__ = ["Answer", "Answers", "Command", "Said"]
 
 Answer = tuple[str, str | Callable[[], str]]
 Answers = Sequence[Answer]
-"""Questions to wait for, and what is then typed; a function is called when its question has appeared, and says it."""
+"""Pairs of a question to wait for and the text to type; a function is called when the question appears, and returns it."""
 
 DEADLINE_S = 30.0
 _MODULE: Final = "aileron.__main__"
@@ -43,7 +43,7 @@ _AT_TERMINAL = (
 
 
 class Said:
-    """What a command wrote, and its exit code. At a terminal everything is in `out`."""
+    """Output of a command, and its exit code. At a terminal everything is in `out`."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
@@ -52,7 +52,7 @@ class Said:
 
     @property
     def json(self) -> Any:
-        """Standard output, which has to be JSON."""
+        """Standard output, parsed; it has to be JSON."""
         return json.loads(self.out)
 
     def __repr__(self) -> str:
@@ -60,8 +60,8 @@ class Said:
 
 
 class Command:
-    """`aileron` with one home, in `folder` or here; `program` where it is not the one of the source, `module` where it begins in
-    another, `deadline_s` where it takes longer.
+    """The `aileron` command with one home, in `folder` or the current directory. `program` replaces the source's, `module`
+    the main module, and `deadline_s` the default deadline.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Command:
         self._deadline_s = deadline_s
 
     def __call__(self, *words: str, given: str | bytes | None = None, **environment: str) -> Said:
-        """In a pipe, with `given` on standard input."""
+        """Run the command in a pipe, with `given` on standard input."""
         typed = given.encode() if isinstance(given, str) else given
         around = self._environment(environment)
         if self._can_fork(words, around):
@@ -101,7 +101,7 @@ class Command:
         return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """In a pipe, still running; whoever starts it ends it (`with`)."""
+        """Start the command in a pipe and return it while it runs; the caller ends it (`with`)."""
         return subprocess.Popen(
             self._words(words),
             stdin=subprocess.DEVNULL,
@@ -113,7 +113,7 @@ class Command:
         )
 
     def at_terminal(self, *words: str, answers: Answers = (), ahead: str = "", **environment: str) -> Said:
-        """At a terminal; each of `answers` is a question to wait for and what is then typed; `ahead` is typed first."""
+        """Run the command at a terminal; each of `answers` is a question to wait for and the text to type. Type `ahead` first."""
         master, slave = pty.openpty()
         os.write(master, ahead.encode())
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
@@ -158,7 +158,7 @@ class Command:
         return [*self.program, *words]
 
     def _can_fork(self, words: Sequence[str], environment: dict[str, str]) -> bool:
-        """Not the first time, nor another program, nor where the interpreter would be set up otherwise."""
+        """Return False for the first use, for another program, and if the interpreter would be set up differently."""
         command = tuple(itertools.takewhile(lambda word: word.isidentifier() or "-" in word[1:], words))[:2]
         is_first = derived.is_first(self._module, *command)
         return self._is_ours and not is_first and forks.can_fork(environment)
@@ -172,7 +172,7 @@ class Command:
 def _converse(
     master: int, process: forks.Child | subprocess.Popen[bytes], answers: list[Answer], deadline_s: float
 ) -> str:
-    """Type each answer when its question has appeared; everything that was shown, until the end."""
+    """Type each answer when its question has appeared. Return everything that was shown until the end."""
     shown, seen_to = "", 0
     until = time.monotonic() + deadline_s
     while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -184,7 +184,7 @@ def _converse(
         if answers and (at := shown.find(answers[0][0], seen_to)) >= 0:
             seen_to = at + len(answers[0][0])
             typed = answers.pop(0)[1]
-            # A passphrase's question stands there for a moment before what is typed is kept.
+            # A question for a passphrase appears a moment before input is kept.
             wait_until(lambda: termios.tcgetattr(master)[3] & termios.ICANON, "the terminal takes lines")
             os.write(master, (typed() if callable(typed) else typed).encode() + b"\n")
     raise TimeoutError(f"still running after {deadline_s} s, having shown: {shown}")

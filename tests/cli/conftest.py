@@ -1,4 +1,4 @@
-"""A home on a short path, a daemon of the test's making in it, and the command line."""
+"""Fixtures: a home on a short path, a fake daemon in it, and the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.upstream_http import CountingServer
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A directory whose sockets have names short enough; the home itself is not there yet."""
+    """Path of a home that does not exist yet, short enough for the names of its sockets."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     yield path / "h"
     shutil.rmtree(path, ignore_errors=True)
@@ -31,7 +31,7 @@ def upstream() -> Iterator[CountingServer]:
 
 @pytest.fixture
 def fake(home: Path) -> Iterator[FakeDaemon]:
-    """A daemon that says what the test wants."""
+    """A daemon that answers as the test says."""
     with FakeDaemon(home) as daemon:
         yield daemon
 

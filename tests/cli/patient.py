@@ -1,6 +1,6 @@
-"""`aileron` that waits for the words of a daemon longer than somebody who types would: for tests of the words alone.
+"""The `aileron` command with a longer wait for the daemon's completions: for tests of the offered words alone.
 
-On a machine that stands still for a second a daemon that is there answers no sooner, and the real command offers nothing then.
+On a machine that stalls for a second a running daemon answers no sooner, and the real command offers nothing then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """The exit code of the command in sys.argv."""
+    """Run the command in sys.argv and return its exit code."""
     completing._ANSWER_S = 20.0  # type: ignore[misc]
     return command.main()
 

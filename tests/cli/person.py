@@ -1,4 +1,4 @@
-"""Who decides, at a terminal: their passphrases, what they answer, and what they see."""
+"""The person who decides at a terminal: passphrases, answers, and the text that they see."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ INIT = [
     ("New approver passphrase: ", APPROVER),
     ("New approver passphrase, again: ", APPROVER),
 ]
-"""To `aileron approver init`, in a home of tests/support/home.py whose vault is open."""
+"""Answers for `aileron approver init`, in a home of tests/support/home.py whose vault is open."""
 
 
 def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
-    """Without colours, and nothing that was typed unseen is to be seen."""
+    """Run the command at a terminal without colours. Check that the approver's passphrase is not shown."""
     said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1", **more)
     assert APPROVER not in said.out
     return said
 
 
 def flat(said: Said) -> str:
-    """What was shown, however a terminal's width has broken its lines."""
+    """Return the output as one line, so that the terminal's line breaks do not matter."""
     return " ".join(said.out.split())

@@ -65,7 +65,7 @@ _CONNECTOR = "github://example/connector-mail"
 
 
 class Approver:
-    """The key of a home, and what it has signed."""
+    """The approver's key of a home, announced by the fake daemon."""
 
     def __init__(self, home: Path, fake: FakeDaemon) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _step(op: str, args: dict[str, Any], *hosts: str, read_only: bool = False) -
 
 
 def plan(args: dict[str, Any] | None = None, *, hosts: tuple[str, ...] = ("mail.example:443",), **more: Any) -> Plan:
-    """A mail to be sent."""
+    """Return the plan of an action that sends a mail."""
     args = {"to": "mira@example.com", "body": "Dear Mira\nthe invoice is paid."} if args is None else args
     fields = {
         "action": "send-mail",
@@ -107,13 +107,13 @@ def plan(args: dict[str, Any] | None = None, *, hosts: tuple[str, ...] = ("mail.
 
 
 def previewed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
-    """The same with a preview."""
+    """Return a plan with a preview."""
     step = _step("get_draft", {}, "mail.example:443", read_only=True)
     return plan(args, preview=PlannedPreview(step=step, render=(("To", "to"),)), **more)
 
 
 def rehearsed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
-    """The same with a preview that is all that may be changed."""
+    """Return a plan with a preview under a login that can be changed only as previewed."""
     of = previewed(args, **more)
     (step,) = of.steps
     use = msgspec.structs.replace(step.grant.credential, login="previewed")  # type: ignore[type-var]
@@ -122,7 +122,7 @@ def rehearsed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
 
 
 def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
-    """About a run, as the daemon shows it."""
+    """Return a question about a run, as the daemon shows it."""
     of = of or plan()
     return {
         "approval_id": ID,
@@ -145,12 +145,12 @@ def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
 
 
 def difference(*changes: dict[str, Any], at: str = "2026-11-20T09:12:00Z") -> dict[str, Any]:
-    """From the call approved last."""
+    """Return the difference from the call that was approved last."""
     return {"approval_id": "act-1", "decided_at": at, "changes": list(changes), "problem": None}
 
 
 def grant(*constraints: dict[str, Any]) -> dict[str, Any]:
-    """One in force, under these conditions."""
+    """Return a grant in force with these constraints."""
     return {
         "id": "g-1",
         "action": "send-mail",
@@ -165,7 +165,7 @@ def grant(*constraints: dict[str, Any]) -> dict[str, Any]:
 
 
 def session(folder: str) -> dict[str, Any]:
-    """One that is open, in this folder."""
+    """Return an open session in this folder."""
     return {
         "id": "ses-1",
         "agent": "claude",
@@ -182,7 +182,7 @@ def session(folder: str) -> dict[str, Any]:
 
 
 def subject_question(subject: Subject, **more: Any) -> dict[str, Any]:
-    """About a consent."""
+    """Return a question about a consent."""
     built = msgspec.to_builtins(subject)
     return {
         "approval_id": ID,
@@ -298,11 +298,11 @@ SUBJECTS: dict[str, Subject] = {
 
 LASTING = "! LASTING PERMISSION"
 VERDICTS = {"host": "! ANYTHING CAN BE SENT THERE until the session ends"}
-"""Of what does not last; of every other consent, LASTING."""
+"""Verdicts of consents that do not last; every other consent has LASTING."""
 
 
 def asks(fake: FakeDaemon, asked: dict[str, Any], *, answer: dict[str, Any] | None = None) -> None:
-    """This question waits; a decision is answered with `answer`, or as of a run."""
+    """Make this question wait at the fake daemon; a decision is answered with `answer`, or like one about a run."""
 
     def decided(seen: Seen) -> Reply:
         status = "approved" if seen.body["decision"] == "approve" else "denied"
@@ -316,7 +316,7 @@ def asks(fake: FakeDaemon, asked: dict[str, Any], *, answer: dict[str, Any] | No
 
 
 def sealed_preview(approver: Approver, plan_digest: str, fields: Any, problem: str | None = None, **wrong: Any) -> Any:
-    """A script for the preview's route: it checks who asks, as the daemon does, and seals to them."""
+    """Return a script for the preview's route: it checks the request's signature like the daemon and seals to its recipient."""
 
     def reply(seen: Seen) -> Reply:
         asked = {name: value for name, value in seen.body.items() if name not in ("digest", "signature")}

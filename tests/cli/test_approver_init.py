@@ -1,4 +1,4 @@
-"""`aileron approver` at a terminal: what it shows and asks, what it sends, and what is left when it is cut short anywhere."""
+"""`aileron approver` at a terminal: what it shows, asks and sends, and what remains after an interruption at any point."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ INIT: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), *NEW]
 
 
 class World(FakeDaemon):
-    """A daemon with an inventory, that believes every statement whose signatures it can check."""
+    """A daemon with an inventory that accepts every statement whose signatures it can verify."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -61,7 +61,7 @@ class World(FakeDaemon):
         }
 
     def name(self, seen: Seen) -> Reply:
-        """POST /v1/approver."""
+        """Respond to POST /v1/approver."""
         body = dict(seen.body)
         if body.pop("passphrase") != VAULT:
             return error("unauthorized", 401, "the passphrase is wrong")
@@ -90,32 +90,32 @@ def _digest(public: bytes) -> str:
 
 @pytest.fixture
 def world(home: Path) -> Iterator[World]:
-    """Its daemon."""
+    """The home's fake daemon."""
     with World(home) as daemon:
         yield daemon
 
 
 @pytest.fixture
 def file(home: Path) -> Path:
-    """Where the key is."""
+    """Path of the key file."""
     return home / "approver.json"
 
 
 def settled(file: Path) -> bool:
-    """The key is in its place, and nothing beside it."""
+    """Return whether the key is in its place, with no staged file beside it."""
     return file.exists() and not keyfile.staged(file).exists()
 
 
 def flat(shown: str) -> str:
-    """Without colour and line breaks."""
+    """Return the text without colour and line breaks."""
     return " ".join(shown.replace("\x1b[2m", "").replace("\x1b[0m", "").split())
 
 
 # Made
 
 
-def test_a_key_is_made_named_and_put_in_its_place(world: World, aileron: Command, file: Path) -> None:
-    """What is signed is the inventory that was shown; the file opens with what was typed, and status says all of it."""
+def test_init_creates_a_key_that_the_daemon_accepts(world: World, aileron: Command, file: Path) -> None:
+    """The signed inventory is the one that was shown; the typed passphrase opens the file, and status shows all of it."""
     said = aileron.at_terminal("approver", "init", answers=INIT)
     assert said.code == 0, said
     assert settled(file)
@@ -136,8 +136,8 @@ def test_a_key_is_made_named_and_put_in_its_place(world: World, aileron: Command
     assert "passkeys 2 can sign too" in flat(aileron.at_terminal("approver", "status").out)
 
 
-def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World, aileron: Command) -> None:
-    """Each part of what is signed, what this version does not know too; what a terminal would obey is spelled out."""
+def test_init_shows_everything_that_it_signs_harmlessly(world: World, aileron: Command) -> None:
+    """This covers parts that this version does not know; what a terminal would obey is escaped."""
     world.inventory = {**INVENTORY, "something newer": [{"name": "x", "opens": {"a": 1}}], "a number": 7}
     said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")
     assert [line for line in said.out.splitlines() if len(line) > 80] == [], "a terminal would break these inside words"
@@ -160,7 +160,9 @@ def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World,
 
 
 def test_bindings_are_listed_in_words(world: World, aileron: Command) -> None:
-    """Who can use what as whom, and for what; one of which this version does not know everything is shown as it is."""
+    """A line says which connector can use which secret as which user, and for what. A binding with an unknown field is shown
+    field by field.
+    """
     known: dict[str, Any] = {
         "name": "login/shop/ada",
         "connector": "github://o/db",
@@ -190,8 +192,8 @@ def test_bindings_are_listed_in_words(world: World, aileron: Command) -> None:
     assert "account: none" not in shown.split("login/shop/eve")[0]
 
 
-def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: World, aileron: Command) -> None:
-    """Of a home with two actions, a terminal of 24 rows shows all of it."""
+def test_init_shows_actions_last_and_default_settings_in_one_line(world: World, aileron: Command) -> None:
+    """The whole inventory without bindings fits on a terminal of 24 rows."""
     defaults = msgspec.to_builtins(Settings().consented())
     world.inventory = {**INVENTORY, "bindings": [], "keys": [], "settings": defaults}
     said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")
@@ -203,8 +205,8 @@ def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: W
     assert len(lines) < 24
 
 
-def test_nothing_happens_after_a_no(world: World, aileron: Command, home: Path, file: Path) -> None:
-    """No passphrase is asked for, nothing is sent, and no file is left."""
+def test_answering_no_to_init_changes_nothing(world: World, aileron: Command, home: Path, file: Path) -> None:
+    """The command asks for no passphrase, sends nothing and leaves no file."""
     for answers in (["n"], [""], ["yess", "n"], ["yess", MINE, MINE]):
         said = aileron.at_terminal("approver", "init", answers=[("[y/N]", answer) for answer in answers])
         assert MINE not in said.out, (
@@ -216,8 +218,8 @@ def test_nothing_happens_after_a_no(world: World, aileron: Command, home: Path, 
     assert {path.name for path in home.iterdir()} <= {"run", "approver.json.lock"}
 
 
-def test_the_key_is_exchanged_with_the_old_ones_signature(world: World, aileron: Command, file: Path) -> None:
-    """Both sign; a wrong passphrase of the old one ends it with everything as it was."""
+def test_replacing_the_key_takes_the_old_keys_signature(world: World, aileron: Command, file: Path) -> None:
+    """Both keys sign; a wrong passphrase for the old key ends the exchange and leaves everything as it was."""
     aileron.at_terminal("approver", "init", answers=INIT)
     before = file.read_bytes()
     ask: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), ("current key:", "another"), *NEW]
@@ -231,8 +233,8 @@ def test_the_key_is_exchanged_with_the_old_ones_signature(world: World, aileron:
     assert public_of(file).key_id == world.approver["key_id"] != json.loads(before)["key_id"]
 
 
-def test_a_locked_vault_is_opened_first(world: World, aileron: Command, file: Path) -> None:
-    """Its passphrase is asked for once, and tried before anything is shown; the third wrong one ends it."""
+def test_init_opens_a_locked_vault_first(world: World, aileron: Command, file: Path) -> None:
+    """The vault's passphrase is asked for once and checked before anything is shown; the third wrong one ends the command."""
     world.is_locked = True
     wrong: Answers = [("Its passphrase:", "no")] * 3
     said = aileron.at_terminal("approver", "init", answers=wrong)
@@ -241,8 +243,8 @@ def test_a_locked_vault_is_opened_first(world: World, aileron: Command, file: Pa
     assert (said.code, settled(file)) == (0, True)
 
 
-def test_the_vaults_passphrase_may_be_given_and_the_approvers_not(world: World, aileron: Command, file: Path) -> None:
-    """By variable; the other is typed all the same, and may not be the same."""
+def test_only_the_vaults_passphrase_can_come_from_the_environment(world: World, aileron: Command, file: Path) -> None:
+    """The approver's passphrase is always typed, and must differ from the vault's."""
     same: Answers = [("[y/N]", "y"), ("New approver passphrase:", VAULT), ("again:", VAULT)]
     short: Answers = [("New approver passphrase:", "short"), ("again:", "short")]
     said = aileron.at_terminal("approver", "init", answers=[*same, *short, *NEW], AILERON_VAULT_PASSPHRASE=VAULT)
@@ -256,8 +258,8 @@ def test_the_vaults_passphrase_may_be_given_and_the_approvers_not(world: World, 
 # Refused
 
 
-def test_without_a_terminal_it_says_what_to_do(world: World, aileron: Command, file: Path) -> None:
-    """Whatever is in the environment or on standard input."""
+def test_init_without_a_terminal_says_what_to_do(world: World, aileron: Command, file: Path) -> None:
+    """The environment and standard input make no difference."""
     said = aileron("approver", "init", given=f"y\n{MINE}\n{MINE}\n", AILERON_VAULT_PASSPHRASE=VAULT)
     assert said.code == 2
     assert "creating an approver needs a terminal" in said.err
@@ -265,8 +267,10 @@ def test_without_a_terminal_it_says_what_to_do(world: World, aileron: Command, f
     assert (world.seen, file.exists()) == ([], False)
 
 
-def test_who_decides_already_is_not_replaced_in_passing(world: World, aileron: Command, file: Path) -> None:
-    """Nor replaced where there is nobody, nor without the file that has to sign, nor over a file of unknown use."""
+def test_init_does_not_replace_an_approver_in_passing(world: World, aileron: Command, file: Path) -> None:
+    """The option --replace is refused if there is no approver, or if the file of the key that has to sign is missing. Without
+    the option, an existing approver or a key file of unknown use stays.
+    """
     said = aileron.at_terminal("approver", "init", "--replace")
     assert (said.code, "no approver to replace" in said.out) == (2, True)
     create(file, Secret(MINE.encode()))
@@ -289,8 +293,8 @@ def test_who_decides_already_is_not_replaced_in_passing(world: World, aileron: C
 
 
 @pytest.mark.parametrize("inventory", [INVENTORY, {"a": 2**60}, None])
-def test_another_digest_than_of_what_was_shown_ends_it(world: World, aileron: Command, inventory: Any) -> None:
-    """Nothing is asked and nothing is signed about what was not seen; also where it has no digest."""
+def test_init_ends_if_the_digest_does_not_match_the_inventory(world: World, aileron: Command, inventory: Any) -> None:
+    """The command asks and signs nothing about content that was not shown, nor about an inventory without a digest."""
     world.inventory, world.digest = inventory, "sha256:" + "0" * 64
     said = aileron.at_terminal("approver", "init", answers=INIT)
     assert said.code == 9
@@ -300,18 +304,18 @@ def test_another_digest_than_of_what_was_shown_ends_it(world: World, aileron: Co
 
 
 def test_a_refusal_of_the_daemon_leaves_no_key(world: World, aileron: Command, file: Path) -> None:
-    """Its words are told; nothing waits for another try that could not come to anything."""
+    """The daemon's message is shown; no staged key remains for a second try that could not succeed."""
     world.script("POST", "/v1/approver", error("hash_mismatch", 409, "something was added meanwhile"))
     said = aileron.at_terminal("approver", "init", answers=INIT)
     assert (said.code, "something was added meanwhile" in flat(said.out)) == (9, True)
     assert (file.exists(), keyfile.staged(file).exists()) == (False, False)
 
 
-# Cut short
+# Interrupted
 
 
-def test_an_answer_that_never_came_is_looked_for_by_the_next_init(world: World, aileron: Command, file: Path) -> None:
-    """The daemon may have named the key or not. Named: the key is put in its place. Not named: another one is made."""
+def test_init_resolves_an_exchange_whose_response_was_lost(world: World, aileron: Command, file: Path) -> None:
+    """The daemon may or may not have accepted the key. If it did, the next init installs the key; otherwise it makes another."""
 
     def named_and_gone(seen: Seen) -> Reply:
         world.name(seen)
@@ -335,8 +339,8 @@ def test_an_answer_that_never_came_is_looked_for_by_the_next_init(world: World, 
         assert "is now in place" in flat(said.out)
 
 
-def test_an_interrupt_leaves_what_was_there(world: World, aileron: Command, file: Path) -> None:
-    """Ctrl-C at each of its questions: 130, nothing sent, no key."""
+def test_interrupting_init_leaves_everything_as_it_was(world: World, aileron: Command, file: Path) -> None:
+    """Ctrl-C at each of its questions exits with 130, sends nothing and leaves no key."""
     for number in range(1, len(INIT) + 1):
         answers = [*INIT[: number - 1], (INIT[number - 1][0], "\x03")]
         said = aileron.at_terminal("approver", "init", answers=answers)
@@ -345,8 +349,8 @@ def test_an_interrupt_leaves_what_was_there(world: World, aileron: Command, file
     assert (file.exists(), keyfile.staged(file).exists()) == (False, False)
 
 
-def test_two_at_once_do_not_lose_a_key(world: World, aileron: Command, file: Path) -> None:
-    """The second is told that the first is at it."""
+def test_two_inits_at_once_lose_no_key(world: World, aileron: Command, file: Path) -> None:
+    """The second is told that another process is changing the key."""
 
     def second() -> str:
         said = aileron.at_terminal("approver", "init")
@@ -358,8 +362,8 @@ def test_two_at_once_do_not_lose_a_key(world: World, aileron: Command, file: Pat
 
 
 @pytest.mark.jail
-def test_the_real_daemon_names_the_key_and_exchanges_it() -> None:
-    """With a real vault: made, found in it after a restart, exchanged; and one that was cut short is put in its place."""
+def test_a_real_daemon_accepts_the_key_and_exchanges_it() -> None:
+    """A key is created in a real vault, found after a restart and exchanged; a key that was left staged is put in its place."""
     with daemon_home() as real:
         real.install_probe()
         real.unlock()

@@ -1,4 +1,4 @@
-"""A person at a terminal is asked once whether agents start in a cell, and their answer is a setting like any other."""
+"""A person at a terminal is asked once whether agents start in a cell, and the answer is stored as an ordinary setting."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ QUESTION = "Start agents in a cell? [Y/n] "
 
 @pytest.fixture
 def asking(home: Path) -> Command:
-    """What `aileron launch` asks, by itself."""
+    """A command that asks only the question that `aileron launch` asks."""
     return Command(home, program=[sys.executable, "-m", "tests.cli.ask_about_cells"])
 
 
 @pytest.mark.parametrize(("typed", "saved"), [("", True), ("Yes", True), ("n", False), ("what", True)])
 def test_the_answer_is_saved(fake: FakeDaemon, asking: Command, aileron: Command, typed: str, saved: bool) -> None:
-    """In config.toml, beside what is there; whatever is neither yes nor no is asked again."""
+    """The answer goes to config.toml and the rest of the file stays; an answer that is neither yes nor no is asked for again."""
     (fake.home / "config.toml").write_text("# mine\n[notify]\ndesktop = false\n")
     answers = [(QUESTION, typed), (QUESTION, "y")] if typed == "what" else [(QUESTION, typed)]
     said = at_terminal(asking, answers=answers)
@@ -47,10 +47,10 @@ def test_the_answer_is_saved(fake: FakeDaemon, asking: Command, aileron: Command
         ("cannot be read", None, (), None),
     ],
 )
-def test_nobody_is_asked_where_there_is_nothing_to_choose(
+def test_the_question_is_not_asked_if_there_is_no_choice(
     fake: FakeDaemon, asking: Command, how: str, jail: bool | None, words: tuple[str, ...], found: bool | None
 ) -> None:
-    """Somebody has chosen, the machine cannot make cells, an answer waits for a signature, the file has a mistake."""
+    """The choice was made, the machine cannot make cells, the setting waits for a signature, or the file has a mistake."""
     fake.jail = jail
     fake.settings_waiting = ["launch.jail"] if how == "waits" else []
     fake.settings_problem = "config.toml: cannot be read" if how == "cannot be read" else None
@@ -62,15 +62,15 @@ def test_nobody_is_asked_where_there_is_nothing_to_choose(
     assert not (fake.home / "config.toml").exists()
 
 
-def test_nobody_is_asked_without_a_terminal(fake: FakeDaemon, asking: Command) -> None:
-    """A script starts its agent as before; at a terminal, the same home is asked."""
+def test_the_question_is_not_asked_without_a_terminal(fake: FakeDaemon, asking: Command) -> None:
+    """A script starts its agent without a cell; at a terminal, the same home gets the question."""
     assert asking(given="y\n").out == "in a cell: None\n"
     assert QUESTION in at_terminal(asking, answers=[(QUESTION, "n")]).out
 
 
 @pytest.mark.parametrize("typed", ["\x04", "a\nb\nc"])
-def test_no_answer_is_no_choice(fake: FakeDaemon, asking: Command, typed: str) -> None:
-    """The end of input, and three lines that are neither yes nor no."""
+def test_no_clear_answer_saves_nothing(fake: FakeDaemon, asking: Command, typed: str) -> None:
+    """The cases are the end of input, and three lines that are neither yes nor no."""
     said = at_terminal(asking, answers=[(QUESTION, line) for line in typed.split("\n")])
 
     assert "in a cell: None" in said.out
@@ -78,8 +78,8 @@ def test_no_answer_is_no_choice(fake: FakeDaemon, asking: Command, typed: str) -
     assert not (fake.home / "config.toml").exists()
 
 
-def test_an_answer_that_cannot_be_saved_counts_once(fake: FakeDaemon, asking: Command) -> None:
-    """The file has a mistake by now: said with the command, and the agent starts as was answered."""
+def test_an_answer_that_cannot_be_saved_is_used_once(fake: FakeDaemon, asking: Command) -> None:
+    """The file has a mistake by now: the message names the command to save it, and the agent starts as the person answered."""
     (fake.home / "config.toml").write_text("[notify]\ndesktop = 1\n")
     said = at_terminal(asking, answers=[(QUESTION, "y")])
 
@@ -89,8 +89,8 @@ def test_an_answer_that_cannot_be_saved_counts_once(fake: FakeDaemon, asking: Co
 
 
 @pytest.mark.jail
-def test_where_somebody_signs_a_yes_counts_at_once_and_a_no_waits() -> None:
-    """A real daemon: after yes it says so itself; after no nobody has chosen yet, and nobody is asked again meanwhile."""
+def test_with_an_approver_a_yes_takes_effect_at_once_and_a_no_waits() -> None:
+    """A real daemon reports the setting after a yes; after a no it is undecided, and the question is not repeated."""
     with daemon_home() as home:
         home.unlock()
         Approver().appoint(home)

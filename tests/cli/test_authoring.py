@@ -1,4 +1,4 @@
-"""Beginning an action file, and the schema for an editor."""
+"""`aileron action new`, `validate` and `schema`: creating an action file, and the schema for an editor."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MAIL = {"name": "github://acme/mail", "version": "1.2.0", "hash": PIN}
 
 @pytest.fixture(autouse=True)
 def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where files are written that nobody named."""
+    """Run the test in a temporary directory, where files without a given path are written."""
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_new_action_is_valid_at_once(aileron: Command, tmp_path: Path):
-    """Without a daemon, and none is started; what nobody knows is a placeholder, and is said."""
+def test_a_new_action_file_is_valid_at_once(aileron: Command, tmp_path: Path):
+    """The command starts no daemon; unknown values are placeholders, and the command names them."""
     said = aileron("action", "new", "send-email")
     action = parse_action((tmp_path / "send-email.md").read_text("utf-8"), file="x", allow_placeholder=True)
 
@@ -45,7 +45,7 @@ def test_a_new_action_is_valid_at_once(aileron: Command, tmp_path: Path):
 
 
 def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """The one that is meant; of several none, and another version stays a placeholder."""
+    """A connector with exactly one match is used; several versions or an unknown version leave a placeholder."""
     fake.connectors = [MAIL, {**MAIL, "name": "github://acme/mail2"}]
     known = aileron("action", "new", "a", "--connector", "github://acme/mail", "--op", "send_email")
     action = parse_action((tmp_path / "a.md").read_text("utf-8"), file="a.md")
@@ -62,8 +62,10 @@ def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, ail
     assert 'version = "1.3.0"' in (tmp_path / "d.md").read_text("utf-8")
 
 
-def test_an_installed_operation_gives_an_action_of_its_name(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """The connector is the one that has it; a person is asked, whatever its name says, unless the author says that it reads."""
+def test_an_installed_operation_becomes_an_action_of_its_name(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """The connector with that operation is used; approval is required, whatever the name suggests, unless the author says that it
+    only reads.
+    """
     note = {"name": "note_id", "types": ["integer"], "required": True}
     operations = [{"name": "list_notes"}, {"name": "delete_note", "parameters": [note]}]
     fake.connectors = [{**MAIL, "operations": operations}, {**MAIL, "name": "github://acme/other"}]
@@ -93,8 +95,8 @@ def test_an_installed_operation_gives_an_action_of_its_name(fake: FakeDaemon, ai
     assert "fill in the connector" in aileron("action", "new", "list-notes", "-o", "b.md").err
 
 
-def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
-    """Nor what a link leads to; another name is taken."""
+def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path):
+    """The target of a symbolic link stays too; another output name works."""
     (tmp_path / "a.md").write_text("mine")
     os.symlink(tmp_path / "elsewhere", tmp_path / "link.md")
 
@@ -122,10 +124,8 @@ def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
         (("a", "-o", "/nowhere/a.md"), "No such file or directory"),
     ],
 )
-def test_what_would_not_be_an_action_is_not_written(
-    aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
-):
-    """Refused as `validate` would, before there is a file."""
+def test_action_new_writes_no_invalid_action_file(aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str):
+    """The words are refused as `validate` would refuse them, before a file exists."""
     said = aileron("action", "new", *words)
 
     assert (said.code, list(tmp_path.glob("*.md"))) == (2, [])
@@ -187,7 +187,7 @@ HINTS = [
 
 
 def written(signature: str) -> ActionFile:
-    """What `new` makes of an operation with this signature, after all that `validate` looks at."""
+    """Return the action that `new` makes of an operation with this signature, after the checks of `validate`."""
     operations = recorded({"connector.py": f"{HEAD}@op\ndef go({signature}): pass\n".encode()})
     assert operations is not None
     text = new_text("a", "go", operations[0], connector=MAIL["name"], version=MAIL["version"], pin=PIN)
@@ -198,8 +198,8 @@ def written(signature: str) -> ActionFile:
 
 
 @pytest.mark.parametrize("hint", HINTS)
-def test_what_is_begun_for_an_operation_can_be_added(hint: str):
-    """Whatever its annotation: as a required parameter, as an optional one, and as both of several."""
+def test_an_action_created_for_any_annotation_can_be_added(hint: str):
+    """Each annotation is tried as a required parameter, as an optional one, and as both among several."""
     assert [one.type for one in written(f"x: {hint}").inputs] == [
         one.type for one in written(f"x: {hint} = ...").inputs
     ]
@@ -213,8 +213,8 @@ def test_what_is_begun_for_an_operation_can_be_added(hint: str):
 @pytest.mark.parametrize(
     "hint", [one for one in HINTS if "ge=5, le=2" not in one and "min_length=5, max_length=2" not in one]
 )
-def test_what_no_input_can_be_named_gets_a_value_in_the_file(name: str, hint: str):
-    """Of the right kind, to be edited: an input is handed on under its own name. An optional one is left out."""
+def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str, hint: str):
+    """The author edits the value, which has the right type: an input keeps its own name. An optional one is left out."""
     needed = written(f"{name}: {hint}, to: str")
 
     assert [one.name for one in needed.inputs] == ["to"]
@@ -232,8 +232,8 @@ def test_what_no_input_can_be_named_gets_a_value_in_the_file(name: str, hint: st
         ("_x: Literal['${']", "no accepted value is known"),
     ],
 )
-def test_what_a_file_cannot_give_is_said(signature: str, why: str):
-    """In place of a file that could not be added. What may be left out, is."""
+def test_a_parameter_that_no_file_can_provide_is_reported(signature: str, why: str):
+    """The command refuses instead of writing a file that could not be added. An optional parameter is left out."""
     with pytest.raises(Problem) as refused:
         written(signature)
 
@@ -242,8 +242,8 @@ def test_what_a_file_cannot_give_is_said(signature: str, why: str):
     assert written(f"{signature} = None").inputs == ()
 
 
-def test_an_installed_operation_is_begun_and_validated(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """By the program, with the record of a connector that was built; one that cannot be begun leaves no file."""
+def test_an_action_for_an_installed_operation_is_valid(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """The program reads the recorded operations of a built connector; an operation that cannot be called leaves no file."""
     source = tmp_path / "mail"
     source.mkdir()
     (source / "manifest.toml").write_text(f'[connector]\nname = "{MAIL["name"]}"\nversion = "1.2.0"\n')
@@ -265,7 +265,7 @@ def test_an_installed_operation_is_begun_and_validated(fake: FakeDaemon, aileron
 
 
 def test_the_schema_describes_what_new_writes(aileron: Command, tmp_path: Path):
-    """Printed as JSON; of a manifest with --manifest."""
+    """The schema is printed as JSON; --manifest prints the manifest's."""
     aileron("action", "new", "send-email")
     frontmatter = (tmp_path / "send-email.md").read_text("utf-8").split("+++\n")[1]
     found = aileron("action", "schema").json

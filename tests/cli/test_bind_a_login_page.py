@@ -1,4 +1,4 @@
-"""docs/how-to/bind-a-login.md: its commands are run as they stand, in order, and its role reads at a real server, and no more."""
+"""Commands of docs/how-to/bind-a-login.md run in order as written, and its role reads at a real server but cannot write."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ PASSWORD = "choose-a-long-one"
 
 
 def blocks(language: str) -> list[str]:
-    """The page's blocks of a language, which stand in lists, without their indent."""
+    """Return the page's code blocks of a language, without the indent that they have in lists."""
     found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
     return ["".join(line.removeprefix(indent) for line in block.splitlines(keepends=True)) for indent, block in found]
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ends with 0; then there are the four bindings that it is about, with what was said of them."""
+    """Each command exits with 0; afterwards the page's four bindings exist with the stated details."""
     monkeypatch.chdir(tmp_path)
     for name in ("password", "reader-password", "writer-password"):
         Path(f"{name}.txt").write_text(f"{PASSWORD}-{name}\n")
@@ -91,7 +91,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_role_of_the_page_reads_and_cannot_write(tmp_path: Path) -> None:
-    """Its login passes the check; with one right more it is refused, by that right."""
+    """A login with the page's role passes the check; with one right more it is refused because of that right."""
     authority = Authority(tmp_path)
     (sql,) = blocks("sql")
     with PostgreSQL(authority) as server:

@@ -1,4 +1,4 @@
-"""`aileron binding setup` for clients that get tokens by themselves, a key's file, a secret, a token or both."""
+"""`aileron binding setup` for clients that get tokens by themselves: a key's file, a secret, a token or both."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GRANTS: Final = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """A connector for each grant, and an open vault."""
+    """A home with a connector for each grant, and an open vault."""
     with daemon_home() as home:
         home.ask("GET", "/healthz")
         home.unlock()
@@ -77,20 +77,20 @@ def aileron(home: DaemonHome) -> Command:
 
 
 def set_up(aileron: Command, name: str, *answers: tuple[str, str], who: str = "me") -> str:
-    """What is said when a person binds the connector of that name."""
+    """Return what a person sees while binding the connector of that name."""
     words = ("binding", "setup", f"github://aileron-tests/{name}", "--name", f"oauth2_client/{name}/{who}")
     return flat(at_terminal(aileron, *words, answers=list(answers)))
 
 
 def user_name(home: DaemonHome, name: str) -> str | None:
-    """The client ID that was bound."""
+    """Return the client ID that was bound."""
     bound = {one["name"]: one for one in home.must("GET", "/v1/bindings")["bindings"]}
     found: str | None = bound[f"oauth2_client/{name}/me"]["username"]
     return found
 
 
-def test_a_service_account_is_a_file_that_says_who_it_is(aileron: Command, home: DaemonHome, tmp_path: Path) -> None:
-    """Nobody is asked for a client ID; of a bare key it is asked for."""
+def test_a_service_accounts_key_file_needs_no_client_id(aileron: Command, home: DaemonHome, tmp_path: Path) -> None:
+    """The prompt for a client ID appears only for a bare key."""
     file = tmp_path / "robot.json"
     file.write_text(json.dumps(ACCOUNT, indent=2))
     said = set_up(aileron, "account", (FILE, str(file)))
@@ -111,10 +111,10 @@ def test_a_service_account_is_a_file_that_says_who_it_is(aileron: Command, home:
     ],
     ids=["a client secret", "a public key", "the file of another client"],
 )
-def test_what_is_no_key_is_refused_and_not_kept(
+def test_a_file_that_is_no_private_key_is_refused_and_not_stored(
     aileron: Command, home: DaemonHome, tmp_path: Path, data: bytes, problem: str
 ) -> None:
-    """With what it has to be; nothing of it is shown."""
+    """The error says what the file must be, and shows nothing of its content."""
     file = tmp_path / "key"
     file.write_bytes(data)
     before = home.must("GET", "/v1/secrets")
@@ -126,8 +126,8 @@ def test_what_is_no_key_is_refused_and_not_kept(
     assert home.must("GET", "/v1/secrets") == before
 
 
-def test_what_is_sent_is_typed_unseen(aileron: Command, home: DaemonHome) -> None:
-    """A secret with its client's ID, a token without one, and both, which are kept as one."""
+def test_secrets_and_tokens_are_typed_without_echo(aileron: Command, home: DaemonHome) -> None:
+    """A secret comes with its client ID, a token without one; both together are stored as one."""
     typed = "canary-that-is-typed"
     said = set_up(aileron, "secret", ("Client ID: ", "a robot"), ("Client secret: ", typed))
     said += set_up(aileron, "token", ("Token to exchange: ", typed))

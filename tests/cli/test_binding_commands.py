@@ -1,4 +1,4 @@
-"""`aileron binding`: what a person sees of a credential before, while and after it is bound; in a script and at a terminal."""
+"""`aileron binding`: what a person sees of a credential before, during and after binding; in a script and at a terminal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BOUND: dict[str, Any] = {
 ENTRY = {
     key: value for key, value in BOUND.items() if key not in ("reach", "grant", "suspended", "last_used_at", "used_by")
 }
-"""The same in a list, and as what comes of a sign-in."""
+"""The binding as an entry of a list, and as the result of a sign-in."""
 WAITING: dict[str, Any] = {
     "id": "sgn-1",
     "status": "waiting",
@@ -82,7 +82,7 @@ NO_DISPLAY = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "NO_COLOR": "
 
 @pytest.fixture
 def fake(fake: FakeDaemon) -> FakeDaemon:
-    """With a connector in two versions, an open vault, and a provider that lets the person in at the second look."""
+    """A daemon with a connector in two versions, an open vault, and a provider where the sign-in is done at the second check."""
     fake.connectors = [CONNECTOR, OLDER]
     fake.passphrase, fake.is_locked = "correct horse battery", False
 
@@ -97,7 +97,7 @@ def fake(fake: FakeDaemon) -> FakeDaemon:
 
 @pytest.fixture
 def opener(tmp_path: Path) -> Path:
-    """A browser: a program that writes down what it was given."""
+    """A browser: a program that writes down its arguments."""
     program = tmp_path / "a browser"
     program.write_text(f'#!/bin/sh\nfor one in "$@"; do echo "$one"; done > {str(tmp_path)!r}/opened.part\n')
     with program.open("a") as file:
@@ -107,15 +107,15 @@ def opener(tmp_path: Path) -> Path:
 
 
 def flat(said: Said) -> str:
-    """What was shown, however its lines were broken."""
+    """Return the output as one line, so that line breaks do not matter."""
     return " ".join(said.out.split())
 
 
 # Signing in
 
 
-def test_what_is_wanted_stands_before_anything_is_asked(fake: FakeDaemon, aileron: Command):
-    """Kind, purpose, scopes, hosts, provider, of the newest version; then the name is asked for."""
+def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, aileron: Command):
+    """Kind, purpose, scopes, hosts and provider of the newest version are shown; then the service's name is asked for."""
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
     shown = flat(said).partition("Service")[0]
 
@@ -125,7 +125,7 @@ def test_what_is_wanted_stands_before_anything_is_asked(fake: FakeDaemon, ailero
 
 
 def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: Command):
-    """The address whole, the time that is left, then whose it is, what was given, and what was not."""
+    """The command shows the whole address and the time left, then the account, the granted scopes, and those not granted."""
     said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
     shown = flat(said)
 
@@ -145,8 +145,8 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     assert "ssh -L" not in shown  # the address names no port of this machine
 
 
-def test_a_sign_in_without_scopes_is_not_told_as_one_that_gave_nothing(fake: FakeDaemon, aileron: Command):
-    """Where none were asked for; where some were, an empty list is nothing."""
+def test_a_sign_in_that_requests_no_scopes_is_not_shown_as_granting_nothing(fake: FakeDaemon, aileron: Command):
+    """An empty list of granted scopes means nothing was granted only if scopes were requested."""
     told = []
     for asked in ([], ["mail.read"]):
         bound = {**BOUND, "grant": {**BOUND["grant"], "scopes": []}, "reach": {**BOUND["reach"], "scopes": asked}}
@@ -163,8 +163,8 @@ def test_a_sign_in_without_scopes_is_not_told_as_one_that_gave_nothing(fake: Fak
     assert "granted nothing NOT granted mail.read" in told[1]
 
 
-def test_who_sits_at_another_machine_is_told_how_the_answer_comes_back(fake: FakeDaemon, aileron: Command):
-    """The port of this sign-in, as a command; not where a browser is here, nor for an answer that goes elsewhere."""
+def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: FakeDaemon, aileron: Command):
+    """The ssh command has this sign-in's port; it is not shown if the provider redirects to another host."""
     local = f"{URL}&redirect_uri=http%3A%2F%2Flocalhost%3A41007%2Fcallback"
     for url, is_told in ((local, True), (local.replace("localhost", "b.example"), False), (f"{local}x", True)):
         fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
@@ -175,8 +175,8 @@ def test_who_sits_at_another_machine_is_told_how_the_answer_comes_back(fake: Fak
         assert ("ssh -L 41007:localhost:41007 THIS-MACHINE" in said.out) is is_told
 
 
-def test_another_account_than_before_is_not_taken_for_the_same(fake: FakeDaemon, aileron: Command):
-    """Whoever was signed in at the provider's page may be another one; the same one is not remarked upon."""
+def test_signing_in_as_another_account_is_reported(fake: FakeDaemon, aileron: Command):
+    """A different person may have been signed in at the provider's page; the same account is not remarked upon."""
     for was, is_remarked in (("noor@example.com", True), ("mira@example.com", False)):
         fake.bindings[NAME] = {**BOUND, "account": was}
         fake.script("GET", "/v1/sign-ins/sgn-1", lambda _: _done(fake))
@@ -190,8 +190,8 @@ def _done(fake: FakeDaemon) -> Reply:
     return 200, {**WAITING, "status": "done", "result": ENTRY}
 
 
-def test_a_code_is_for_a_machine_without_a_browser(fake: FakeDaemon, aileron: Command):
-    """Where no browser can be opened and the provider has codes, it is a code without being asked for."""
+def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, aileron: Command):
+    """The code is chosen without --device too, if no browser can be opened and the provider offers codes."""
     for words in ((), ("--device",)):
         fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
@@ -204,7 +204,9 @@ def test_a_code_is_for_a_machine_without_a_browser(fake: FakeDaemon, aileron: Co
 
 
 def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path):
-    """With the address as one word; never without a terminal, never when told not to, and the address is shown as well."""
+    """The browser gets the address as one argument, and the terminal shows it too; it is not opened without a terminal or with
+    --no-browser.
+    """
     chosen = f"no-such-program:'{opener}' --new %s"
 
     def is_open() -> Reply:
@@ -228,8 +230,10 @@ def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron:
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "--help", "javascript:alert(1)", "https://a b", "https://\u0430.example"]
 )
-def test_only_an_address_is_opened(fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path, url: str):
-    """What could be a file, an option or a script for the browser is shown, and nothing more."""
+def test_only_a_web_address_is_opened_in_the_browser(
+    fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path, url: str
+):
+    """An address that could be a file, an option or a script for the browser is only shown."""
     fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
     said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": f"'{opener}'"})
 
@@ -238,8 +242,8 @@ def test_only_an_address_is_opened(fake: FakeDaemon, aileron: Command, opener: P
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_script_without_a_word_is_told_what_to_say(fake: FakeDaemon, aileron: Command):
-    """No sign-in begins that nobody would see; with --device or --no-browser it does, on standard error."""
+def test_a_sign_in_in_a_script_requires_device_or_no_browser(fake: FakeDaemon, aileron: Command):
+    """Otherwise a sign-in would begin that no person sees; with --no-browser its address is on standard error."""
     refused = aileron(*SETUP)
     assert (refused.code, refused.err.splitlines()[-1]) == (
         2,
@@ -252,8 +256,8 @@ def test_a_script_without_a_word_is_told_what_to_say(fake: FakeDaemon, aileron: 
     assert URL in said.err
 
 
-def test_a_program_gets_one_object_a_line(fake: FakeDaemon, aileron: Command):
-    """First where to go, then what came of it."""
+def test_setup_with_json_prints_one_object_a_line(fake: FakeDaemon, aileron: Command):
+    """The first says where to sign in, the second is the result."""
     said = aileron(*SETUP, "--device", "--json")
     first, last = map(json.loads, said.out.splitlines())
 
@@ -262,8 +266,8 @@ def test_a_program_gets_one_object_a_line(fake: FakeDaemon, aileron: Command):
     assert last == ENTRY
 
 
-def test_who_goes_away_ends_the_sign_in(fake: FakeDaemon, aileron: Command):
-    """Ctrl-C and a closed terminal: the daemon is told, and it is 130; a kill as well."""
+def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron: Command):
+    """Ctrl-C, SIGTERM and SIGHUP each tell the daemon, and the exit code is 130."""
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
     said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], **NO_DISPLAY)
@@ -282,8 +286,8 @@ def test_who_goes_away_ends_the_sign_in(fake: FakeDaemon, aileron: Command):
         assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == number
 
 
-def test_who_goes_away_too_late_is_told_that_it_is_done(fake: FakeDaemon, aileron: Command):
-    """The provider answered in the same moment: what is bound is said."""
+def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Command):
+    """The provider responded at the same moment: the command says what is bound."""
     fake.bindings[NAME] = BOUND
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
@@ -294,7 +298,7 @@ def test_who_goes_away_too_late_is_told_that_it_is_done(fake: FakeDaemon, ailero
 
 
 def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron: Command):
-    """In the three lines of every failure, with its exit code; and one that somebody else ended."""
+    """The error has the usual lines and the exit code of its class; a sign-in that was cancelled elsewhere exits with 6."""
     message = "you said no on the provider's page; to try again: aileron binding setup github://acme/connector-mail"
     _, failed = error("binding_failed", 409, message)
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "failed", **failed}))
@@ -309,8 +313,8 @@ def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron:
     assert aileron(*SETUP, "--no-browser").code == 6
 
 
-def test_what_a_provider_says_is_harmless(fake: FakeDaemon, aileron: Command):
-    """Escape sequences, ends of lines and marks that turn text around are spelled out wherever they stand."""
+def test_text_from_a_provider_is_escaped(fake: FakeDaemon, aileron: Command):
+    """Escape sequences, line ends and bidirectional marks are spelled out in every place."""
     hostile = "\x1b]0;owned\x07\u202eevil\r\nerror: "
     fake.script("POST", "/v1/sign-ins", (200, {**BY_CODE, "user_code": hostile, "verification_uri": hostile}))
     bound = {**BOUND, "account": hostile, "grant": {**GRANT, "scopes": [hostile]}}
@@ -325,8 +329,8 @@ def test_what_a_provider_says_is_harmless(fake: FakeDaemon, aileron: Command):
         assert not {"\x1b", "\x07", "\u202e"} & set(re.sub(r"\x1b\[[01]m", "", said.out))  # a bold title is ours
 
 
-def test_a_sign_in_takes_no_options_of_its_own_elsewhere(fake: FakeDaemon, aileron: Command):
-    """--device with a stored secret is a mistake; a stored secret for this kind alone is not."""
+def test_setup_with_a_stored_secret_refuses_sign_in_options(fake: FakeDaemon, aileron: Command):
+    """A stored secret with --device is a mistake; a stored secret alone is allowed for this kind."""
     fake.secrets["mail-token"] = b"x"
 
     assert aileron(*SETUP, "--secret", "mail-token", "--device").code == 2
@@ -334,11 +338,11 @@ def test_a_sign_in_takes_no_options_of_its_own_elsewhere(fake: FakeDaemon, ailer
     assert fake.asked("POST", "/v1/bindings")[0].body["secret"] == "mail-token"
 
 
-# Looking
+# Listing and inspecting
 
 
-def test_bindings_are_listed_with_whose_they_are_and_how(fake: FakeDaemon, aileron: Command):
-    """One line each; at a terminal what to do about those that do not serve."""
+def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: Command):
+    """Each takes one line; at a terminal a fix follows for those that do not serve."""
     fake.bindings = {
         NAME: BOUND,
         "oauth2/mail/work": {**BOUND, "name": "oauth2/mail/work", "account": None, "state": "failed"},
@@ -354,8 +358,8 @@ def test_bindings_are_listed_with_whose_they_are_and_how(fake: FakeDaemon, ailer
     assert aileron("binding", "list", "--json").json == {"bindings": listed}
 
 
-def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
-    """What it may reach, what was asked for and granted, how it travels, when it ends, who uses it."""
+def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command):
+    """The output has the reach, the requested and granted scopes, the form on the wire, the last use and the actions."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
     lines = dict(line.split("\t", 1) for line in aileron("binding", "inspect", NAME).out.splitlines())
     assert lines["sent as"] == "Authorization: Bearer"  # as check-manifest has it
@@ -375,18 +379,18 @@ def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
 
 
 def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command):
-    """Before it is begun: otherwise it looks like one that asks for nothing."""
+    """This is shown before the sign-in begins: otherwise it looks like one that requests nothing."""
     fake.connectors = [{**CONNECTOR, "credential": {**CONNECTOR["credential"], "scopes": []}}]
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
 
     assert "scopes none: the provider decides reaches" in flat(said)
 
 
-# Agreeing to one
+# Consent to a binding
 
 
-def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron: Command):
-    """Of a sign-in the account, scopes and application; of a stored secret its name; and whether it replaces one."""
+def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, aileron: Command):
+    """A sign-in has account, scopes and application, a stored secret its name; the card says whether a binding is replaced."""
     everything = BindingConsent(
         name=NAME,
         connector=MAIL,
@@ -421,11 +425,11 @@ def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron:
     assert not {"account", "scopes", "commitment"} & {line.split("\t")[0] for line in plain.splitlines()}
 
 
-# Binding anew
+# Binding again
 
 
-def test_what_is_new_is_shown_before_it_is_agreed_to(fake: FakeDaemon, aileron: Command):
-    """A no changes nothing (75); a yes binds anew; nothing new is nothing to ask."""
+def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Command):
+    """A no changes nothing (75); a yes binds again; without anything new there is no question."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
     no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], **NO_DISPLAY)
     assert no.code == 75
@@ -440,8 +444,8 @@ def test_what_is_new_is_shown_before_it_is_agreed_to(fake: FakeDaemon, aileron: 
 
 
 @pytest.mark.parametrize("new", ["scope mail.delete", "application d at t, not c at t"])
-def test_nobody_is_asked_for_a_yes_that_only_the_provider_can_give(fake: FakeDaemon, aileron: Command, new: str):
-    """It is said what is new and what to do; a secret that is bound as it is has no provider to ask."""
+def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon, aileron: Command, new: str):
+    """The command shows what is new and the fix; a secret that is bound directly has no provider to ask."""
     widened = {**BOUND, "suspended": ["host b.example:443", new], "state": "suspended"}
     fake.bindings[NAME] = widened
     refused = aileron.at_terminal("binding", "rebind", NAME, **NO_DISPLAY)
@@ -455,8 +459,8 @@ def test_nobody_is_asked_for_a_yes_that_only_the_provider_can_give(fake: FakeDae
     )
 
 
-def test_a_script_binds_anew_and_its_log_says_to_what(fake: FakeDaemon, aileron: Command):
-    """The command is the word; what was new is on standard error."""
+def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaemon, aileron: Command):
+    """Running the command is the consent; what was new is on standard error."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
     said = aileron("binding", "rebind", NAME)
 
@@ -464,8 +468,8 @@ def test_a_script_binds_anew_and_its_log_says_to_what(fake: FakeDaemon, aileron:
     assert "host b.example:443" in said.err
 
 
-def test_signing_in_again_is_for_the_same_name(fake: FakeDaemon, aileron: Command):
-    """It replaces; what is new stands first; a stored secret is no sign-in."""
+def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, aileron: Command):
+    """The new sign-in replaces the binding, and what is new is shown first; a binding with a stored secret is refused."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
     said = aileron("binding", "reauthorize", NAME, "--no-browser")
     assert said.code == 0, said
@@ -478,10 +482,10 @@ def test_signing_in_again_is_for_the_same_name(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize(("kind", "verb"), [("oauth2", "reauthorize"), ("oauth2_client", "rebind")])
-def test_another_scope_takes_a_sign_in_only_where_somebody_signs_in(
+def test_a_new_scope_needs_a_sign_in_only_for_kinds_with_a_sign_in(
     fake: FakeDaemon, aileron: Command, kind: str, verb: str
 ):
-    """Tokens that Aileron gets by itself have none to do again: agreeing to it is enough."""
+    """Aileron gets the tokens of an OAuth client by itself, so consent is enough."""
     fake.bindings[NAME] = {**BOUND, "kind": kind, "suspended": ["scope mail.delete"], "state": "suspended"}
     shown = aileron("binding", "inspect", NAME)
 
@@ -497,10 +501,10 @@ def test_another_scope_takes_a_sign_in_only_where_somebody_signs_in(
         ("failed: it was not reached", "(it was not reached): end the access in your account there"),
     ],
 )
-def test_a_binding_is_ended_and_the_providers_part_is_said(
+def test_revoke_ends_a_binding_and_reports_the_providers_part(
     fake: FakeDaemon, aileron: Command, said: str | None, told: str
 ):
-    """It is ended here whatever the provider says."""
+    """The binding ends in the vault whatever the provider answers."""
     answer = {"revoked": True, "removed": NAME, "at_provider": said}
     fake.script("DELETE", "/v1/bindings/oauth2%2Fmail%2Fhome", (200, answer))
     ended = aileron("binding", "revoke", NAME)

@@ -1,4 +1,4 @@
-"""A run that lacks a credential, with the real daemon: bound in place at a terminal, and the run goes on; else told how."""
+"""A run that lacks a credential, with a real daemon: bound in place at a terminal before it goes on, or refused with a fix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEW = [
 
 @pytest.fixture
 def real(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with the probe and three actions of it, an open vault, and nothing bound."""
+    """A home with the probe and three of its actions, an open vault, and no bindings."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -47,23 +47,25 @@ def aileron(real: DaemonHome) -> Command:
 
 
 def bind(home: DaemonHome, identity: str) -> None:
-    """One more account of the probe."""
+    """Bind one more account of the probe."""
     name = f"basic/notes/{identity}"
     home.must("POST", "/v1/bindings", {"connector": PROBE, "name": name, "username": identity, "secret": "pw"})
 
 
 def user(upstream: CountingServer) -> str:
-    """Whose password the last request carried."""
+    """Return the user name in the last request's credential."""
     return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
 
 
 def flat(said: Said) -> str:
-    """What was shown, however its lines were broken."""
+    """Return the output as one line, so that line breaks do not matter."""
     return " ".join(said.out.split())
 
 
-def test_the_first_use_at_a_terminal_binds_and_goes_on(aileron: Command, real: DaemonHome, upstream: CountingServer):
-    """What the connector wants stands there before the question; one request, under the key that was given."""
+def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
+    aileron: Command, real: DaemonHome, upstream: CountingServer
+):
+    """The connector's need is shown before the question; there is one request, under the given idempotency key."""
     before, words = len(upstream.requests), ("run", "fetch", "path=/hello", "--idempotency-key", "k")
     said = aileron.at_terminal(*words, answers=NEW, NO_COLOR="1")
     shown = flat(said)
@@ -77,8 +79,8 @@ def test_the_first_use_at_a_terminal_binds_and_goes_on(aileron: Command, real: D
     assert len(upstream.requests) == before + 1
 
 
-def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
-    """Exit 4, with the command in the error."""
+def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: DaemonHome):
+    """The exit code is 4, and the error has the command that binds."""
     said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1")
 
     assert said.code == 4
@@ -87,8 +89,8 @@ def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
     assert [one["name"] for one in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
-def test_without_a_vault_one_is_created_on_the_way(aileron: Command, real: DaemonHome):
-    """After the yes, by the person's own passphrase; a no creates none, and a script is told the command."""
+def test_a_missing_vault_is_created_while_binding(aileron: Command, real: DaemonHome):
+    """The vault is created after a yes, with a typed passphrase; a no creates none, and a script is told the command."""
     real.must("POST", "/v1/vault/lock")
     (real.path / "vault.json").unlink()
     choose = [("New vault passphrase: ", VAULT), ("again: ", VAULT)]
@@ -108,8 +110,8 @@ def test_without_a_vault_one_is_created_on_the_way(aileron: Command, real: Daemo
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_nobody_is_asked_without_a_terminal(aileron: Command, words: tuple[str, ...]):
-    """4, and the command that binds."""
+def test_no_binding_is_offered_without_a_terminal(aileron: Command, words: tuple[str, ...]):
+    """The exit code is 4, and the error has the command that binds; --json and --dry-run at a terminal offer none either."""
     said = aileron("run", "fetch", *words)
 
     assert said.code == 4
@@ -121,8 +123,8 @@ def test_nobody_is_asked_without_a_terminal(aileron: Command, words: tuple[str, 
     assert aileron.at_terminal("run", "fetch", "--dry-run", NO_COLOR="1").code == 4
 
 
-def test_only_the_result_is_on_standard_output(aileron: Command, tmp_path: Path):
-    """What was bound on the way is not among what `> FILE` gets."""
+def test_only_the_result_is_on_standard_output_after_binding(aileron: Command, tmp_path: Path):
+    """The note about the new binding does not go to `> FILE`."""
     file = tmp_path / "result"
     shell = Command(aileron.home, program=["sh", "-c", f'exec "$@" > {file}', "sh", *aileron.program])
     said = shell.at_terminal("run", "fetch", answers=NEW, NO_COLOR="1")
@@ -132,8 +134,8 @@ def test_only_the_result_is_on_standard_output(aileron: Command, tmp_path: Path)
     assert "bound basic/notes/home" in said.out
 
 
-def test_which_of_several_is_asked_by_number(aileron: Command, real: DaemonHome, upstream: CountingServer):
-    """With whose each is; what is no number is asked again, and nothing at all runs nothing."""
+def test_one_of_several_bindings_is_chosen_by_number(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """The list shows each account; an invalid number is asked for again, and an empty answer runs nothing."""
     bind(real, "home")
     bind(real, "work")
     said = aileron.at_terminal(
@@ -151,8 +153,8 @@ def test_which_of_several_is_asked_by_number(aileron: Command, real: DaemonHome,
     assert aileron("run", "fetch").err.splitlines()[-1] == "  fix: aileron run fetch --as basic/notes/home"
 
 
-def test_whose_it_is_stands_in_plan_approval_and_record(aileron: Command, real: DaemonHome):
-    """Kind, scope and account: before a run, while a person is asked, and after."""
+def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, real: DaemonHome):
+    """Kind, scope and account appear before a run, while a person is asked, and after it."""
     bind(real, "home")
     kept = {"kind": "basic", "scope": "Whatever the test server allows"}
     for words in (("run", "fetch", "--dry-run"), ("run", "ask-first", "--dry-run")):
@@ -173,7 +175,7 @@ def test_whose_it_is_stands_in_plan_approval_and_record(aileron: Command, real: 
 
 @pytest.fixture
 def wider(real: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
-    """An action of the probe's next version, which asks for one more host; bound before that came."""
+    """Name of an action of the probe's next version, which asks for one more host; the binding was made before."""
     bind(real, "home")
     source = tmp_path / "probe"
     shutil.copytree(SOURCE, source)
@@ -185,8 +187,8 @@ def wider(real: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
     return "fetch-wider"
 
 
-def test_an_update_that_asks_for_more_suspends(aileron: Command, real: DaemonHome, wider: str):
-    """Its actions are refused, with what is new and the command; those of the version that was agreed to go on."""
+def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, real: DaemonHome, wider: str):
+    """The new version's actions are refused with what is new and the fix; those of the consented version still run."""
     said = aileron("run", wider, "--json")
 
     assert said.code == 4
@@ -200,8 +202,8 @@ def test_an_update_that_asks_for_more_suspends(aileron: Command, real: DaemonHom
     assert aileron("run", wider).code == 0
 
 
-def test_what_is_new_is_agreed_to_in_place(aileron: Command, wider: str):
-    """A no is 4 and changes nothing; a yes binds anew, and the run goes on."""
+def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: str):
+    """A no exits with 4 and changes nothing; a yes binds again, and the run goes on."""
     question = "Approve all of this? [y/N] "
     no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1")
     assert no.code == 4
@@ -213,8 +215,8 @@ def test_what_is_new_is_agreed_to_in_place(aileron: Command, wider: str):
     assert aileron("run", wider).code == 0
 
 
-def test_what_was_approved_for_one_account_does_not_run_as_another(aileron: Command, real: DaemonHome):
-    """A binding that is made anew while a question waits is not the one that was shown; asked anew, it runs."""
+def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, real: DaemonHome):
+    """The binding changed its account while the question waited, so it is not the one that was shown; a new request runs."""
     bind(real, "home")
     asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
     assert aileron("binding", "rebind", "basic/notes/home", "--username", "eve").code == 0

@@ -1,4 +1,4 @@
-"""`aileron binding setup` for what signs requests and answers challenges, with a real daemon: what is shown, asked and kept."""
+"""`aileron binding setup` for signed requests and digest authentication, with a real daemon: what is shown, asked and kept."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def aileron(home: DaemonHome) -> Command:
     return Command(home.path)
 
 
-def test_a_signing_secret_is_asked_for_and_has_to_be_one(aileron: Command, home: DaemonHome) -> None:
-    """What is signed stands there first; a key that cannot be decoded is not kept, and a good one is bound."""
+def test_a_signing_secret_is_asked_for_and_checked(aileron: Command, home: DaemonHome) -> None:
+    """The signed text is shown first; a key that cannot be decoded is not stored, and a good one is bound."""
 
     def setup(key: str) -> str:
         answers = [("Service [webhook]: ", "hooks"), ("]: ", "me"), ("Signing secret: ", key)]
@@ -74,8 +74,8 @@ def test_a_signing_secret_is_asked_for_and_has_to_be_one(aileron: Command, home:
     assert "an HMAC-SHA256 of msg_{id}.{time}.{body} in webhook-id: msg_{id}" in " ".join(shown.split())
 
 
-def test_a_key_that_is_set_anew_has_to_be_one_as_well(aileron: Command) -> None:
-    """The one that is bound stays."""
+def test_a_replacement_signing_key_is_checked_as_well(aileron: Command) -> None:
+    """A bad key is refused, and its value is not shown."""
     said = aileron("secret", "set", "hooks-me", given=BAD)
 
     assert said.code != 0
@@ -85,7 +85,7 @@ def test_a_key_that_is_set_anew_has_to_be_one_as_well(aileron: Command) -> None:
 
 
 def test_digest_asks_for_a_user_name_and_a_password(aileron: Command, home: DaemonHome) -> None:
-    """And says that the password is not sent."""
+    """The command says that the password is not sent, and refuses a colon in the user name."""
     answers = [("Service [door]: ", ""), ("]: ", "me"), ("User name: ", "mira"), ("Password: ", "open, sesame!")]
     said = flat(at_terminal(aileron, "binding", "setup", DOOR, answers=answers))
 

@@ -1,4 +1,4 @@
-"""The process of a cell that begins before its command: for whom it does, and that nothing of it stays behind."""
+"""A cell's process that starts ahead of its command: when it starts, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.cli.command import DEADLINE_S
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty one; what was begun in it is closed."""
+    """An empty home; a process that started in it is closed afterwards."""
     monkeypatch.setenv("AILERON_HOME", str(tmp_path))
     yield tmp_path
     cell_ahead.end()
 
 
 def children() -> set[int]:
-    """Of this process, by their ids: with those that another test has left to be waited for."""
+    """Return the ids of this process's children, including those that another test has left to be reaped."""
     return {child.pid for child in psutil.Process().children()}
 
 
 def has_begun(*words: str) -> bool:
-    """Whether these words begin one. It is a process of this one, until it is closed."""
+    """Return whether these words start a process. It is a child of this one until it is closed."""
     cell_ahead.begin(list(words))
     stub = cell_ahead.taken()
     if stub is not None:
@@ -39,8 +39,8 @@ def has_begun(*words: str) -> bool:
     return stub is not None
 
 
-def test_it_begins_where_a_cell_was_asked_for(home: Path) -> None:
-    """By the option, or by the settings as they are written."""
+def test_the_cell_process_starts_ahead_if_a_cell_is_requested(home: Path) -> None:
+    """The request is the option or the setting as written in the file."""
     assert has_begun("claude", "--jail")
     assert has_begun("claude", "--jail", "--", "--help")
     assert not has_begun("claude")
@@ -52,15 +52,15 @@ def test_it_begins_where_a_cell_was_asked_for(home: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("words", [["--no-jail"], ["--explain"], ["--dry-run"], ["--help"], ["-h"], ["--", "--jail"]])
-def test_it_does_not_where_there_will_be_none(words: list[str]) -> None:
-    """Or where it only is explained."""
+def test_no_cell_process_starts_if_there_will_be_no_cell(words: list[str]) -> None:
+    """Options that only explain the launch start none either."""
     asked = words if words[0] == "--" else ["--jail", *words]
     assert not has_begun("claude", *asked)
 
 
 @pytest.mark.usefixtures("home")
-def test_it_ends_where_there_is_none_after_all() -> None:
-    """As where the settings say yes, and nobody has agreed to them: no process waits beside the agent."""
+def test_the_cell_process_ends_if_no_cell_is_used_after_all() -> None:
+    """The setting may lack consent, for example: no process remains beside the agent."""
     before = children()
     cell_ahead.begin(["claude", "--jail"])
     (begun,) = children() - before
@@ -81,7 +81,7 @@ print(*(child.pid for child in psutil.Process().children()))
 
 
 def begun_by_another(**environment: str) -> tuple[int, list[int]]:
-    """A process that begins one, takes it never and ends; its id, and those of its children."""
+    """Run a process that starts one, never takes it and ends. Return its id and those of its children."""
     process = subprocess.Popen(
         [sys.executable, "-c", _BEGINS], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
     )
@@ -91,15 +91,15 @@ def begun_by_another(**environment: str) -> tuple[int, list[int]]:
 
 
 @pytest.mark.usefixtures("home")
-def test_it_does_not_in_a_process_that_begins_again() -> None:
-    """With the passphrase as a variable: the process after it, which is the same one, would not know of it."""
+def test_no_cell_process_starts_in_a_process_that_executes_itself_again() -> None:
+    """The passphrase comes as a variable: after the exec the same process would not know of the child."""
     assert begun_by_another(AILERON_VAULT_PASSPHRASE="correct horse battery")[1] == []
     assert len(begun_by_another()[1]) == 1
 
 
 @pytest.mark.usefixtures("home")
-def test_what_nobody_takes_leaves_nothing() -> None:
-    """No process, and no control group: as where a launch is refused for what its other words say."""
+def test_a_cell_process_that_is_never_taken_leaves_nothing_behind() -> None:
+    """Neither a process nor a control group remains, as after a launch that its other options make invalid."""
     pid, (stub,) = begun_by_another()
 
     assert not psutil.pid_exists(stub)

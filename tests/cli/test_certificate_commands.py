@@ -39,7 +39,7 @@ QUESTION = "File of the certificate and its private key, in PEM: "
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the connector."""
+    """Directory of the connector's source."""
     directory = tmp_path_factory.mktemp("connector")
     (directory / "manifest.toml").write_text(MANIFEST)
     (directory / "__main__.py").write_text(PROGRAM)
@@ -48,7 +48,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def home(source: Path) -> Iterator[DaemonHome]:
-    """With the connector."""
+    """A home with the connector, and an open vault."""
     with daemon_home() as made:
         made.ask("GET", "/healthz")
         made.unlock()
@@ -64,25 +64,25 @@ def aileron(home: DaemonHome) -> Command:
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
-    """Who issues them."""
+    """An authority that issues client certificates."""
     return ClientAuthority(tmp_path_factory.mktemp("clients"))
 
 
 def openssl(*words: str) -> None:
-    """The tool that a person has."""
+    """Run the openssl command, as a person would."""
     program = shutil.which("openssl")
     assert program is not None
     subprocess.run([program, *words], check=True, capture_output=True)
 
 
-def test_a_manifest_says_what_is_sent(aileron: Command, source: Path) -> None:
-    """And what is not."""
+def test_check_manifest_says_that_a_client_certificate_is_sent(aileron: Command, source: Path) -> None:
+    """The output also says that the private key is not sent."""
     said = " ".join(aileron("connector", "check-manifest", str(source)).out.split())
     assert "a client certificate of TLS, without its private key" in said
 
 
-def test_at_a_terminal_a_file_is_named(aileron: Command, clients: ClientAuthority, tmp_path: Path) -> None:
-    """As `openssl pkcs12` writes it, with text between the blocks; a PKCS #12 file is answered with that command."""
+def test_setup_at_a_terminal_takes_a_pem_file(aileron: Command, clients: ClientAuthority, tmp_path: Path) -> None:
+    """The file may have text between its blocks, as `openssl pkcs12` writes it; for a PKCS #12 file that command is the fix."""
     file, p12, out = tmp_path / "client.pem", tmp_path / "client.p12", tmp_path / "out.pem"
     file.write_bytes(clients.issue())
     openssl("pkcs12", "-export", "-in", str(file), "-out", str(p12), "-passout", "pass:", "-name", "mira")
@@ -107,8 +107,10 @@ def test_at_a_terminal_a_file_is_named(aileron: Command, clients: ClientAuthorit
     assert "a client certificate of TLS, without its private key" in text
 
 
-def test_a_script_stores_what_tools_write(aileron: Command, clients: ClientAuthority, tmp_path: Path) -> None:
-    """Text and carriage returns are left out; what cannot be bound is refused with the fix, and PKCS #12 at once."""
+def test_a_script_stores_pem_files_as_tools_write_them(
+    aileron: Command, clients: ClientAuthority, tmp_path: Path
+) -> None:
+    """Text and carriage returns are left out; an expired certificate or a key without one is refused with the fix."""
     stored = clients.issue()
     given = b"Bag Attributes\r\n    localKeyID: 01\r\n" + stored.replace(b"\n", b"\r\n") + b"Key Attributes: none\r\n"
     assert aileron("secret", "set", "scripted", given=given.decode()).code == 0
@@ -125,10 +127,10 @@ def test_a_script_stores_what_tools_write(aileron: Command, clients: ClientAutho
     assert "cat client.crt client.key > client.pem" in lonely.err
 
 
-def test_one_that_has_expired_since_is_listed_as_that(
+def test_a_certificate_that_expired_after_binding_is_listed_as_expired(
     aileron: Command, home: DaemonHome, clients: ClientAuthority
 ) -> None:
-    """With what to do. While the vault is locked nobody knows."""
+    """The list names the fix. While the vault is locked the state is unknown."""
     aileron("secret", "set", "short", given=clients.issue_for(-1, 1).decode())
     assert aileron("binding", "setup", BANK, "--name", "mtls/bank/short", "--secret", "short").code == 0
     before = aileron("binding", "inspect", "mtls/bank/short", "--json").json
@@ -152,8 +154,10 @@ def test_one_that_has_expired_since_is_listed_as_that(
     )
 
 
-def test_of_one_that_is_kept_elsewhere_it_is_said_where_to_change_it(source: Path, clients: ClientAuthority) -> None:
-    """The vault has no certificate that `secret set` would replace. Until it is fetched, nobody knows whether it has expired."""
+def test_the_fix_for_an_expired_certificate_kept_elsewhere_names_that_place(
+    source: Path, clients: ClientAuthority
+) -> None:
+    """The vault has no certificate that `secret set` could replace. Whether it has expired is unknown until it is fetched."""
     with KeyValueStore("") as store, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["{store.address}"]\n')
         home.ask("GET", "/healthz")

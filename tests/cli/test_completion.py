@@ -1,4 +1,4 @@
-"""Completion of words, in bash, zsh and fish: what the program answers, and what the scripts as they are printed make of it."""
+"""Completion in bash, zsh and fish: what the program answers, and what the printed scripts make of it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.fake_daemon import FakeDaemon
 
 ROOT = Path(__file__).parents[2]
 OURS = f"env PYTHONPATH='{ROOT}' '{sys.executable}' -m tests.cli.patient"
-"""The words with which a shell starts it in any directory."""
+"""Command with which a shell starts the program in any directory."""
 
 
 @pytest.fixture
 def aileron(home: Path) -> Command:
-    """The command line of that home; a machine that stands still for a second takes no words from it."""
+    """The command line of that home; it waits longer for the daemon, so that a stalled machine loses no completions."""
     return Command(home, module="tests.cli.patient")
 
 
@@ -35,8 +35,8 @@ def aileron(home: Path) -> Command:
     ("words", "offered"),
     [("aileron ru", {"run"}), ("aileron run s", {"send", "sum"}), ("aileron action show su", {"sum"})],
 )
-def test_words_are_completed(fake: FakeDaemon, aileron: Command, words: str, offered: set[str]):
-    """Commands by typer, names of actions from the daemon."""
+def test_commands_and_action_names_are_completed(fake: FakeDaemon, aileron: Command, words: str, offered: set[str]):
+    """Typer completes commands, the daemon gives the names of actions; a name with a control character is left out."""
     for name in ("send", "sum", "other", "s\x1b[2J"):
         fake.add_action(name)
     cword = str(len(words.split()) - 1)
@@ -46,7 +46,7 @@ def test_words_are_completed(fake: FakeDaemon, aileron: Command, words: str, off
 
 
 def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
-    """Somebody is typing."""
+    """A person is typing: completion must be quick and without side effects."""
     said = aileron(COMP_WORDS="aileron run s", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
 
     assert (said.code, said.out.strip()) == (0, "")
@@ -70,8 +70,8 @@ def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
         ("aileron approval show act-1", ["act-1a"]),
     ],
 )
-def test_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]):
-    """What the daemon knows of them; an input that has its value, and an id that stands there, is not offered again."""
+def test_approval_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]):
+    """They come from the daemon; an input that has its value, and an id that is on the line already, are not offered again."""
     fake.add_action("send", "to:string", "copies:integer?")
     fake.approvals = [{"approval_id": "act-1a"}, {"approval_id": "act-2b"}, {"approval_id": "act-$(reboot)"}]
     words = typed.split(" ")
@@ -89,10 +89,10 @@ def test_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed:
         (["aileron", "action", "add", ""], " / "),
     ],
 )
-def test_bash_offers_files_only_where_a_word_may_be_one(
+def test_bash_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, typed: list[str], offered: str
 ):
-    """By the script as it is printed: what it tells bash, which offers files wherever it is told nothing and has no word."""
+    """The printed script runs in bash, which offers files unless it is told otherwise or there are words to offer."""
     fake.add_action("send", "to:string")
     words = " ".join(f"'{word}'" for word in typed)
     script = f"""
@@ -119,10 +119,10 @@ def test_bash_offers_files_only_where_a_word_may_be_one(
     ],
 )
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
-def test_zsh_offers_files_only_where_a_word_may_be_one(
+def test_zsh_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
 ):
-    """What the script as it is printed tells zsh."""
+    """The printed script runs in zsh with recording functions in place of zsh's own."""
     fake.add_action("send", "to:string")
     fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
     words = typed.split(" ")
@@ -145,10 +145,10 @@ def test_zsh_offers_files_only_where_a_word_may_be_one(
     ],
 )
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-def test_fish_offers_files_only_where_a_word_may_be_one(
+def test_fish_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
 ):
-    """What it makes of the script as it is printed."""
+    """The printed script runs in fish, which completes a line."""
     fake.add_action("send", "to:string")
     fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
     (home.parent / "file.md").write_text("")
@@ -159,7 +159,7 @@ def test_fish_offers_files_only_where_a_word_may_be_one(
 
 @pytest.fixture
 def path_of_ours(tmp_path: Path) -> str:
-    """A PATH on which `aileron` is this one."""
+    """A PATH on which `aileron` is the program under test."""
     command = tmp_path / "bin" / "aileron"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {OURS} "$@"\n')
@@ -176,7 +176,7 @@ def _completed(shell: list[str], home: Path, path: str) -> str:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_printed(aileron: Command, shell: str):
-    """Of each shell that has one."""
+    """Each supported shell has one."""
     said = aileron("completion", shell)
 
     assert said.code == 0
@@ -198,7 +198,7 @@ LISTED: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("typed", LISTED)
 def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Command, typed: str):
-    """Each once, in the daemon's order."""
+    """Each is offered once, in the daemon's order."""
     route, body = LISTED[typed]
     fake.script("GET", f"/v1/{route}", (200, body))
     said = complete(aileron, f"aileron {typed}")
@@ -208,7 +208,7 @@ def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Co
 
 
 def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home: Path):
-    """Without a daemon; what takes lists is offered lists, and `remove` what is in the list."""
+    """Commands for lists are offered list settings, and `remove` the entries of the list; no daemon is needed."""
     assert aileron("config", "add", "egress.private", "a.lan:1", "b.lan:2").code == 0
 
     assert complete(aileron, "aileron config set egress.c") == ["egress.ca_file"]
@@ -218,8 +218,8 @@ def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home
     assert not (home / "run").exists()
 
 
-def test_what_is_completed_is_what_the_commands_take(monkeypatch: pytest.MonkeyPatch):
-    """The table in front of typer says of each command what the command itself says."""
+def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPatch):
+    """The table that is read before typer says the same of each command as the command itself."""
     monkeypatch.setattr(completing, "words_of", lambda kind, incomplete: [f"{kind}:"])
     found = {}
     for path, command in commands(typer.main.get_command(app)):
@@ -233,8 +233,8 @@ def test_what_is_completed_is_what_the_commands_take(monkeypatch: pytest.MonkeyP
     assert found == completing.TAKES
 
 
-def test_names_that_a_shell_would_obey_or_a_reader_not_see_are_left_out(fake: FakeDaemon, aileron: Command):
-    """In each kind of word; the harmless one beside them is offered."""
+def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDaemon, aileron: Command):
+    """The harmless name beside them is offered, for ids and for inputs."""
     hostile = [
         "act-$(reboot)",
         "act-`x`",
@@ -255,16 +255,16 @@ def test_names_that_a_shell_would_obey_or_a_reader_not_see_are_left_out(fake: Fa
 
 
 @pytest.mark.parametrize("body", [b"not JSON", [], {"approvals": None}, {"approvals": [1]}, {"error": {}}, b"\xff"])
-def test_a_daemon_that_answers_nonsense_offers_nothing(fake: FakeDaemon, aileron: Command, body: Any):
-    """And nothing is said of it beside what somebody is typing."""
+def test_a_daemon_that_answers_nonsense_completes_nothing(fake: FakeDaemon, aileron: Command, body: Any):
+    """The shell shows no message beside what the person is typing."""
     fake.script("GET", "/v1/action-approvals", (200, body))
     said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
 
     assert (said.out.strip(), said.err) == ("", "")
 
 
-def test_a_daemon_that_does_not_answer_is_not_waited_for(home: Path):
-    """A second at most; its socket takes the connection and says nothing."""
+def test_completion_waits_one_second_for_a_silent_daemon(home: Path):
+    """The daemon's socket accepts the connection and sends nothing; completion then offers no words."""
     (home / "run").mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(home / "run" / "operator.sock"))
@@ -277,16 +277,16 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for(home: Path):
 
 
 @pytest.mark.parametrize("words", ["aileron run 's", "", "aileron run send 'a b"])
-def test_a_line_that_is_not_finished_offers_words_or_none(fake: FakeDaemon, aileron: Command, words: str):
-    """And never a message."""
+def test_completing_an_unfinished_line_prints_no_message(fake: FakeDaemon, aileron: Command, words: str):
+    """The line may have words to offer or none."""
     fake.add_action("send", "to:string")
     for cword in ("2", "x"):
         said = aileron(COMP_WORDS=words, COMP_CWORD=cword, _AILERON_COMPLETE="complete_bash")
         assert said.err == ""
 
 
-def test_a_word_of_a_daemon_is_completed_without_typer(fake: FakeDaemon, home: Path):
-    """Its import takes longer than somebody who types waits for; for options and commands it is there."""
+def test_words_from_the_daemon_are_completed_without_typer(fake: FakeDaemon, home: Path):
+    """Importing typer takes too long for a person who is typing; for options and commands it is imported."""
     fake.add_action("send", "to:string")
     loaded = {}
     for words in ("aileron run send ", "aileron run --wa"):
@@ -305,7 +305,7 @@ def test_a_word_of_a_daemon_is_completed_without_typer(fake: FakeDaemon, home: P
 
 
 def complete(aileron: Command, typed: str) -> list[str]:
-    """What bash is offered for the last word, by the program."""
+    """Return what the program offers bash for the last word."""
     cword = str(typed.count(" "))
     said = aileron(COMP_WORDS=typed, COMP_CWORD=cword, _AILERON_COMPLETE="complete_bash")
     assert (said.code, said.err) == (0, ""), said
@@ -313,7 +313,7 @@ def complete(aileron: Command, typed: str) -> list[str]:
 
 
 def commands(group: Any, *above: str) -> Iterator[tuple[str, Any]]:
-    """Each command that is no group, with the words that name it."""
+    """Yield each command that is not a group, with the words that name it."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, *above, name)

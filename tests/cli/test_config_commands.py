@@ -1,4 +1,4 @@
-"""Looking at the settings and changing them: the file stays its owner's, and is right or as it was."""
+"""`aileron config`: reading and changing settings; a change keeps the file valid and its other text as it was."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ private = [
 
 @pytest.fixture
 def file(home: Path) -> Path:
-    """The settings of that home, with comments."""
+    """Path of that home's settings file, with comments in it."""
     home.mkdir(mode=0o700, exist_ok=True)
     path = home / "config.toml"
     path.write_text(TEXT, encoding="utf-8")
     return path
 
 
-# Looking
+# Reading
 
 
-def test_a_setting_is_shown_with_where_it_is_from(aileron: Command, file: Path):
-    """Its value on standard output, the rest beside it; no daemon is started."""
+def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path):
+    """The value is on standard output, the source on standard error; no daemon is started."""
     written, default = aileron("config", "get", "notify.desktop"), aileron("config", "get", "sandbox.mode")
 
     assert (written.code, written.out) == (0, "false\n")
@@ -62,8 +62,8 @@ def test_a_setting_is_shown_with_where_it_is_from(aileron: Command, file: Path):
     assert not (aileron.home / "run").exists()
 
 
-def test_without_a_key_all_are_shown(aileron: Command, home: Path):
-    """In the order of the page; without a home too."""
+def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path):
+    """They have the order of the documentation page; no home is needed or created."""
     found = aileron("config", "get", "--json").json
 
     assert [entry["key"] for entry in found["settings"]] == list(SETTINGS)
@@ -73,8 +73,8 @@ def test_without_a_key_all_are_shown(aileron: Command, home: Path):
 
 
 @pytest.mark.parametrize("words", [("get", "notify.dekstop"), ("set", "notify.dekstop", "true")])
-def test_a_setting_that_is_none_is_said(aileron: Command, file: Path, words: tuple[str, ...]):
-    """With the nearest that is one."""
+def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tuple[str, ...]):
+    """The error suggests the nearest name."""
     said = aileron("config", *words)
 
     assert said.code == 2
@@ -83,10 +83,8 @@ def test_a_setting_that_is_none_is_said(aileron: Command, file: Path, words: tup
     assert file.read_text() == TEXT
 
 
-def test_what_a_running_daemon_has_not_in_force_is_said(
-    fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any
-):
-    """It cannot read it; or the setting waits for a new start, or for a person."""
+def test_get_says_if_a_setting_is_not_in_effect(fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any):
+    """The daemon cannot read the file, or the setting waits for a restart or for consent."""
     fake.settings_problem = "config.toml: cannot be read"
     assert "cannot be read, so it is not in effect" in aileron("config", "get", "notify.desktop").err
     fake.settings_problem, fake.settings_at_start = None, ["sandbox.mode"]
@@ -101,8 +99,8 @@ def test_what_a_running_daemon_has_not_in_force_is_said(
 # Changing
 
 
-def test_a_setting_is_changed_and_all_else_stays(aileron: Command, file: Path):
-    """Comments, order and blank lines; new tables come behind."""
+def test_set_changes_one_setting_and_keeps_the_rest(aileron: Command, file: Path):
+    """Comments, order and blank lines stay; new tables are appended."""
     assert aileron("config", "set", "notify.desktop", "true").code == 0
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
 
@@ -118,16 +116,16 @@ def test_a_setting_is_changed_and_all_else_stays(aileron: Command, file: Path):
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_setting_goes_back_to_its_default(aileron: Command, file: Path):
-    """Out of the file; twice is once."""
+def test_set_with_default_removes_a_setting(aileron: Command, file: Path):
+    """The setting leaves the file; a second time changes nothing."""
     assert aileron("config", "set", "notify.desktop", "--default").code == 0
     assert "desktop" not in tomllib.loads(file.read_text())["notify"]
     assert "nothing changed" in aileron("config", "set", "notify.desktop", "--default").err
     assert "nothing changed" in aileron("config", "set", "hub.url", "--default").err
 
 
-def test_the_first_setting_makes_the_file_and_the_home(aileron: Command, home: Path):
-    """For its owner alone."""
+def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home: Path):
+    """The home is for its owner alone."""
     assert aileron("config", "set", "vault.lock_after", "15m").code == 0
 
     assert (home / "config.toml").read_text() == '[vault]\nlock_after = "15m"\n'
@@ -156,8 +154,10 @@ def test_the_first_setting_makes_the_file_and_the_home(aileron: Command, home: P
         (("sandbox.mode", "a\x1b[2Kb"), "mode 'a\\x1b[2Kb' is not one of"),
     ],
 )
-def test_what_the_daemon_would_not_read_is_not_written(aileron: Command, file: Path, words: tuple[str, ...], told: str):
-    """It is said why, and the file is as it was."""
+def test_set_writes_no_value_that_the_daemon_would_not_read(
+    aileron: Command, file: Path, words: tuple[str, ...], told: str
+):
+    """The error says why, and the file is unchanged."""
     said = aileron("config", "set", *words)
 
     assert said.code == 2
@@ -167,8 +167,8 @@ def test_what_the_daemon_would_not_read_is_not_written(aileron: Command, file: P
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
 
 
-def test_an_entry_is_added_to_a_list_and_the_others_stay(aileron: Command, file: Path):
-    """With their layout and their comments; several at once, and each once however often it is named."""
+def test_add_appends_an_entry_and_keeps_the_others(aileron: Command, file: Path):
+    """Layout and comments stay; several entries can be added at once, and an entry that is named twice is added once."""
     first = aileron("config", "add", "egress.private", "db.lan:5432")
     again = aileron("config", "add", "egress.private", "db.lan:5432", "nas.lan:443")
     aileron("config", "add", "egress.private", "a.lan:1,b.lan:2", "a.lan:1")
@@ -180,8 +180,8 @@ def test_an_entry_is_added_to_a_list_and_the_others_stay(aileron: Command, file:
     assert file.read_text() == TEXT.replace("# the NAS\n", f"# the NAS\n{added}")
 
 
-def test_an_entry_is_removed_from_a_list_and_the_others_stay(aileron: Command, file: Path):
-    """What is not in it is no mistake; the last one leaves an empty list."""
+def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Path):
+    """An entry that is not in the list is no mistake; removing the last one leaves an empty list."""
     aileron("config", "add", "egress.private", "db.lan:5432", "b.lan:2")
     assert aileron("config", "remove", "egress.private", "b.lan:2", "db.lan:5432", "c.lan:1").code == 0
     assert file.read_text() == TEXT
@@ -192,8 +192,8 @@ def test_an_entry_is_removed_from_a_list_and_the_others_stay(aileron: Command, f
     assert tomllib.loads(file.read_text())["egress"] == {"private": []}
 
 
-def test_a_list_that_is_not_in_the_file_begins_with_its_default(aileron: Command, home: Path):
-    """What was in force stays in force, and the file is made if there is none."""
+def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home: Path):
+    """The default entries stay in effect, and the file is created if there is none. Removing an unlisted entry creates none."""
     default = parse_settings("", Path("x")).values()["forges.gitlab.storage"]
     assert aileron("config", "remove", "forges.gitlab.storage", "https://a.example").code == 0
     assert not (home / "config.toml").exists()
@@ -216,26 +216,26 @@ def test_a_list_that_is_not_in_the_file_begins_with_its_default(aileron: Command
     ],
     ids=["a number", "no setting", "no entry", "no word"],
 )
-def test_only_entries_of_lists_are_added_and_removed(
+def test_add_and_remove_refuse_settings_that_are_not_lists(
     aileron: Command, file: Path, verb: str, words: tuple[str, ...], told: str
 ):
-    """Anything else is said, with what to do instead."""
+    """The error also covers unknown settings and missing entries, with a fix; the file is unchanged."""
     said = aileron("config", verb, *words)
 
     assert (said.code, told in said.err) == (2, True), said
     assert file.read_text() == TEXT
 
 
-def test_what_the_daemon_would_not_read_is_not_added(aileron: Command, file: Path):
-    """As with set."""
+def test_add_writes_no_entry_that_the_daemon_would_not_read(aileron: Command, file: Path):
+    """A valid entry beside it is not added either."""
     for entry, told in (("nas.lan", "'nas.lan' has no port"), ("*.lan:443", "wildcards are not allowed")):
         said = aileron("config", "add", "egress.private", "b.lan:2", entry)
         assert (said.code, told in said.err) == (2, True), said
     assert file.read_text() == TEXT
 
 
-def test_what_a_new_list_drops_is_said_with_how_to_have_it_back(aileron: Command, file: Path):
-    """For somebody who meant to add; nothing is said where nothing is lost."""
+def test_set_says_which_entries_it_drops_and_how_to_undo_that(aileron: Command, file: Path):
+    """The person may have meant to add; no note appears if no entry is lost."""
     kept = aileron("config", "set", "egress.private", "nas.lan:443,db.lan:5432")
     lost = aileron("config", "set", "egress.private", "b.lan:2")
 
@@ -244,8 +244,8 @@ def test_what_a_new_list_drops_is_said_with_how_to_have_it_back(aileron: Command
     assert f"no longer in egress.private: nas.lan:443 db.lan:5432\n{undo}" in lost.err
 
 
-def test_what_is_added_waits_for_the_approver_as_what_is_set(fake: FakeDaemon, aileron: Command, file: Path):
-    """The daemon asks, whichever command wrote the file."""
+def test_added_and_removed_entries_wait_for_consent_as_set_values_do(fake: FakeDaemon, aileron: Command, file: Path):
+    """The daemon requests consent, whichever command wrote the file."""
     fake.settings_waiting = ["egress.private"]
     for verb in ("add", "remove"):
         said = aileron("config", verb, "egress.private", "b.lan:443").err
@@ -253,7 +253,7 @@ def test_what_is_added_waits_for_the_approver_as_what_is_set(fake: FakeDaemon, a
 
 
 def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, file: Path):
-    """The webhook and what signs it."""
+    """The example is the webhook and the secret that signs its requests."""
     url = "https://hooks.example.com/a?b=c"
     said = aileron("config", "set", "notify.webhook", url, "--also", "notify.webhook_secret=hook")
 
@@ -265,8 +265,8 @@ def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, fil
     }
 
 
-def test_what_it_takes_until_it_is_in_force_is_said(fake: FakeDaemon, aileron: Command, file: Path):
-    """Nothing, where the daemon took it up; else a new start, or a person's yes."""
+def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Command, file: Path):
+    """The setting takes effect at once, after a restart, or after consent."""
     fake.settings_at_start = ["notify.desktop"]
     plain = aileron("config", "set", "notify.desktop", "true").err
     assert "notify.desktop: takes effect when the daemon restarts: aileron daemon restart" in plain
@@ -278,8 +278,8 @@ def test_what_it_takes_until_it_is_in_force_is_said(fake: FakeDaemon, aileron: C
     assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
 
 
-def test_a_file_that_is_broken_or_no_file_is_left_alone(aileron: Command, file: Path):
-    """Its problem is said, by get as well."""
+def test_a_broken_or_linked_file_is_left_alone(aileron: Command, file: Path):
+    """The file's problem is shown, by `get` as well; a symbolic link is not followed."""
     file.write_text("[notify\n")
     for words in (("get", "notify.desktop"), ("set", "notify.desktop", "true")):
         assert (said := aileron("config", *words)).code == 2
@@ -296,7 +296,7 @@ def test_a_file_that_is_broken_or_no_file_is_left_alone(aileron: Command, file: 
 
 
 def editor(directory: Path, program: str) -> str:
-    """An editor that does to the file what the program says, with its text in `text`."""
+    """Return the command of an editor that runs this Python on the file's content in `text`."""
     script = directory / "editor.py"
     script.write_text(
         f"import pathlib, sys\nfile = pathlib.Path(sys.argv[1])\ntext = file.read_text()\n{program}\nfile.write_text(text)\n"
@@ -304,8 +304,8 @@ def editor(directory: Path, program: str) -> str:
     return f"{sys.executable} {script}"
 
 
-def test_what_was_edited_takes_the_files_place(aileron: Command, file: Path, tmp_path: Path):
-    """At a terminal; $VISUAL goes before $EDITOR."""
+def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_path: Path):
+    """The editor runs at a terminal; $VISUAL takes precedence over $EDITOR."""
     said = aileron.at_terminal(
         "config", "edit", VISUAL=editor(tmp_path, "text = text.replace('false', 'true')"), EDITOR="false"
     )
@@ -315,8 +315,8 @@ def test_what_was_edited_takes_the_files_place(aileron: Command, file: Path, tmp
     assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing changed"
 
 
-def test_a_mistake_is_told_and_edited_again(aileron: Command, file: Path, tmp_path: Path):
-    """From where it was left; and until then the file is as it was."""
+def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path, tmp_path: Path):
+    """The editor opens the text as it was left; until it is valid the file is unchanged."""
     program = "text = text.replace('maybe', 'true') if 'maybe' in text else text.replace('false', \"'maybe'\")"
     program += "\ntext = text.replace(\"'true'\", 'true')"
     said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "y")])
@@ -326,8 +326,8 @@ def test_a_mistake_is_told_and_edited_again(aileron: Command, file: Path, tmp_pa
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
 
 
-def test_a_mistake_that_is_left_changes_nothing(aileron: Command, file: Path, tmp_path: Path):
-    """Nor does an editor that fails, nor a script without a terminal."""
+def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Path, tmp_path: Path):
+    """A failing editor and a script without a terminal change nothing either."""
     wrong = editor(tmp_path, "text = '[notify]\\ndekstop = true\\n'")
     left = aileron.at_terminal("config", "edit", VISUAL=wrong, answers=[("Edit it again?", "n")])
     failed = aileron.at_terminal("config", "edit", VISUAL="false")
@@ -339,8 +339,8 @@ def test_a_mistake_that_is_left_changes_nothing(aileron: Command, file: Path, tm
     assert file.read_text() == TEXT
 
 
-def test_a_file_that_changed_meanwhile_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path):
-    """The daemon writes its port, or somebody else edits."""
+def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path):
+    """The other writer can be the daemon with its port, or another editor."""
     program = f"pathlib.Path({str(file)!r}).write_text('[notify]\\n')\ntext = text.replace('false', 'true')"
     said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")])
 
@@ -349,8 +349,8 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(aileron: Command, file
     assert file.read_text() == "[notify]\n"
 
 
-def test_a_broken_file_is_mended_in_an_editor(aileron: Command, file: Path, tmp_path: Path):
-    """Which `set` cannot do."""
+def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, tmp_path: Path):
+    """This is something that `set` cannot do."""
     file.write_text("[notify\ndesktop = false\n")
     said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "text = text.replace('[notify', '[notify]')"))
 
@@ -358,11 +358,11 @@ def test_a_broken_file_is_mended_in_an_editor(aileron: Command, file: Path, tmp_
     assert tomllib.loads(file.read_text()) == {"notify": {"desktop": False}}
 
 
-# Two at once, and words that a shell or a comma would make something else of
+# Concurrent changes, and entries that a shell or a comma would split
 
 
-def test_what_commands_add_at_the_same_time_is_all_there(file: Path):
-    """One that finds the file changed says so and writes nothing; none says that it is done and is undone by another."""
+def test_concurrent_additions_all_take_effect(file: Path):
+    """A writer that finds the file changed reports it and writes nothing, so no completed change is undone by another."""
 
     def add(entry: str) -> None:
         for _ in range(200):
@@ -378,8 +378,8 @@ def test_what_commands_add_at_the_same_time_is_all_there(file: Path):
     assert sorted(list_in_force("egress.private", read_text(file), file)) == sorted(["nas.lan:443", *wanted])
 
 
-def test_a_text_in_the_place_of_a_list_is_refused_and_not_split(aileron: Command, file: Path):
-    """The same file with a list takes the entry."""
+def test_a_string_in_place_of_a_list_is_refused_and_not_split(aileron: Command, file: Path):
+    """Positive control: the same file with a list accepts the entry."""
     file.write_text('[mcp]\nkeep_listed = "abc"\n')
     assert aileron("config", "add", "mcp.keep_listed", "send").code != 0
     assert tomllib.loads(file.read_text()) == {"mcp": {"keep_listed": "abc"}}
@@ -397,8 +397,8 @@ def test_a_text_in_the_place_of_a_list_is_refused_and_not_split(aileron: Command
     ],
     ids=["shell", "comma"],
 )
-def test_the_command_that_undoes_is_one_that_can_be_pasted(aileron: Command, file: Path, entry: str, undo: str | None):
-    """Words of a shell are quoted; where no words are the entry, there is no command."""
+def test_the_undo_command_can_be_pasted_into_a_shell(aileron: Command, file: Path, entry: str, undo: str | None):
+    """Words are quoted for the shell; for an entry that no argument can express, no command is shown."""
     file.write_text(f"[mcp]\nfolders = [{entry!r}]\n")
     said = aileron("config", "set", "mcp.folders", "/c=tag:y")
 
@@ -427,8 +427,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.sampled_from(TEXTS), st.data())
-def test_a_change_is_that_change_and_no_other(text: str, data: st.DataObject) -> None:
-    """However the file is written; where it cannot be put in, nothing comes out."""
+def test_a_change_alters_only_the_named_settings(text: str, data: st.DataObject) -> None:
+    """This holds for every notation in the file; a change that cannot be inserted is refused."""
     path = Path("config.toml")
     keys = data.draw(st.lists(st.sampled_from(SETTINGS), min_size=1, max_size=3, unique=True))
     changes = {key: data.draw(st.none() | VALUES[kind_of(key)]) for key in keys}
@@ -451,7 +451,7 @@ def test_a_change_is_that_change_and_no_other(text: str, data: st.DataObject) ->
 
 
 def test_every_setting_has_a_value_and_a_kind() -> None:
-    """Of the defaults, by the names of the page."""
+    """The defaults have the names of the documentation page."""
     values = Settings().values()
 
     assert list(values) == list(SETTINGS)

@@ -1,4 +1,4 @@
-"""`aileron connector new`: what it makes passes its tests and is released at once, and its key is where nobody publishes it."""
+"""`aileron connector new`: its result passes its tests and can be released at once, and its key is not in the repository."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ pytestmark = pytest.mark.jail
 NAME = "github://acme/connector-things"
 DEADLINE_S = 60
 OPERATIONS = ("list_notes", "read_note", "send_report", "rename_category", "delete_note", "frobnicate")
-"""One of each shape, and one whose name says nothing."""
+"""An operation of each shape, and one whose name reveals nothing."""
 OPS = [word for op in OPERATIONS for word in ("--op", op)]
 
 
 def made(aileron: Command, directory: Path, *words: str, name: str = NAME) -> Said:
-    """`connector new`, in that directory."""
+    """Run `connector new` in that directory."""
     return aileron("connector", "new", name, str(directory), *words)
 
 
 def published_key(directory: Path) -> PublicKey:
-    """As a forge serves it."""
+    """Return the public key as a forge serves it."""
     return PublicKey.parse((directory / "keys" / "publisher.pub").read_text())
 
 
 @pytest.mark.parametrize("lang", ["python", "c"])
-def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command, tmp_path: Path, lang: str) -> None:
-    """Built, tried in the real jail, released; what comes out is what an install takes from that publisher."""
+def test_a_new_connector_passes_its_tests_and_is_released_at_once(aileron: Command, tmp_path: Path, lang: str) -> None:
+    """The connector is built, tested in the real jail and released; an install accepts the archives from that publisher."""
     directory = tmp_path / "things"
     assert made(aileron, directory, "--lang", lang, *OPS).code == 0
     if lang == "c":
-        compiled("connector")  # which says it where there is no compiler
-        # An author's make, and not one that a make of ours has started: it would speak of that one's job server.
+        compiled("connector")  # this skips the test if there is no compiler
+        # Use the environment of an author's make, without the job server of a make that runs these tests.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
         built = subprocess.run(["make", "-C", directory], capture_output=True, text=True, timeout=DEADLINE_S, env=own)
         assert (built.returncode, built.stderr) == (0, "")
@@ -85,8 +85,8 @@ def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command,
 
 
 @pytest.mark.parametrize("lang", ["python", "c"])
-def test_nothing_of_it_has_a_name_to_be_changed(aileron: Command, tmp_path: Path, lang: str) -> None:
-    """What is named is named by its author; where nobody named operations, the same files speak of things."""
+def test_a_new_connector_has_no_example_names_left(aileron: Command, tmp_path: Path, lang: str) -> None:
+    """The author's operations name everything; without --op, the same files speak of things."""
     assert made(aileron, tmp_path / "notes", "--lang", lang, *OPS, name="github://acme/notes").code == 0
     host = ("--host", "localhost:8765")
     assert made(aileron, tmp_path / "b", "--lang", lang, *host, name="github://acme/notes").code == 0
@@ -111,17 +111,15 @@ def test_nothing_of_it_has_a_name_to_be_changed(aileron: Command, tmp_path: Path
         (("--host", "api.example.com"), "has no port"),
     ],
 )
-def test_what_no_operation_can_be_called_is_refused(
-    aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
-):
-    """Before anything is made, a key least of all."""
+def test_an_invalid_operation_or_host_is_refused(aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str):
+    """The command refuses before it creates anything, a key above all."""
     said = made(aileron, tmp_path / "x", *words)
 
     assert (said.code, told in said.err, list(tmp_path.iterdir())) == (2, True, []), said
 
 
-def test_the_suite_has_the_actions_that_are_there(aileron: Command, tmp_path: Path) -> None:
-    """Name, description and actions, and no other key; in each language."""
+def test_the_suite_lists_the_actions_in_the_repository(aileron: Command, tmp_path: Path) -> None:
+    """The file has a name, a description and the actions, and no other key; this holds for each language."""
     for lang in ("python", "c"):
         directory = tmp_path / lang
         assert made(aileron, directory, "--lang", lang).code == 0
@@ -132,8 +130,8 @@ def test_the_suite_has_the_actions_that_are_there(aileron: Command, tmp_path: Pa
         assert sorted(suite["actions"]) == there
 
 
-def test_the_tests_of_an_ordinary_process_pass(aileron: Command, tmp_path: Path) -> None:
-    """As an author runs them, in the directory."""
+def test_the_generated_pytest_tests_pass(aileron: Command, tmp_path: Path) -> None:
+    """They run in an ordinary process in the directory, as an author runs them."""
     directory = tmp_path / "things"
     assert made(aileron, directory).code == 0
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(directory)]
@@ -143,8 +141,10 @@ def test_the_tests_of_an_ordinary_process_pass(aileron: Command, tmp_path: Path)
     assert "2 passed" in done.stdout
 
 
-def test_the_private_key_is_beside_the_repository_and_for_its_owner_alone(aileron: Command, tmp_path: Path) -> None:
-    """Whatever the umask is; the public half is published, and where the private one is, is said and not what it is."""
+def test_the_private_key_is_outside_the_repository_and_readable_by_its_owner_only(
+    aileron: Command, tmp_path: Path
+) -> None:
+    """The umask makes no difference. The public half is published; the command names the private key's file, but not the key."""
     before = os.umask(0)
     try:
         said = made(aileron, tmp_path / "things")
@@ -163,8 +163,8 @@ def test_the_private_key_is_beside_the_repository_and_for_its_owner_alone(ailero
     assert b"PRIVATE" not in published
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_half_made(aileron: Command, tmp_path: Path) -> None:
-    """Neither a directory nor a key; where the directory cannot be made, no key stays behind."""
+def test_new_overwrites_nothing_and_leaves_nothing_half_made(aileron: Command, tmp_path: Path) -> None:
+    """Existing directories and keys stay; if the directory cannot be created, no key remains."""
     (tmp_path / "there").mkdir()
     (tmp_path / "things.signing-key").write_text("the only copy")
     (tmp_path / "file").write_text("")
@@ -183,8 +183,8 @@ def test_nothing_is_overwritten_and_nothing_is_left_half_made(aileron: Command, 
     assert (beside.code, (tmp_path / "new-key").exists()) == (0, True)
 
 
-def test_a_publishers_own_key_may_be_used_again(aileron: Command, tmp_path: Path) -> None:
-    """Where it is named; kept as it should be, outside of what is published."""
+def test_a_publishers_existing_key_can_be_used_again(aileron: Command, tmp_path: Path) -> None:
+    """The key is named with --key, must be readable by its owner only, and must be outside the repository."""
     key = tmp_path / "my-key"
     key.write_text(SigningKey(Secret(b"m" * 32)).to_pem().reveal().decode())
     key.chmod(0o644)
@@ -209,8 +209,8 @@ def test_a_publishers_own_key_may_be_used_again(aileron: Command, tmp_path: Path
         ("github://acme/../x", "path segment"),
     ],
 )
-def test_a_name_that_is_no_repositorys_is_refused(aileron: Command, tmp_path: Path, name: str, told: str) -> None:
-    """With the name that it may have meant; nothing is made."""
+def test_a_name_that_is_no_repository_is_refused(aileron: Command, tmp_path: Path, name: str, told: str) -> None:
+    """The error suggests the name that was probably meant; nothing is created."""
     said = made(aileron, tmp_path / "x", name=name)
 
     assert (said.code, told in said.err) == (2, True), said
@@ -218,10 +218,10 @@ def test_a_name_that_is_no_repositorys_is_refused(aileron: Command, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("scheme", "says"), [("gitlab", "CI_COMMIT_TAG"), ("hub", "aileron hub build")])
-def test_a_repository_elsewhere_has_no_workflow_of_github(
+def test_a_repository_outside_github_gets_no_github_workflow(
     aileron: Command, tmp_path: Path, scheme: str, says: str
 ) -> None:
-    """And its README says what has to be done there."""
+    """The README says what to do there."""
     said = made(aileron, tmp_path / "x", "--json", name=f"{scheme}://acme/connector-x")
 
     assert said.code == 0
@@ -231,8 +231,8 @@ def test_a_repository_elsewhere_has_no_workflow_of_github(
     assert "%%" not in "".join(path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file())
 
 
-def test_a_name_is_filled_in_and_no_place_is_left(aileron: Command, tmp_path: Path) -> None:
-    """A file of a key may be called like a place: it is only a name."""
+def test_every_template_marker_is_filled_in(aileron: Command, tmp_path: Path) -> None:
+    """A key's file may have the name of a marker: it is only a name."""
     made(aileron, tmp_path / "x", "--key", str(tmp_path / "%%key%% $(x)"))
     texts = {path.name: path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file()}
 
@@ -250,10 +250,10 @@ echo "$@" >> "$GH_LOG"
 
 
 @pytest.mark.parametrize(("version", "kind"), [("0.1.0", "--latest"), ("0.1.0-rc.1", "--prerelease")])
-def test_the_workflow_publishes_each_archive_at_its_own_tag(
+def test_the_release_workflow_publishes_each_archive_at_its_own_tag(
     aileron: Command, tmp_path: Path, version: str, kind: str
 ) -> None:
-    """The connector first, and it keeps "latest"; what is there already is left. The script is the workflow's own."""
+    """The connector comes first and keeps "latest"; an existing release stays. The script is the workflow's own."""
     made(aileron, tmp_path / "x")
     workflow = (tmp_path / "x" / ".github" / "workflows" / "release.yml").read_text()
     out = tmp_path / "x" / "dist"
@@ -284,8 +284,8 @@ def test_the_workflow_publishes_each_archive_at_its_own_tag(
     assert "AILERON_SIGNING_KEY: ${{ secrets.AILERON_SIGNING_KEY }}" in workflow
 
 
-def test_what_is_released_is_installed_once_its_key_is_trusted(tmp_path: Path) -> None:
-    """By the real daemon: refused before, verified after, and by nobody else's key."""
+def test_a_release_is_installed_once_its_key_is_trusted(tmp_path: Path) -> None:
+    """A real daemon refuses it before, and if another key is trusted; it verifies the release afterwards."""
     with daemon_home() as home:
         aileron = Command(home.path)
         directory, out = tmp_path / "things", tmp_path / "dist"

@@ -1,4 +1,4 @@
-"""`aileron connector new --from mcp+…`: a connector of a server's tools, tried in the real jail, and updated."""
+"""`aileron connector new --from mcp+…`: a connector of a server's tools, tested in the real jail, and updated."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ TOKEN = "t0ken-for-listing"
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    """A server that wants a token."""
+    """Port of an MCP server that requires a token."""
     with serving(app_of(accepts=TOKEN)) as found:
         yield found
 
 
 def address(port: int) -> str:
-    """As it is given to `--from`."""
+    """Return the server's address as `--from` takes it."""
     return f"mcp+http://127.0.0.1:{port}/mcp"
 
 
-def test_a_server_becomes_a_connector_whose_cases_pass(aileron: Command, tmp_path: Path, port: int) -> None:
-    """Every tool waits for a person, and the token that listed them is nowhere."""
+def test_a_connector_made_from_a_server_passes_its_cases(aileron: Command, tmp_path: Path, port: int) -> None:
+    """Every tool waits for a person, and the token that listed the tools is in no file."""
     folder = tmp_path / "notes"
     said = aileron(
         "connector", "new", NAME, str(folder), "--from", address(port), "--auth", "bearer", AILERON_MCP_TOKEN=TOKEN
@@ -45,8 +45,8 @@ def test_a_server_becomes_a_connector_whose_cases_pass(aileron: Command, tmp_pat
     assert TOKEN not in said.out + said.err
 
 
-def test_tools_run_without_a_person_only_with_the_authors_word(aileron: Command, tmp_path: Path, port: int) -> None:
-    """Once, for the server; and it is said what that means."""
+def test_tools_run_without_a_person_only_if_the_author_allows_it(aileron: Command, tmp_path: Path, port: int) -> None:
+    """The author allows it once for the server, and the command says what that means."""
     words = ("--from", address(port), "--auth", "bearer", "--trust-read-only", "--ops", "list_notes,delete_note")
     said = aileron("connector", "new", NAME, str(tmp_path / "notes"), *words, AILERON_MCP_TOKEN=TOKEN)
 
@@ -54,8 +54,8 @@ def test_tools_run_without_a_person_only_with_the_authors_word(aileron: Command,
     assert "the server says that they only read" in said.err
 
 
-def test_what_a_server_changed_is_told_by_an_update(aileron: Command, tmp_path: Path) -> None:
-    """Its words weigh as much as a new input: a model reads them. What did not change is not told."""
+def test_an_update_tells_what_the_server_changed(aileron: Command, tmp_path: Path) -> None:
+    """A changed description weighs as much as a new input, because a model reads it. Unchanged tools are not mentioned."""
     folder = tmp_path / "notes"
     app = app_of()
     with serving(app) as port:
@@ -92,8 +92,10 @@ def test_what_a_server_changed_is_told_by_an_update(aileron: Command, tmp_path: 
         (("--trust-read-only",), "--trust-read-only requires --from mcp+"),
     ],
 )
-def test_what_cannot_be_is_said(aileron: Command, tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
-    """Before anything is asked or written."""
+def test_new_from_a_server_refuses_invalid_options(
+    aileron: Command, tmp_path: Path, words: tuple[str, ...], problem: str
+) -> None:
+    """The command refuses before it sends or writes anything."""
     said = aileron("connector", "new", NAME, str(tmp_path / "notes"), *words)
 
     assert said.code == 2

@@ -1,4 +1,4 @@
-"""`aileron connector new --from mcp+…` of a server that wants a sign-in: found, signed in by the author, and frozen.
+"""`aileron connector new --from mcp+…` for a server that requires a sign-in: found, signed in by the author, and frozen.
 
 The authorization server is scripted, the browser a few lines: tests/browser/test_mcp_sign_in.py has real ones.
 """
@@ -33,7 +33,7 @@ class World:
 
     accepts = TOKEN
     refused_with = ""
-    """Its challenge to who has a token, if it is another one."""
+    """Challenge that replaces the server's at the next request with a token, if not empty."""
 
     def __init__(self, port: int, app: Guarded, provider: Upstream) -> None:
         self.app = app
@@ -55,22 +55,22 @@ class World:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The command's."""
+        """Options that name the server on the command line."""
         return ("--from", f"mcp+{self.address}")
 
     def is_accepted(self, token: str) -> bool:
-        """By the MCP server."""
+        """Return whether the MCP server accepts the token."""
         if token and self.refused_with:
             self.app.challenge, self.refused_with = self.refused_with, ""
         return token == self.accepts
 
     def forms(self, path: str) -> list[dict[str, str]]:
-        """What was posted there."""
+        """Return the forms that were posted to that path."""
         seen = [one.body.decode() for one in self.provider.requests if one.target == path]
         return [dict(urllib.parse.parse_qsl(body)) for body in seen]
 
     def said(self, seen: Seen) -> bytes:
-        """The authorization server."""
+        """Return the authorization server's response to a request."""
         answers: dict[str, Any] = {
             METADATA: self.metadata,
             "/register": {"client_id": "registered-1", "redirect_uris": None, "token_endpoint_auth_method": "none"},
@@ -89,7 +89,7 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Both."""
+    """Both servers, running."""
     app = app_of(accepts=lambda token: made.is_accepted(token))
     with Upstream(lambda seen: made.said(seen)) as provider, serving(app) as port:
         made = World(port, app, provider)
@@ -97,7 +97,7 @@ def world() -> Iterator[World]:
 
 
 def oauth2_of(folder: Path) -> dict[str, Any]:
-    """What the manifest says of signing in."""
+    """Return the OAuth section of the manifest."""
     credential = tomllib.loads((folder / "manifest.toml").read_text())["capabilities"]["credential"]
     assert credential["kind"] == "oauth2"
     found: dict[str, Any] = credential["oauth2"]
@@ -105,15 +105,15 @@ def oauth2_of(folder: Path) -> dict[str, Any]:
 
 
 def files_with(folder: Path, *values: str) -> list[Path]:
-    """Those in which one of them stands."""
+    """Return the files that contain one of the values."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return [path for path in files if any(value.encode() in path.read_bytes() for value in values)]
 
 
-def test_the_author_signs_in_and_what_was_found_is_frozen(
+def test_the_author_signs_in_and_the_metadata_is_frozen_in_the_manifest(
     aileron: Command, home: Path, tmp_path: Path, world: World
 ) -> None:
-    """PKCE, a client of the moment, tokens for this server; the token is used, taken back, and in no file."""
+    """PKCE, a newly registered client, and a token for this server; the token is used, revoked, and in no file."""
     folder = tmp_path / "notes"
     with aileron.start("connector", "new", NAME, str(folder), *world.words, "--no-browser") as running:
         asked = _visited(running)
@@ -144,7 +144,7 @@ def test_the_author_signs_in_and_what_was_found_is_frozen(
 
 
 def _visited(running: Any) -> dict[str, str]:
-    """What the command says is opened, and agreed to; the parameters it asked with."""
+    """Read the address that the command prints, grant the access, and return the address's parameters."""
     for line in running.stderr:
         if line.startswith("http"):
             break
@@ -155,10 +155,8 @@ def _visited(running: Any) -> dict[str, str]:
     return asked
 
 
-def test_a_token_in_the_environment_is_in_the_place_of_a_sign_in(
-    aileron: Command, tmp_path: Path, world: World
-) -> None:
-    """What was found is frozen all the same; nobody is registered. An update finds it again, and tells what has changed."""
+def test_a_token_in_the_environment_replaces_the_sign_in(aileron: Command, tmp_path: Path, world: World) -> None:
+    """The metadata is frozen all the same, and no client is registered. An update reads it again and tells what has changed."""
     folder = tmp_path / "notes"
     words = ("connector", "new", NAME, str(folder), *world.words)
     made = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
@@ -177,8 +175,10 @@ def test_a_token_in_the_environment_is_in_the_place_of_a_sign_in(
     assert oauth2_of(folder)["scopes"] == ["notes.read", "notes.write", "admin"]
 
 
-def test_the_authors_word_counts_and_an_update_keeps_it(aileron: Command, tmp_path: Path, world: World) -> None:
-    """Scopes, an application of their own, and one of several authorization servers."""
+def test_the_authors_options_override_the_metadata_and_survive_an_update(
+    aileron: Command, tmp_path: Path, world: World
+) -> None:
+    """The options are scopes, an application of the author's own, and one of several authorization servers."""
     folder = tmp_path / "notes"
     other = f"{world.issuer}/other"
     world.app.pages["/about-signing-in"]["authorization_servers"] = ["https://first.example", other]
@@ -197,7 +197,7 @@ def test_the_authors_word_counts_and_an_update_keeps_it(aileron: Command, tmp_pa
 
 @contextlib.contextmanager
 def _moved(world: World) -> Iterator[None]:
-    """The metadata of an issuer with a path."""
+    """Serve the metadata of an issuer with a path."""
     said = world.said
     world.said = lambda seen: (  # type: ignore[method-assign]
         answer(json.dumps(world.metadata).encode(), JSON) if seen.target == f"{METADATA}/other" else said(seen)
@@ -205,8 +205,8 @@ def _moved(world: World) -> Iterator[None]:
     yield
 
 
-def test_what_stands_in_the_way_is_said_with_what_to_do(aileron: Command, tmp_path: Path, world: World) -> None:
-    """No registration, no terminal, an address as a client where that is not taken, a server that knows no sign-in."""
+def test_a_sign_in_that_cannot_work_is_refused_with_a_fix(aileron: Command, tmp_path: Path, world: World) -> None:
+    """Causes: no registration, no terminal, a client address that the server does not take, and a server without sign-in."""
     words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
     nobody = aileron(*words)
     document = aileron(*words, "--client-id", "https://mine.example/client.json", AILERON_MCP_TOKEN=TOKEN)
@@ -244,10 +244,8 @@ urllib.request.urlopen(f"{asked['redirect_uri']}?{back}", timeout=30)
 """
 
 
-def test_a_token_that_the_server_refuses_is_taken_back_all_the_same(
-    aileron: Command, tmp_path: Path, world: World
-) -> None:
-    """At a terminal, where the browser opens by itself; what the server wants beyond what it asked for is said."""
+def test_a_token_that_the_server_refuses_is_revoked(aileron: Command, tmp_path: Path, world: World) -> None:
+    """The browser opens by itself at a terminal; scopes that the server requires beyond the requested ones are named."""
     world.accepts = "another"
     world.app.refusal = 403
     world.app.challenge += ', error="insufficient_scope"'
@@ -273,10 +271,10 @@ def test_a_token_that_the_server_refuses_is_taken_back_all_the_same(
     assert not (tmp_path / "notes").exists()
 
 
-def test_a_sign_in_can_be_demanded_of_a_server_that_says_nothing(
+def test_a_sign_in_can_be_forced_for_a_server_without_a_challenge(
     aileron: Command, tmp_path: Path, world: World
 ) -> None:
-    """It answers 400 to who has no token, and its metadata are where everybody looks."""
+    """The server answers 400 to a request without a token, and its metadata are at the well-known path."""
     world.app.refusal, world.app.challenge = 400, ""
     world.app.pages["/.well-known/oauth-protected-resource/mcp"] = world.app.pages["/about-signing-in"]
     words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
@@ -289,8 +287,8 @@ def test_a_sign_in_can_be_demanded_of_a_server_that_says_nothing(
     assert oauth2_of(tmp_path / "notes")["scopes"] == []
 
 
-def test_who_says_how_to_sign_in_is_told_where_nobody_has_to(aileron: Command, tmp_path: Path) -> None:
-    """A server that lists its tools to anybody is asked for a sign-in only with --auth oauth2."""
+def test_sign_in_options_are_refused_for_a_server_that_needs_no_sign_in(aileron: Command, tmp_path: Path) -> None:
+    """A server that lists its tools to every client is used with a sign-in only with --auth oauth2."""
     with serving(app_of()) as port:
         said = aileron(
             "connector",

@@ -1,4 +1,4 @@
-"""`aileron connector test` as a program: the cases of an author's sources in the real jail, and one operation."""
+"""`aileron connector test` as a program: the cases of an author's sources in the real jail, and a single operation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ body = "ok"
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A connector and its cases."""
+    """A directory with a connector's sources and its cases."""
     directory = tmp_path / "notes"
     (directory / "tests").mkdir(parents=True)
     (directory / "manifest.toml").write_text(MANIFEST)
@@ -65,8 +65,8 @@ def sources(tmp_path: Path) -> Path:
     return directory
 
 
-def test_each_case_is_told_and_a_failed_one_ends_with_1(aileron: Command, sources: Path) -> None:
-    """The verdict on standard output, why not and what the connector said on standard error; no home is made."""
+def test_each_case_is_reported_and_a_failure_exits_with_1(aileron: Command, sources: Path) -> None:
+    """The verdict is on standard output; the reason and the connector's log are on standard error. No home is created."""
     passed = aileron("connector", "test", str(sources))
     cases = sources / "tests" / "cases.toml"
     cases.write_text(
@@ -84,8 +84,8 @@ def test_each_case_is_told_and_a_failed_one_ends_with_1(aileron: Command, source
     assert not aileron.home.exists()
 
 
-def test_the_same_for_programs(aileron: Command, sources: Path) -> None:
-    """With --json, and cases from a file elsewhere."""
+def test_cases_from_another_file_are_reported_as_json(aileron: Command, sources: Path) -> None:
+    """--cases names a file outside the sources, and --json prints one object."""
     elsewhere = sources.parent / "mine.toml"
     elsewhere.write_text(CASES.replace("/x", "/y", 1))
     said = aileron("connector", "test", str(sources), "--cases", str(elsewhere), "--json")
@@ -95,10 +95,8 @@ def test_the_same_for_programs(aileron: Command, sources: Path) -> None:
     assert (case["passed"], case["problem"]) == (False, "no exchange is left for GET notes.example.com:443/y")
 
 
-def test_one_operation_is_tried_against_a_server_of_ones_own(
-    aileron: Command, sources: Path, upstream: CountingServer
-) -> None:
-    """What it answers is printed; without a server, or with one elsewhere, it is told what is missing."""
+def test_one_operation_runs_against_a_local_server(aileron: Command, sources: Path, upstream: CountingServer) -> None:
+    """The operation's output is printed; without a server, or with one on another machine, the error says what is missing."""
     words = ("connector", "test", str(sources), "--op", "fetch", "--args", '{"path": "/"}')
     there = aileron(*words, "--upstream", f"http://localhost:{upstream.port}")
     alone = aileron(*words)
@@ -109,8 +107,10 @@ def test_one_operation_is_tried_against_a_server_of_ones_own(
     assert (away.code, "not on this machine" in away.err) == (2, True)
 
 
-def test_a_local_server_has_a_certificate_of_its_own_authority(aileron: Command, sources: Path, tmp_path: Path) -> None:
-    """Where the home's settings name it; without that the failure says so."""
+def test_a_local_server_can_have_a_certificate_from_a_local_authority(
+    aileron: Command, sources: Path, tmp_path: Path
+) -> None:
+    """The home's settings name the authority; without it the failure says which setting to change."""
     authority = Authority(tmp_path)
     words = ("connector", "test", str(sources), "--op", "fetch", "--args", '{"path": "/"}', "--upstream")
     with Upstream(lambda _: answer(b"hello"), authority.server_context("localhost")) as server:
@@ -124,8 +124,8 @@ def test_a_local_server_has_a_certificate_of_its_own_authority(aileron: Command,
     assert (after.code, after.out.strip()) == (0, "hello"), after
 
 
-def test_what_a_connector_says_is_never_a_command_of_ours(aileron: Command, sources: Path) -> None:
-    """Its words are shown as its words: no fix is read out of them."""
+def test_a_connectors_message_is_never_shown_as_a_fix(aileron: Command, sources: Path) -> None:
+    """The message is shown as text, and no command is extracted from it."""
     said = aileron("connector", "test", str(sources), "--op", "complain")
 
     assert (said.code, "aileron vault rotate" in said.err) == (2, True)
@@ -142,8 +142,10 @@ def test_what_a_connector_says_is_never_a_command_of_ours(aileron: Command, sour
         (("--cases", "/nowhere/cases.toml"), 3, "no such file"),
     ],
 )
-def test_a_wrong_call_is_told(aileron: Command, sources: Path, words: tuple[str, ...], code: int, told: str) -> None:
-    """Before anything is built or run."""
+def test_invalid_options_are_refused(
+    aileron: Command, sources: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    """The command refuses before it builds or runs anything."""
     said = aileron("connector", "test", str(sources), *words)
 
     assert (said.code, told in said.err) == (code, True), said

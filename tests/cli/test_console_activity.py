@@ -1,4 +1,4 @@
-"""What happened, told from the record of a real daemon: a run that was approved, one that was denied, and the last hour."""
+"""Activity in the console from a real daemon's record: an approved run, a denied one, and the last hour."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.support.tmux import Tmux
 
 @pytest.fixture
 def asking() -> Iterator[DaemonHome]:
-    """A home in which somebody signs, with an action that asks."""
+    """A home with an approver, and an action that asks."""
     with asking_home() as home:
         assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
         yield home
 
 
 @pytest.mark.jail
-def test_a_run_and_a_denial_are_told_as_stories_on_the_screen_and_in_lines(asking: DaemonHome) -> None:
-    """Asked, shown, approved, its request, what came back; and a reason. The same in `--plain`."""
+def test_an_approved_run_and_a_denial_are_told_on_the_screen_and_in_lines(asking: DaemonHome) -> None:
+    """Each story has the request, its display, the decision with a reason, and the end. `--plain` shows the same."""
     first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
     aileron, word = Command(asking.path), "not decided): "
     at_terminal(

@@ -15,7 +15,7 @@ LEFT, WHEEL_UP, WHEEL_DOWN = 0, 64, 65
 
 
 def mouse(at: Tmux, button: int, column: int, row: int) -> None:
-    """What a terminal reports of a press and its release; a wheel has no release. Columns and rows from 1."""
+    """Send a terminal's report of a press and its release; a wheel has no release. Columns and rows count from 1."""
     reports = [f"\x1b[<{button};{column};{row}M"]
     if button == LEFT:
         reports.append(f"\x1b[<{button};{column};{row}m")
@@ -23,12 +23,12 @@ def mouse(at: Tmux, button: int, column: int, row: int) -> None:
 
 
 def row_of(at: Tmux, text: str) -> int:
-    """The row on which this stands, from 1."""
+    """Return the row on which the text stands, from 1."""
     return next(number for number, row in enumerate(at.text.split("\n"), start=1) if text in row)
 
 
 def test_a_click_selects_a_row_and_a_screen_and_the_wheel_scrolls(home: Path, fake: FakeDaemon) -> None:
-    """On the list, on the card and on the names of the screens."""
+    """The places are the list, the card and the names of the screens."""
     world = World(home, fake)
     body = "\n".join(f"line-{number:02}" for number in range(60))
     world.ask(named("one"), named("two", args={"to": "mira@example.com", "body": body}))
@@ -49,8 +49,8 @@ def test_a_click_selects_a_row_and_a_screen_and_the_wheel_scrolls(home: Path, fa
     assert world.sent() == []
 
 
-def test_no_click_anywhere_decides(home: Path, fake: FakeDaemon) -> None:
-    """On every row of the console, of the second step of a yes and of a no, of help: single, double and with the wheel."""
+def test_no_click_decides(home: Path, fake: FakeDaemon) -> None:
+    """Every second row is clicked twice: in the console, in the second step of an approval and a denial, and in help."""
     world = World(home, fake)
     world.ask(named("one", reversible=True))
     with Tmux(words(), variables(home)) as at:
@@ -77,16 +77,16 @@ def test_no_click_anywhere_decides(home: Path, fake: FakeDaemon) -> None:
 
 
 def leave(at: Tmux, shown: str) -> None:
-    """Escape, and wait until what is open is gone; what the mouse has done is done by then.
+    """Press Escape and wait until the text is gone; every mouse report is handled by then.
 
-    Once: another Escape would be on its way, and with the next key be one key with Alt, which nobody hears.
+    Only one Escape is sent: a second would arrive with the next key and be read as one key with Alt, which has no meaning.
     """
     at.keys("Escape")
     wait_until(lambda: shown not in at.text, f"{shown} is left", seen=lambda: at.text)
 
 
 def click_everywhere(at: Tmux) -> None:
-    """Twice on each second row, at three places."""
+    """Click twice at three places of every second row, then turn the wheel."""
     for row in range(1, 25, 2):
         for column in (3, 30, 70):
             mouse(at, LEFT, column, row)

@@ -1,4 +1,4 @@
-"""What the console tells a real terminal besides its screen: the title, notifications; and that it takes another size at once."""
+"""Signals between the console and a real terminal besides its screen: the title, notifications, and a change of size."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ TITLE = "#{pane_title}"
 
 
 @pytest.mark.parametrize("ends", ["a key", "SIGKILL"])
-def test_the_title_counts_what_waits_and_the_one_from_before_comes_back(
-    home: Path, fake: FakeDaemon, ends: str
-) -> None:
-    """At its end by a key, and where it was killed: by the process that waits for it."""
+def test_the_title_counts_what_waits_and_is_restored_at_the_end(home: Path, fake: FakeDaemon, ends: str) -> None:
+    """The console ends by a key or is killed; then the process that waits for it restores the title."""
     world = World(home, fake)
     world.ask(named("one"), named("two"))
     script = f"printf '\\033]2;mine\\033\\\\'; {' '.join(words())}; cat"
@@ -42,7 +40,7 @@ def test_the_title_counts_what_waits_and_the_one_from_before_comes_back(
 
 
 def wait_title(at: Tmux, wanted: str) -> None:
-    """Wait until the terminal's title is this."""
+    """Wait until the terminal has this title."""
     wait_until(
         lambda: at.do("display-message", "-p", TITLE).strip() == wanted,
         f"the title is {wanted}",
@@ -51,7 +49,7 @@ def wait_title(at: Tmux, wanted: str) -> None:
 
 
 def read_for(master: int, wanted: bytes, within_s: float) -> bytes:
-    """What the terminal is told, until that is among it or the time is over."""
+    """Return the terminal's output until it contains `wanted` or the time is over."""
     seen, until = b"", time.monotonic() + within_s
     while wanted not in seen and time.monotonic() < until:
         if select.select([master], [], [], 0.1)[0]:
@@ -59,8 +57,8 @@ def read_for(master: int, wanted: bytes, within_s: float) -> bytes:
     return seen
 
 
-def test_a_notification_names_the_agent_and_the_action_and_nothing_of_the_call(home: Path, fake: FakeDaemon) -> None:
-    """In a terminal that shows them, from an agent whose name would end the sequence and begin another."""
+def test_a_notification_names_the_agent_and_the_action_only(home: Path, fake: FakeDaemon) -> None:
+    """The terminal supports notifications, and the agent's name tries to end the sequence and begin another."""
     world = World(home, fake)
     with at_pty(home, fake, TERM="foot") as (master, _):
         world.ask(named("one", agent="cl\x1b\\\x1b]0;gone\x07", args={"to": "who@secret.example"}))
@@ -76,10 +74,10 @@ def test_a_notification_names_the_agent_and_the_action_and_nothing_of_the_call(h
 
 
 @pytest.mark.parametrize(("plain", "term"), [(("--plain",), "foot"), ((), "xterm-256color")])
-def test_lines_and_other_terminals_get_no_notification(
+def test_plain_mode_and_other_terminals_get_no_notification(
     home: Path, fake: FakeDaemon, plain: tuple[str, ...], term: str
 ) -> None:
-    """In lines no sequence at all: they are for logs and screen readers, too."""
+    """Plain mode gets no escape sequence for the title either: it is for logs and screen readers, too."""
     world = World(home, fake)
     with at_pty(home, fake, *plain, TERM=term) as (master, _):
         world.ask(named("one", agent="claude"))
@@ -92,8 +90,8 @@ def test_lines_and_other_terminals_get_no_notification(
     assert (b"\x1b]2;" in told) == (not plain)
 
 
-def test_another_size_is_taken(home: Path, fake: FakeDaemon) -> None:
-    """By a real terminal, smaller and larger; also where a shell exports the size that it had once."""
+def test_the_console_adapts_to_a_new_size(home: Path, fake: FakeDaemon) -> None:
+    """A real terminal becomes smaller and larger; exported COLUMNS and LINES with an old size do not matter."""
     World(home, fake).ask(named("one"))
     with Tmux(words(), variables(home, COLUMNS="80", LINES="24"), size=(80, 24)) as at:
         at.until("1 waiting", "▸ proof")  # what the first card needs is imported by now
@@ -107,7 +105,7 @@ def test_another_size_is_taken(home: Path, fake: FakeDaemon) -> None:
 
 
 def is_laid_out(screen: str, rows: int, columns: int) -> bool:
-    """The keys at the end, and list and card side by side where there is room for both."""
+    """Return whether the keys are at the end, with list and card side by side if there is room for both."""
     lines = screen.rstrip("\n").split("\n")
     keys = [number for number, line in enumerate(lines, start=1) if "? help" in line]
     is_beside = any("│" in line[:60] and "One" in line for line in lines[2:4])

@@ -1,6 +1,6 @@
-"""`aileron console` in real terminals, with the real daemon: tmux, where each decision asks for the passphrase, and a plain one.
+"""`aileron console` in real terminals with a real daemon: tmux, where each decision needs the passphrase, and a plain one.
 
-What stands on the screen is looked for by its words only: where it stands is for tests/tui.
+These tests look for words anywhere on the screen; tests/tui checks their positions.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def asking() -> Iterator[DaemonHome]:
-    """A home in which somebody signs, with an action that asks."""
+    """A home with an approver, and an action that asks."""
     with asking_home() as home:
         assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
         yield home
 
 
 def words(*more: str) -> list[str]:
-    """The console's command line."""
+    """Return the console's command line."""
     return [sys.executable, "-m", "aileron", "console", *more]
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:
-    """What the console is started with."""
+    """Return the console's environment variables."""
     given = {
         name: value for name, value in environment(home).items() if name in ("AILERON_HOME", "TZ", "NO_COLOR", "PATH")
     }
@@ -58,7 +58,7 @@ def variables(home: Path, **more: str) -> dict[str, str]:
 
 @pytest.mark.jail
 def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(asking: DaemonHome) -> None:
-    """`A`, the action's name, the passphrase at the terminal itself; then what came of it, with what left."""
+    """The person types `A`, yes, and the passphrase at the terminal itself; then the result appears with the requests sent."""
     question = asking.asked("ask-first", {"text": "hello there"})
     with Tmux(words(), variables(asking.path)) as at:
         at.until(
@@ -82,7 +82,7 @@ def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(ask
 
 
 @pytest.mark.jail
-def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome) -> None:
+def test_a_denial_in_tmux_asks_for_the_passphrase_and_sends_its_reason(asking: DaemonHome) -> None:
     """A wrong passphrase is asked for again; an interrupt decides nothing."""
     question = asking.asked("ask-first", {"text": "hello there"})
     with Tmux(words(), variables(asking.path)) as at:
@@ -106,8 +106,8 @@ def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome
 
 
 @pytest.mark.jail
-def test_at_a_plain_terminal_the_key_stays_open_and_a_word_decides(asking: DaemonHome) -> None:
-    """`--plain`: one passphrase for two decisions."""
+def test_in_plain_mode_one_passphrase_serves_two_decisions(asking: DaemonHome) -> None:
+    """The key stays open at a terminal that is no multiplexer's, and each approval takes the word yes."""
     first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
     aileron = Command(asking.path)
     word = "not decided): "
@@ -132,8 +132,8 @@ def test_at_a_plain_terminal_the_key_stays_open_and_a_word_decides(asking: Daemo
     assert [asking.result(one)["status"] for one in (first, second)] == ["completed", "completed"]
 
 
-def test_without_a_terminal_there_is_no_console(home: Path, fake: FakeDaemon) -> None:
-    """In a pipe it says where to go, and begins nothing."""
+def test_the_console_needs_a_terminal(home: Path, fake: FakeDaemon) -> None:
+    """The error in a pipe names the other commands, and nothing is started."""
     said = Command(home)("console")
 
     assert said.code == 6
@@ -142,8 +142,8 @@ def test_without_a_terminal_there_is_no_console(home: Path, fake: FakeDaemon) ->
 
 
 @pytest.mark.parametrize("is_its_child", [True, False], ids=["its child", "another terminal"])
-def test_an_agents_terminal_has_no_console(is_its_child: bool) -> None:
-    """What `aileron launch` began, and all below it, is refused; a session of elsewhere is not."""
+def test_the_console_refuses_an_agents_terminal(is_its_child: bool) -> None:
+    """Every process below the one that `aileron launch` started is refused; a session elsewhere has no effect."""
     with daemon_home() as home, subprocess.Popen(["sleep", "100"]) as elsewhere:
         body = {"agent": "claude", "folder": "/w", "pid": os.getpid() if is_its_child else elsewhere.pid}
         session = home.must("POST", "/v1/sessions", body)["id"]
@@ -156,8 +156,8 @@ def test_an_agents_terminal_has_no_console(is_its_child: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])
-def test_the_screen_is_left_as_it_was(home: Path, fake: FakeDaemon, size: tuple[int, int]) -> None:
-    """After `q` the terminal has its own screen again, takes lines and shows what is typed."""
+def test_quitting_restores_the_terminal(home: Path, fake: FakeDaemon, size: tuple[int, int]) -> None:
+    """The terminal has its own screen again after `q`, reads lines and echoes input."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
     with Tmux(["sh", "-c", script], variables(home), size=size) as at:
@@ -169,8 +169,10 @@ def test_the_screen_is_left_as_it_was(home: Path, fake: FakeDaemon, size: tuple[
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM, signal.SIGKILL])
-def test_whatever_signal_ends_it_the_screen_is_put_right(home: Path, fake: FakeDaemon, number: signal.Signals) -> None:
-    """By the process that waits for it: the terminal's own screen, with a cursor, and nothing reported as if it was typed."""
+def test_the_terminal_is_restored_whichever_signal_ends_the_console(
+    home: Path, fake: FakeDaemon, number: signal.Signals
+) -> None:
+    """The waiting process restores the terminal's own screen and cursor, and turns mouse reports off."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
     with Tmux(["sh", "-c", script], variables(home)) as at:
@@ -187,14 +189,14 @@ _LEADS: Final = (
 )
 _ITSELF: Final = "os.execvp(sys.argv[1], sys.argv[1:])"
 _TELLS_NOBODY: Final = "signal.signal(signal.SIGHUP, lambda *_: None); subprocess.call(sys.argv[1:])"
-"""The first process of a terminal's session, which the kernel tells of its end: the console, or one that tells nobody."""
+"""First process of a terminal's session, which the kernel tells of its end: the console, or one that passes nothing on."""
 
 
 @contextlib.contextmanager
 def at_pty(
     home: Path, fake: FakeDaemon, *more: str, first: str = _ITSELF, **given: str
 ) -> Iterator[tuple[int, list[psutil.Process]]]:
-    """A console at a terminal of this process: the other end, and its processes; none of them is left."""
+    """Run a console at a terminal of this process. Yield the other end and the processes, and kill those that remain."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     master, slave = pty.openpty()
     resize(master, 24, 80)
@@ -224,7 +226,7 @@ def at_pty(
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:
-    """Another size."""
+    """Give the terminal another size."""
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
@@ -237,8 +239,8 @@ def ended(processes: list[psutil.Process]) -> bool:
     "first", [_ITSELF, _TELLS_NOBODY], ids=["first of its session", "of a session that tells nobody"]
 )
 @pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
-def test_a_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain: tuple[str, ...], first: str) -> None:
-    """The window is closed: nothing goes on without anybody who could see it."""
+def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain: tuple[str, ...], first: str) -> None:
+    """The window is closed: nothing continues unseen."""
     with at_pty(home, fake, *plain, first=first) as (master, processes):
         assert all(process.is_running() for process in processes)
         with Path(os.devnull).open() as nothing:
@@ -249,8 +251,8 @@ def test_a_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain: t
 
 
 @pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
-def test_a_console_ends_with_its_session_of_tmux(home: Path, fake: FakeDaemon, plain: tuple[str, ...]) -> None:
-    """`tmux kill-session`."""
+def test_the_console_ends_with_its_tmux_session(home: Path, fake: FakeDaemon, plain: tuple[str, ...]) -> None:
+    """The session ends by `tmux kill-session`."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     with Tmux(words(*plain), variables(home)) as at:
         at.until("nothing waiting")
@@ -259,8 +261,8 @@ def test_a_console_ends_with_its_session_of_tmux(home: Path, fake: FakeDaemon, p
         assert ended(processes)
 
 
-def test_a_console_whose_terminal_takes_nothing_any_more_ends_by_a_signal(home: Path, fake: FakeDaemon) -> None:
-    """As over a line that hangs: its event loop waits for that, and hears of nothing. It has some seconds to put things right."""
+def test_a_signal_ends_a_console_whose_terminal_accepts_no_output(home: Path, fake: FakeDaemon) -> None:
+    """The event loop blocks on a stalled line and handles nothing, so the console has some seconds to restore the terminal."""
     with at_pty(home, fake) as (master, processes):
         for number in range(200):
             resize(master, 50 + number % 2, 200)

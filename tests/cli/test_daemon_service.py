@@ -1,5 +1,5 @@
-"""`aileron daemon install` and `uninstall`, with a `systemctl` that follows a script: it writes down what it is asked, and starts
-what the unit says. Whether systemd itself takes the unit, systemd-analyze says.
+"""`aileron daemon install` and `uninstall`, with a scripted `systemctl` that records its arguments and starts the unit's command.
+systemd-analyze checks that systemd itself accepts the unit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if (here / "broken").exists():
 
 
 class Machine:
-    """A person's home directory, and a systemd in front of PATH."""
+    """A person's home directory, and a scripted systemctl first on PATH."""
 
     def __init__(self, folder: Path, aileron_home: Path) -> None:
         self.folder = folder
@@ -53,41 +53,41 @@ class Machine:
         self._command = Command(aileron_home)
 
     def is_(self, system: str, *, user: str) -> None:
-        """What its two managers say of themselves."""
+        """Set the states that the system manager and the user manager report."""
         (self._bin / "system").write_text(system)
         (self._bin / "user").write_text(user)
 
     def __call__(self, *words: str, **more: str) -> Said:
-        """`aileron daemon WORDS…`."""
+        """Run `aileron daemon WORDS…`."""
         given = {"HOME": str(self.folder), "PATH": f"{self._bin}:{os.environ['PATH']}", "XDG_CONFIG_HOME": "", **more}
         return self._command("daemon", *words, **given)
 
     def breaks(self) -> None:
-        """From here on it fails at everything."""
+        """Make every later systemctl command fail."""
         (self._bin / "broken").touch()
 
     @property
     def asked(self) -> list[str]:
-        """What systemctl was to do, in order."""
+        """Commands that systemctl got, in order."""
         asked = self._bin / "asked"
         return asked.read_text().splitlines() if asked.exists() else []
 
     @property
     def started(self) -> int | None:
-        """The process that the unit started."""
+        """Process that the unit started."""
         pid = self._bin / "pid"
         return int(pid.read_text()) if pid.exists() else None
 
 
 @pytest.fixture
 def machine(tmp_path: Path, home: Path) -> Iterator[Machine]:
-    """One with systemd and a user manager; what was started is ended."""
+    """A machine with systemd and a user manager; a daemon that was started is stopped."""
     made = Machine(tmp_path, home)
     yield made
     made("stop")
 
 
-def test_it_is_installed_started_and_removed(machine: Machine, home: Path) -> None:
+def test_the_service_is_installed_started_and_removed(machine: Machine, home: Path) -> None:
     """The unit's own command starts the daemon of this home; uninstalling leaves nothing behind."""
     installed = machine("install")
     running = machine("status", "--json").json
@@ -114,8 +114,8 @@ def test_it_is_installed_started_and_removed(machine: Machine, home: Path) -> No
 
 
 @pytest.mark.parametrize("state", ["offline", "no systemctl"])
-def test_without_systemd_nothing_is_written(machine: Machine, state: str) -> None:
-    """And it is said why, and what starts the daemon without."""
+def test_without_systemd_no_unit_is_written(machine: Machine, state: str) -> None:
+    """The error says why, and how to start the daemon without systemd."""
     machine.is_("offline", user="")
     said = machine("install", **({"PATH": str(machine.folder)} if state != "offline" else {}))
 
@@ -126,8 +126,8 @@ def test_without_systemd_nothing_is_written(machine: Machine, state: str) -> Non
     assert not machine.unit.exists()
 
 
-def test_without_a_user_manager_it_is_written_and_not_started(machine: Machine) -> None:
-    """The command that starts it is named; without the manager it can be removed too, with what enables it."""
+def test_without_a_user_manager_the_unit_is_written_but_not_started(machine: Machine) -> None:
+    """The error names the command that starts it; uninstalling works without the manager and removes the enabling link too."""
     machine.is_("running", user="")
     said = machine("install")
     wants = machine.unit.parent / "default.target.wants"
@@ -141,8 +141,8 @@ def test_without_a_user_manager_it_is_written_and_not_started(machine: Machine) 
     assert list(wants.iterdir()) == []
 
 
-def test_what_systemd_says_is_told_and_made_harmless(machine: Machine) -> None:
-    """With the command that was tried."""
+def test_errors_of_systemctl_are_shown_with_control_characters_escaped(machine: Machine) -> None:
+    """The fix is the command that failed."""
     machine.breaks()
     said = machine("install")
 
@@ -152,8 +152,8 @@ def test_what_systemd_says_is_told_and_made_harmless(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_unit_of_somebody_else_stays(machine: Machine, kind: str) -> None:
-    """Neither replaced nor removed."""
+def test_a_foreign_unit_is_neither_replaced_nor_removed(machine: Machine, kind: str) -> None:
+    """The unit is a file of another program, or a link to one."""
     machine.unit.parent.mkdir(parents=True)
     other = machine.unit if kind == "file" else machine.folder / "other"
     other.write_text("[Service]\nExecStart=/bin/true\n")
@@ -167,13 +167,13 @@ def test_a_unit_of_somebody_else_stays(machine: Machine, kind: str) -> None:
     assert machine.asked == []
 
 
-def test_nothing_to_uninstall_is_said(machine: Machine) -> None:
-    """As anything else that is not there."""
+def test_uninstalling_a_missing_unit_exits_with_3(machine: Machine) -> None:
+    """The exit code is that of anything not found."""
     assert machine("uninstall").code == 3
 
 
-def test_words_are_quoted_for_the_unit(tmp_path: Path) -> None:
-    """Specifiers and quotes stay what they are; what systemd would replace is refused."""
+def test_words_in_the_unit_are_quoted_for_systemd(tmp_path: Path) -> None:
+    """Percent signs and quotes keep their meaning; characters that systemd would replace are refused."""
     text = unit_text("/opt/my py/python", Path('/h/50% "x"\\y'), {"AILERON_HOME": "/h/50%"})
 
     assert 'ExecStart="/opt/my py/python" "-m" "aileron.daemon" "/h/50%% \\"x\\"\\\\y"\n' in text
@@ -184,8 +184,8 @@ def test_words_are_quoted_for_the_unit(tmp_path: Path) -> None:
             unit_text("/usr/bin/python3", Path("/h") / name)
 
 
-def test_the_unit_leads_to_the_users_password_store() -> None:
-    """As the shell does that installs it; and nothing else of its environment is in a file."""
+def test_the_unit_passes_on_the_location_of_the_password_store() -> None:
+    """The installing shell's store is used; nothing else of its environment is written to the file."""
     paths = {"PASSWORD_STORE_DIR": "/mail/store", "GNUPGHOME": "/mail/keys"}
     text = unit_text("/usr/bin/python3", Path("/h"), {**paths, "AILERON_VAULT_PASSPHRASE": "a canary", "HOME": "/h"})
 
@@ -193,8 +193,8 @@ def test_the_unit_leads_to_the_users_password_store() -> None:
     assert given == [f'Environment="{name}={path}"' for name, path in paths.items()]
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """As systemd itself reads it: no unknown key, no word that it drops."""
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    """systemd-analyze finds no unknown key and drops no word. Positive control: it reports a broken unit."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze here: apt-get install systemd")

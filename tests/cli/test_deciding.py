@@ -1,4 +1,4 @@
-"""`approve`, `deny`, `approval`, and a run that asks at its terminal: what is shown and asked, what is sent, what comes of it."""
+"""`approve`, `deny`, `approval`, and a run that asks at its terminal: what is shown and asked, what is sent, and the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unl
 
 
 def question(**more: Any) -> dict[str, Any]:
-    """One question as the daemon shows it."""
+    """Return a question as the daemon shows it."""
     of = plan({"body": "Dear\nMira"}, action="act", action_version="1.0.0")
     (step,) = of.steps
     of = msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args={"to": "mira@example.com"}),))
@@ -51,24 +51,24 @@ def question(**more: Any) -> dict[str, Any]:
 
 
 def result(status: str, **more: Any) -> Reply:
-    """What became of it."""
+    """Return the response for the result of the approval."""
     return 200, {"status": status, "audit_id": "run-1", "action": "act", "approval_id": ID, **more}
 
 
 def settled(status: str) -> Reply:
-    """What a decision is answered with."""
+    """Return the response to a decision."""
     return 200, {"status": status, "approval_id": ID, "audit_id": "run-1"}
 
 
 def failed(name: str) -> dict[str, Any]:
-    """The failure of a run, as it stands in its result."""
+    """Return the failure of a run, as its result contains it."""
     found: dict[str, Any] = error(name, 500, "it did not work", audit_id="run-1")[1]["error"]
     return found
 
 
 @pytest.fixture
 def fake(fake: FakeDaemon) -> FakeDaemon:
-    """One question waits; deciding works, the run completes, the vault is open; `run act` asks that question."""
+    """A daemon with two open questions and an open vault: deciding works, runs complete, and `run act` asks the first."""
     fake.passphrase, fake.is_locked = PASSPHRASE, False
     fake.approvals = [question(), question(approval_id=OTHER)]
     fake.script("GET", ONE, (200, question()))
@@ -85,7 +85,7 @@ def _obeyed(seen: Seen) -> Reply:
 
 
 def decisions(fake: FakeDaemon) -> list[dict[str, Any]]:
-    """The bodies that were sent to decide."""
+    """Return the bodies that were sent to decide."""
     assert {seen.socket for seen in fake.asked("POST", f"{ONE}/decide")} <= {"operator"}
     return [seen.body for seen in fake.asked("POST", f"{ONE}/decide")]
 
@@ -93,16 +93,16 @@ def decisions(fake: FakeDaemon) -> list[dict[str, Any]]:
 # Approving in a script
 
 
-def test_what_is_approved_is_what_was_fetched_and_its_result_is_printed(fake: FakeDaemon, aileron: Command):
-    """The digest of that very answer; the result as `run` prints it, alone on standard output."""
+def test_approve_sends_the_fetched_digest_and_prints_the_result(fake: FakeDaemon, aileron: Command):
+    """The digest is that of the fetched question; the result alone is on standard output, as `run` prints it."""
     said = aileron("approve", ID, "--reason", "fine")
 
     assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown", "reason": "fine"}]
     assert (said.code, said.out, said.err) == (0, '{"sent": 1}\n', f"{UNSIGNED}approved {ID}\n")
 
 
-def test_the_result_as_json_is_the_daemons_answer(fake: FakeDaemon, aileron: Command):
-    """Whole."""
+def test_approve_with_json_prints_the_daemons_response(fake: FakeDaemon, aileron: Command):
+    """The response is printed whole."""
     assert aileron("approve", ID, "--json").json == result("completed", result={"sent": 1})[1]
 
 
@@ -118,10 +118,10 @@ def test_the_result_as_json_is_the_daemons_answer(fake: FakeDaemon, aileron: Com
         ("denied", {"reason": "no"}, 5),
     ],
 )
-def test_an_approved_run_that_does_not_complete_has_the_code_of_its_failure(
+def test_an_approved_run_that_fails_exits_with_the_code_of_its_failure(
     fake: FakeDaemon, aileron: Command, status: str, more: dict[str, Any], code: int
 ):
-    """The decision is told first, then the failure; as JSON it is one object with the cure in it."""
+    """The decision is shown first, then the failure; as JSON both are one object that has the fix."""
     fake.script("GET", f"{ONE}/result", result(status, **more))
     plain, as_json = aileron("approve", ID), aileron("approve", ID, "--json")
 
@@ -131,8 +131,8 @@ def test_an_approved_run_that_does_not_complete_has_the_code_of_its_failure(
     assert (as_json.json["status"], as_json.json["error"]["fix"]) == (status, "aileron audit show run-1")
 
 
-def test_what_still_runs_when_the_wait_is_over_is_approved_all_the_same(fake: FakeDaemon, aileron: Command):
-    """0, and where to look."""
+def test_an_approved_run_that_outlasts_the_wait_exits_with_0(fake: FakeDaemon, aileron: Command):
+    """The command says where to look."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = aileron("approve", ID, "--wait", "300ms")
 
@@ -141,8 +141,8 @@ def test_what_still_runs_when_the_wait_is_over_is_approved_all_the_same(fake: Fa
     assert aileron("approve", ID, "--wait", "0", "--json").json["status"] == "running"
 
 
-def test_a_longer_run_is_asked_for_again(fake: FakeDaemon, aileron: Command):
-    """The first look is short, so that what cannot begin is told soon; the others are as long as may be."""
+def test_waiting_for_a_long_run_polls_again(fake: FakeDaemon, aileron: Command):
+    """The first request waits briefly, so that a run that cannot start is reported soon; the others wait as long as allowed."""
     fake.script("GET", f"{ONE}/result", result("running"), result("running"), result("completed", result=1))
 
     assert aileron("approve", ID, "--wait", "5m").out == "1\n"
@@ -151,21 +151,21 @@ def test_a_longer_run_is_asked_for_again(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("words", [("soon",), ("25h",), ("-1s",)])
-def test_a_wait_that_is_none_decides_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str]):
-    """2, before anything is asked for."""
+def test_an_invalid_wait_decides_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str]):
+    """The exit code is 2, before anything is requested."""
     assert aileron("approve", ID, f"--wait={words[0]}").code == 2
     assert fake.seen == []
 
 
-# What cannot be decided any more
+# Questions that can no longer be decided
 
 
 @pytest.mark.parametrize("status", ["approved", "running", "completed", "failed", "denied", "cancelled", "unknown"])
 @pytest.mark.parametrize("command", ["approve", "deny"])
-def test_what_is_decided_already_is_told_before_anything_is_asked(
+def test_a_decided_question_is_reported_before_anything_is_asked(
     fake: FakeDaemon, aileron: Command, command: str, status: str
 ):
-    """6, and nothing is sent."""
+    """The exit code is 6, and nothing is sent."""
     fake.script("GET", ONE, (200, question(status=status)))
     said = aileron(command, ID, "--json")
 
@@ -175,8 +175,8 @@ def test_what_is_decided_already_is_told_before_anything_is_asked(
     assert decisions(fake) == []
 
 
-def test_a_question_whose_time_is_over_is_not_asked(fake: FakeDaemon, aileron: Command):
-    """6."""
+def test_an_expired_question_is_not_asked(fake: FakeDaemon, aileron: Command):
+    """The exit code is 6."""
     fake.script("GET", ONE, (200, question(status="expired")))
     said = aileron.at_terminal("approve", ID, NO_COLOR="1")
 
@@ -192,8 +192,10 @@ def test_a_question_whose_time_is_over_is_not_asked(fake: FakeDaemon, aileron: C
     ],
 )
 @pytest.mark.parametrize("command", ["approve", "deny"])
-def test_who_comes_too_late_is_told_so(fake: FakeDaemon, aileron: Command, command: str, answer: Reply, told: str):
-    """Between the look and the decision: 6, once."""
+def test_a_decision_that_comes_too_late_is_reported(
+    fake: FakeDaemon, aileron: Command, command: str, answer: Reply, told: str
+):
+    """The question changed after it was fetched: the exit code is 6, and only one decision is sent."""
     fake.script("POST", f"{ONE}/decide", answer)
     said = aileron(command, ID)
 
@@ -202,20 +204,20 @@ def test_who_comes_too_late_is_told_so(fake: FakeDaemon, aileron: Command, comma
     assert len(decisions(fake)) == 1
 
 
-def test_a_digest_that_is_not_asked_about_is_a_wrong_call(fake: FakeDaemon, aileron: Command):
-    """The daemon says so; nothing is tried again."""
+def test_a_decision_with_another_digest_is_wrong_usage(fake: FakeDaemon, aileron: Command):
+    """The daemon refuses it, and the command does not retry."""
     fake.script("POST", f"{ONE}/decide", error("invalid_request", 400, "it is about other bytes"))
 
     assert aileron("approve", ID).code == 2
     assert len(decisions(fake)) == 1
 
 
-# Which one is meant
+# Selecting a question
 
 
 @pytest.mark.parametrize("part", ["cafe", "89abcdefcafe", "act-20261121T040000", "act-20261121T040000-0123"])
-def test_a_part_of_an_id_is_enough_where_it_is_shown(fake: FakeDaemon, aileron: Command, part: str):
-    """Its end or its beginning, of those that are open."""
+def test_part_of_an_id_is_enough_if_the_question_is_shown(fake: FakeDaemon, aileron: Command, part: str):
+    """The part is the end or the beginning of the id of one open question."""
     said = aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "yes")])
 
     assert said.code == 0, said
@@ -223,8 +225,8 @@ def test_a_part_of_an_id_is_enough_where_it_is_shown(fake: FakeDaemon, aileron: 
 
 
 @pytest.mark.parametrize("words", [("approve", "cafe"), ("approve", "cafe", "--yes"), ("approve", "--json", "cafe")])
-def test_without_a_question_an_approval_needs_the_whole_id(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
-    """Who asked may have taken one back and asked another meanwhile; a denial does no harm."""
+def test_approving_without_a_prompt_needs_the_whole_id(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+    """The agent may have replaced its question by another with the same end; a denial does no harm."""
     said = aileron(*words)
 
     assert said.code == 2
@@ -234,7 +236,7 @@ def test_without_a_question_an_approval_needs_the_whole_id(fake: FakeDaemon, ail
 
 
 def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command):
-    """The command finds the question in the record, as no list of what waits has it."""
+    """The command finds the question in the audit trail, because the list of open ones does not have it."""
     fake.approvals = []
     fake.events = [{"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.requested", "approval": ID, "hash": "00"}]
 
@@ -242,15 +244,15 @@ def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aile
     assert aileron("approval", "show", "beef").code == 3
 
 
-def test_yes_at_a_terminal_needs_the_whole_id_as_well(fake: FakeDaemon, aileron: Command):
-    """Nothing would be shown."""
+def test_approving_with_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, aileron: Command):
+    """The question would not be shown with --yes."""
     assert aileron.at_terminal("approve", "cafe", "--yes").code == 2
     assert aileron.at_terminal("approve", ID, "--yes").code == 0
 
 
 @pytest.mark.parametrize("command", [("approve",), ("deny",), ("approval", "show"), ("approval", "cancel")])
-def test_a_part_that_could_be_two_is_none(fake: FakeDaemon, aileron: Command, command: tuple[str, ...]):
-    """They are named."""
+def test_part_of_an_id_that_fits_two_questions_is_refused(fake: FakeDaemon, aileron: Command, command: tuple[str, ...]):
+    """The error names both."""
     said = aileron(*command, "act-20261121")
 
     assert said.code == 2
@@ -259,8 +261,8 @@ def test_a_part_that_could_be_two_is_none(fake: FakeDaemon, aileron: Command, co
 
 
 @pytest.mark.parametrize("part", ["afe", "act-", "act-202", "nope", "CAFE", "cafe ", "é", ".."])
-def test_a_part_that_is_too_short_or_of_none_is_not_found(fake: FakeDaemon, aileron: Command, part: str):
-    """3, with the list."""
+def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemon, aileron: Command, part: str):
+    """The exit code is 3, and the fix is the list."""
     said = aileron("deny", part)
 
     assert said.code == 3
@@ -268,8 +270,8 @@ def test_a_part_that_is_too_short_or_of_none_is_not_found(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("word", ["", "a/b", "../vault/lock", "/"])
-def test_an_id_cannot_be_another_route(fake: FakeDaemon, aileron: Command, word: str):
-    """Nothing is asked for."""
+def test_an_id_cannot_name_another_route(fake: FakeDaemon, aileron: Command, word: str):
+    """The command requests nothing."""
     assert aileron("approve", word).code == 2
     assert fake.seen == []
 
@@ -277,8 +279,8 @@ def test_an_id_cannot_be_another_route(fake: FakeDaemon, aileron: Command, word:
 # At a terminal
 
 
-def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, aileron: Command):
-    """Action, who asks, every argument, hosts and credential; then a yes is a yes."""
+def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Command):
+    """The card has the action, the caller, every argument, hosts and credential; then yes approves."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")], NO_COLOR="1")
     shown = said.out.partition(YES_OR_NO)[0].splitlines()
 
@@ -295,8 +297,8 @@ def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, ailer
 
 
 @pytest.mark.parametrize("typed", ["", "n", "no", "y", "yep", "approve", "yes yes", "\x04"])
-def test_anything_but_a_yes_leaves_it_waiting(fake: FakeDaemon, aileron: Command, typed: str):
-    """Also the end of input: 75, and nothing is sent."""
+def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, aileron: Command, typed: str):
+    """The end of input counts too: the exit code is 75, and nothing is sent."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)])
 
     assert said.code == 75
@@ -305,13 +307,13 @@ def test_anything_but_a_yes_leaves_it_waiting(fake: FakeDaemon, aileron: Command
 
 
 @pytest.mark.parametrize("typed", ["yes", " YES "])
-def test_a_yes_has_several_spellings(fake: FakeDaemon, aileron: Command, typed: str):
-    """With or without capitals."""
+def test_yes_is_accepted_in_any_case_and_with_blanks(fake: FakeDaemon, aileron: Command, typed: str):
+    """Capitals and surrounding blanks make no difference."""
     assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).code == 0
 
 
 def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron: Command):
-    """130."""
+    """The exit code is 130."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "\x03")])
 
     assert said.code == 130
@@ -319,7 +321,7 @@ def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron:
 
 
 def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp_path: Path):
-    """`aileron approve ID > FILE` at a terminal: the plan and the question are seen, the file has the result."""
+    """The terminal shows the plan and the question for `aileron approve ID > FILE`, and the file has the result."""
     kept = tmp_path / "result"
     script = f'exec {sys.executable} -m aileron "$@" > {kept}'
     said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")])
@@ -330,7 +332,7 @@ def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp
 
 
 def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, home: Path):
-    """They are thrown away; what is typed afterwards is heard."""
+    """They are discarded; keys pressed after the question are read."""
     script = (
         "import select, sys; from aileron.cli.prompts import ask_now; print('press', flush=True); "
         "select.select([sys.stdin], [], []); print(repr(ask_now('Sure? ')))"
@@ -340,8 +342,8 @@ def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, hom
     assert early.at_terminal(answers=[("press", "y"), ("Sure? ", "no")]).out.endswith("'no'\n")
 
 
-def test_a_job_in_the_background_is_not_asked(fake: FakeDaemon, home: Path):
-    """Reading there would stop it; it ends with 75 as without a terminal. The control is asked."""
+def test_a_background_job_asks_no_question(fake: FakeDaemon, home: Path):
+    """Reading the terminal would stop it; it exits with 75 as without a terminal. Positive control: in the foreground it asks."""
     script = 'set -m; "$@" & wait $!'
     words = [sys.executable, "-m", "aileron"]
     background = Command(home, program=["bash", "-c", script, "bash", *words])
@@ -352,18 +354,16 @@ def test_a_job_in_the_background_is_not_asked(fake: FakeDaemon, home: Path):
     assert foreground.at_terminal("run", "act", answers=[(THREE_WAYS, "y")]).code == 0
 
 
-# The vault on the way
+# A locked vault
 
 
 def posts(fake: FakeDaemon) -> list[str]:
-    """Where something was sent, in order."""
+    """Return the paths of POST requests, in order."""
     return [seen.path for seen in fake.asked("POST")]
 
 
-def test_a_locked_vault_is_opened_before_the_decision_where_the_passphrase_was_given(
-    fake: FakeDaemon, aileron: Command, tmp_path: Path
-):
-    """In the environment, or a file."""
+def test_a_given_passphrase_unlocks_the_vault_before_the_decision(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """The environment or a file has the passphrase."""
     file = tmp_path / "passphrase"
     file.write_text(PASSPHRASE + "\n")
     for words, environment in (((), {"AILERON_VAULT_PASSPHRASE": PASSPHRASE}), (("--passphrase-file", str(file)), {})):
@@ -374,8 +374,8 @@ def test_a_locked_vault_is_opened_before_the_decision_where_the_passphrase_was_g
         assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
 
 
-def test_a_locked_vault_is_opened_at_the_terminal(fake: FakeDaemon, aileron: Command):
-    """After the yes and before the decision; the passphrase is not seen."""
+def test_a_locked_vault_is_unlocked_at_the_terminal(fake: FakeDaemon, aileron: Command):
+    """This happens after the yes and before the decision; the passphrase is not echoed."""
     fake.is_locked = True
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes"), ("Its passphrase: ", PASSPHRASE)])
 
@@ -385,15 +385,15 @@ def test_a_locked_vault_is_opened_at_the_terminal(fake: FakeDaemon, aileron: Com
 
 
 def test_a_wrong_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command):
-    """6."""
+    """The exit code is 6."""
     fake.is_locked = True
 
     assert aileron("approve", ID, AILERON_VAULT_PASSPHRASE="of another vault").code == 6
     assert decisions(fake) == []
 
 
-def test_what_cannot_begin_is_approved_and_says_when_it_begins(fake: FakeDaemon, aileron: Command):
-    """The vault is locked and nobody has its passphrase: 0, at once."""
+def test_an_approved_run_that_cannot_start_says_what_it_waits_for(fake: FakeDaemon, aileron: Command):
+    """The vault is locked and no passphrase is available: the command exits with 0 at once."""
     fake.is_locked = True
     fake.script("GET", f"{ONE}/result", result("approved", error=LOCKED))
     said = aileron("approve", ID, "--wait", "24h")
@@ -406,8 +406,8 @@ def test_what_cannot_begin_is_approved_and_says_when_it_begins(fake: FakeDaemon,
     assert aileron("approve", ID, "--json").json["error"]["class"] == "vault_locked"
 
 
-def test_what_waits_for_something_else_says_what(fake: FakeDaemon, aileron: Command):
-    """In the daemon's words, when the wait is over."""
+def test_an_approved_run_that_has_not_started_says_why(fake: FakeDaemon, aileron: Command):
+    """The reason is in the daemon's words and appears when the wait is over."""
     fake.script(
         "GET", f"{ONE}/result", result("approved", error=error("busy", 429, "64 runs are under way")[1]["error"])
     )
@@ -415,8 +415,8 @@ def test_what_waits_for_something_else_says_what(fake: FakeDaemon, aileron: Comm
     assert "not started yet: 64 runs are under way\n" in aileron("approve", ID, "--wait", "0").err
 
 
-def test_without_a_credential_nobody_looks_at_the_vault(fake: FakeDaemon, aileron: Command):
-    """Nor asks for a passphrase."""
+def test_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Command):
+    """The command does not ask for a passphrase either."""
     fake.is_locked = True
     alone = question()["plan"]
     alone["steps"][0]["grant"]["credential"] = None
@@ -429,8 +429,8 @@ def test_without_a_credential_nobody_looks_at_the_vault(fake: FakeDaemon, ailero
 # Denying and cancelling
 
 
-def test_a_denial_has_its_reason(fake: FakeDaemon, aileron: Command):
-    """Nothing is shown or asked in a script; without a reason none is sent."""
+def test_a_denial_sends_its_reason(fake: FakeDaemon, aileron: Command):
+    """A script shows and asks nothing; without --reason, no reason is sent."""
     said = aileron("deny", ID, "--reason", "not to him")
     assert aileron("deny", ID, "--json").json == settled("denied")[1]
 
@@ -442,8 +442,8 @@ def test_a_denial_has_its_reason(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize(("typed", "sent"), [("not to hïm ", {"reason": "not to hïm"}), ("", {}), ("\x04", {})])
-def test_a_person_who_denies_is_asked_why(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
-    """Once, unless it was said."""
+def test_denying_at_a_terminal_asks_for_a_reason(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
+    """The command asks once; an empty answer sends none."""
     said = aileron.at_terminal("deny", ID, answers=[(WHY, typed)])
 
     assert said.code == 0
@@ -451,14 +451,14 @@ def test_a_person_who_denies_is_asked_why(fake: FakeDaemon, aileron: Command, ty
 
 
 @pytest.mark.parametrize("words", [("--reason", "no"), ("--reason", ""), ("--json",)])
-def test_who_has_said_why_is_not_asked(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
-    """Nor who wants JSON."""
+def test_a_given_reason_or_json_skips_the_question(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+    """An empty reason counts as given, and --json never asks."""
     assert WHY not in aileron.at_terminal("deny", ID, *words).out
     assert len(decisions(fake)) == 1
 
 
-def test_a_question_is_taken_back(fake: FakeDaemon, aileron: Command):
-    """By its id or the end of it; who comes too late is told."""
+def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command):
+    """The id or the end of it is enough; withdrawing too late is reported."""
     said = aileron("approval", "cancel", "cafe")
     assert aileron("approval", "cancel", ID, "--json").json == settled("cancelled")[1]
 
@@ -468,11 +468,11 @@ def test_a_question_is_taken_back(fake: FakeDaemon, aileron: Command):
     assert aileron("approval", "cancel", ID).err.startswith(f"error: {ID} is already running\n")
 
 
-# Looking
+# Listing and showing
 
 
-def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
-    """With the status in a pipe; at a terminal with the way to decide."""
+def test_open_questions_are_listed(fake: FakeDaemon, aileron: Command):
+    """A pipe gets the status; a terminal gets the command that decides."""
     fake.approvals = [question(), question(approval_id=OTHER, status="approved")]
     piped, shown = aileron("approval", "list"), aileron.at_terminal("approval", "list", NO_COLOR="1")
 
@@ -491,8 +491,8 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"
 
 
-def test_a_script_that_reads_a_list_at_a_terminal_gets_the_list_and_no_hints(fake: FakeDaemon, aileron: Command):
-    """`$(aileron approval list | cut -f1)`: standard output is a pipe, and standard error still the terminal."""
+def test_a_list_in_a_pipe_at_a_terminal_has_no_hints(fake: FakeDaemon, aileron: Command):
+    """Standard output is a pipe in `$(aileron approval list | cut -f1)`, and standard error is still the terminal."""
     fake.approvals = [question()]
     piped = Command(
         aileron.home,
@@ -505,8 +505,8 @@ def test_a_script_that_reads_a_list_at_a_terminal_gets_the_list_and_no_hints(fak
     assert "fix:" not in piped.at_terminal("approver", "status").out
 
 
-def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Command):
-    """When, through what, and why; one that waits has none of these."""
+def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Command):
+    """The output has the time, the surface and the reason; an open question has none of these."""
     decided = {"decided_at": "2026-11-21T04:01:00Z", "surface": "operator", "reason": "not to him"}
     waits = aileron("approval", "show", ID).out
     fake.script("GET", ONE, (200, question(status="denied", **decided)))
@@ -526,8 +526,8 @@ def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Co
 
 
 @pytest.mark.parametrize("is_consent", [False, True], ids=["a run", "a consent"])
-def test_what_is_printed_whole_says_nothing_twice(fake: FakeDaemon, aileron: Command, is_consent: bool):
-    """In a pipe the proof is always there; at a terminal it is folded, and its digest stands above."""
+def test_a_question_that_is_shown_repeats_nothing(fake: FakeDaemon, aileron: Command, is_consent: bool):
+    """A pipe always gets the proof, and no line twice; at a terminal the proof is folded, with the digest once above it."""
     asked = subject_question(SUBJECTS["connector"], approval_id=ID) if is_consent else question()
     fake.script("GET", ONE, (200, asked))
     piped = [line for line in aileron("approval", "show", ID).out.splitlines() if line]
@@ -538,16 +538,16 @@ def test_what_is_printed_whole_says_nothing_twice(fake: FakeDaemon, aileron: Com
     assert " ".join(aileron.at_terminal("approval", "show", ID).out.split()).count(str(asked["digest"])) == 1
 
 
-# A run, where a person is at the terminal
+# Runs with a person at the terminal
 
 
 def at_the_question(aileron: Command, *answers: tuple[str, str], words: tuple[str, ...] = ()) -> Said:
-    """`aileron run act` at a terminal."""
+    """Run `aileron run act` at a terminal."""
     return aileron.at_terminal("run", "act", *words, answers=answers, NO_COLOR="1")
 
 
 def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Command):
-    """What would be done is shown; after a yes it ends as any run does."""
+    """The card says what would be done; after a yes the command ends like any run."""
     said = at_the_question(aileron, (THREE_WAYS, "y"))
 
     assert said.code == 0
@@ -558,8 +558,8 @@ def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Comman
     assert {seen.socket for seen in fake.asked("POST", RUN)} == {"agent"}
 
 
-def test_what_is_not_understood_is_asked_again(fake: FakeDaemon, aileron: Command):
-    """Until it is one of the three."""
+def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+    """The question repeats until the answer is one of the three."""
     said = at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes"))
 
     assert said.code == 0
@@ -567,8 +567,8 @@ def test_what_is_not_understood_is_asked_again(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize(("typed", "sent"), [("not to him", {"reason": "not to him"}), ("", {})])
-def test_a_no_is_a_denial(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
-    """5, with the reason for the record."""
+def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
+    """The exit code is 5, and the reason is sent for the record."""
     fake.script("GET", f"{ONE}/result", result("denied", error=failed("approval_denied")))
     said = at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed))
 
@@ -577,8 +577,8 @@ def test_a_no_is_a_denial(fake: FakeDaemon, aileron: Command, typed: str, sent: 
 
 
 @pytest.mark.parametrize("typed", ["", "\x04"])
-def test_an_empty_line_leaves_it_waiting(fake: FakeDaemon, aileron: Command, typed: str):
-    """75, with the ways to decide."""
+def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, typed: str):
+    """The exit code is 75, and the commands that decide are shown."""
     said = at_the_question(aileron, (THREE_WAYS, typed))
 
     assert said.code == 75
@@ -589,8 +589,8 @@ def test_an_empty_line_leaves_it_waiting(fake: FakeDaemon, aileron: Command, typ
 
 
 @pytest.mark.parametrize("answers", [[(THREE_WAYS, "\x03")], [(THREE_WAYS, "n"), (WHY, "\x03")]])
-def test_an_interrupt_leaves_it_waiting(fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]):
-    """At either question: 130, with the ways to decide and to take it back."""
+def test_an_interrupt_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]):
+    """The exit code at either question is 130, and the commands that decide and withdraw are shown."""
     said = at_the_question(aileron, *answers)
 
     assert said.code == 130
@@ -600,8 +600,8 @@ def test_an_interrupt_leaves_it_waiting(fake: FakeDaemon, aileron: Command, answ
     assert decisions(fake) == []
 
 
-def test_a_failure_after_a_yes_ends_as_of_any_run(fake: FakeDaemon, aileron: Command):
-    """Its lines and its code."""
+def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Command):
+    """The error lines and the exit code are the same."""
     fake.script("GET", f"{ONE}/result", result("failed", error=failed("network_error")))
     said = at_the_question(aileron, (THREE_WAYS, "y"))
 
@@ -614,10 +614,10 @@ def test_a_failure_after_a_yes_ends_as_of_any_run(fake: FakeDaemon, aileron: Com
     [("completed", {"result": 7}, 0, "\n7\n"), ("denied", {"error": failed("approval_denied")}, 5, "\nerror: ")],
 )
 @pytest.mark.parametrize("typed", ["y", "n"])
-def test_somebody_elses_decision_that_came_first_stands(
+def test_a_decision_made_elsewhere_first_stands(
     fake: FakeDaemon, aileron: Command, typed: str, status: str, more: dict[str, Any], code: int, told: str
 ):
-    """It is said, and followed."""
+    """The command reports it and continues with its result."""
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
     fake.script("GET", f"{ONE}/result", result(status, **more))
     said = at_the_question(aileron, (THREE_WAYS, typed), *([(WHY, "")] if typed == "n" else []))
@@ -627,8 +627,8 @@ def test_somebody_elses_decision_that_came_first_stands(
     assert told in said.out
 
 
-def test_what_was_decided_before_it_could_be_shown_is_followed(fake: FakeDaemon, aileron: Command):
-    """Nothing is asked."""
+def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron: Command):
+    """The command reports the decision and waits for the result."""
     fake.script("GET", ONE, (200, question(status="running")))
     said = at_the_question(aileron)
 
@@ -637,8 +637,8 @@ def test_what_was_decided_before_it_could_be_shown_is_followed(fake: FakeDaemon,
     assert decisions(fake) == []
 
 
-def test_an_answer_after_the_time_is_over_is_6(fake: FakeDaemon, aileron: Command):
-    """Expired while it was read."""
+def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, aileron: Command):
+    """The question expired while the person read it."""
     fake.script("POST", f"{ONE}/decide", error("approval_expired", 410, "the time to approve it is over"))
     said = at_the_question(aileron, (THREE_WAYS, "y"))
 
@@ -646,8 +646,8 @@ def test_an_answer_after_the_time_is_over_is_6(fake: FakeDaemon, aileron: Comman
     assert "error: the time to approve it is over\n" in said.out
 
 
-def test_a_run_that_goes_on_after_a_yes_is_75(fake: FakeDaemon, aileron: Command):
-    """As of any run when --wait is over."""
+def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon, aileron: Command):
+    """Any run does when --wait is over."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms"))
 
@@ -655,8 +655,8 @@ def test_a_run_that_goes_on_after_a_yes_is_75(fake: FakeDaemon, aileron: Command
     assert "aileron audit show run-1" in said.out
 
 
-def test_a_passphrase_that_was_mistyped_is_asked_for_again(fake: FakeDaemon, aileron: Command):
-    """The vault was locked meanwhile; nothing is decided in between."""
+def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+    """The vault was locked meanwhile; nothing is decided between the tries."""
     fake.is_locked = True
     vault = "Its passphrase: "
     said = at_the_question(aileron, (THREE_WAYS, "y"), (vault, "wrong"), (vault, PASSPHRASE))
@@ -666,16 +666,16 @@ def test_a_passphrase_that_was_mistyped_is_asked_for_again(fake: FakeDaemon, ail
     assert posts(fake) == [RUN, "/v1/vault/unlock", "/v1/vault/unlock", f"{ONE}/decide"]
 
 
-def test_json_is_for_programs_and_asks_nobody(fake: FakeDaemon, aileron: Command):
-    """75 at once."""
+def test_run_with_json_asks_no_question(fake: FakeDaemon, aileron: Command):
+    """The command exits with 75 at once."""
     said = at_the_question(aileron, words=("--json",))
 
     assert said.code == 75
     assert THREE_WAYS not in said.out
 
 
-def test_what_cannot_be_shown_is_not_asked_about(fake: FakeDaemon, aileron: Command):
-    """The operator's socket says no: 75 with the ways to decide."""
+def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron: Command):
+    """The operator socket refuses: the exit code is 75, and the commands that decide are shown."""
     fake.script("GET", ONE, error("unauthorized", 401, "not here"))
     said = at_the_question(aileron)
 
@@ -684,8 +684,8 @@ def test_what_cannot_be_shown_is_not_asked_about(fake: FakeDaemon, aileron: Comm
     assert f"approve: aileron approve {ID}\n" in said.out
 
 
-def test_words_of_a_person_are_no_command_to_type(fake: FakeDaemon, aileron: Command):
-    """A reason that looks like a cure is shown as a reason."""
+def test_a_persons_reason_is_not_taken_for_a_fix(fake: FakeDaemon, aileron: Command):
+    """A reason that looks like a fix is shown as part of the message."""
     told = error("approval_denied", 403, "a person denied it: aileron vault lock", audit_id="run-1")
     fake.script("POST", RUN, told)
 
@@ -696,8 +696,8 @@ def test_words_of_a_person_are_no_command_to_type(fake: FakeDaemon, aileron: Com
 
 
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_prompting_is_imported_where_somebody_is_asked(fake: FakeDaemon, home: Path, is_pending: bool):
-    """Not for an agent that is told to wait, nor for a run that is done."""
+def test_a_run_that_asks_nothing_does_not_import_the_dialogue(fake: FakeDaemon, home: Path, is_pending: bool):
+    """An agent that is told to wait and a run that is done do not pay for it."""
     if not is_pending:
         fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": 7}))
     done = subprocess.run(
@@ -713,8 +713,8 @@ def test_prompting_is_imported_where_somebody_is_asked(fake: FakeDaemon, home: P
     assert "aileron.cli.decision_dialogue" not in done.stderr
 
 
-def test_approve_waits_as_a_run_does():
-    """The same default, by the same words."""
+def test_approve_and_run_have_the_same_default_wait():
+    """The help of `run` has the default of `approve`."""
     from typer.main import get_command
 
     from aileron.cli.typer_app import app

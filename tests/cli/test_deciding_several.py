@@ -1,6 +1,6 @@
-"""`aileron approve ID ID` and `aileron deny ID ID`: one card and one answer for what is alike, and a decision for each.
+"""`aileron approve ID ID` and `aileron deny ID ID`: one card and one answer for requests that are alike, and a decision for each.
 
-Commands of a person at a real terminal, with a daemon that checks nothing: what is sent to it is checked here.
+A person uses a real terminal, and the daemon checks nothing: the tests check the requests that it gets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WHY = "sent to the agent and signed): "
 
 
 def waits(fake: FakeDaemon, *asked: dict[str, Any]) -> list[str]:
-    """These wait, and run as soon as they are approved; their ids."""
+    """Make these questions wait and their runs complete at once after approval. Return their ids."""
     fake.approvals = list(asked)
     for one in asked:
         name = one["approval_id"]
@@ -45,25 +45,25 @@ def _obeyed(seen: Seen, facts: dict[str, Any]) -> Reply:
 
 
 def sent(fake: FakeDaemon, end: str = "decide") -> list[tuple[str, dict[str, Any]]]:
-    """The ids that were decided about, in order, and with what."""
+    """Return the ids of the requests that were sent, in order, with their bodies."""
     return [(seen.path.split("/")[3], seen.body) for seen in fake.asked("POST") if seen.path.endswith(f"/{end}")]
 
 
 @pytest.fixture
 def fake(fake: FakeDaemon) -> FakeDaemon:
-    """Its vault is open."""
+    """The fake daemon with an open vault."""
     fake.passphrase, fake.is_locked = "x", False
     return fake
 
 
 @pytest.fixture
 def approver(home: Path, fake: FakeDaemon) -> Approver:
-    """Decisions are signed."""
+    """The approver's key: decisions in this home are signed."""
     return Approver(home, fake)
 
 
 def assert_signed(approver: Approver, name: str, body: dict[str, Any], digest: str) -> None:
-    """The signature is the approver's, over this digest of this request."""
+    """Check that the signature is the approver's, over this digest of this request."""
     statement = DecisionStatement(
         approval_id=name,
         digest=digest,
@@ -82,7 +82,7 @@ def assert_signed(approver: Approver, name: str, body: dict[str, Any], digest: s
 def test_three_alike_take_one_card_one_answer_and_one_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ):
-    """Each is signed by its own digest; what came of each is a line on its own."""
+    """Each decision is signed over its own digest, and each result has its own line."""
     asked = [mail(number) for number in (1, 2, 3)]
     names = waits(fake, *asked)
     said = at_terminal(aileron, "approve", *names, answers=[(ALL_3, "y"), SIGN])
@@ -99,8 +99,8 @@ def test_three_alike_take_one_card_one_answer_and_one_passphrase(
         assert f'{name} done {{"sent": "{number}"}}' in flat(said)
 
 
-def test_a_script_approves_several_where_nobody_signs(fake: FakeDaemon, aileron: Command):
-    """By their whole ids; the results alone are on standard output, a line for each."""
+def test_a_script_approves_several_without_an_approver(fake: FakeDaemon, aileron: Command):
+    """The script gives whole ids; only the results are on standard output, one line each."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("approve", *names, "--reason", "fine")
 
@@ -109,8 +109,8 @@ def test_a_script_approves_several_where_nobody_signs(fake: FakeDaemon, aileron:
     assert [(name, body["reason"]) for name, body in sent(fake)] == [(name, "fine") for name in names]
 
 
-def test_several_as_json_are_one_object(fake: FakeDaemon, aileron: Command):
-    """With what became of each."""
+def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron: Command):
+    """The object has the result of each."""
     names = waits(fake, mail(1), mail(2))
     found = aileron("approve", *names, "--json").json["approvals"]
 
@@ -119,8 +119,8 @@ def test_several_as_json_are_one_object(fake: FakeDaemon, aileron: Command):
     ]
 
 
-def test_anything_but_a_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """75, no passphrase, nothing sent. The control is the first test."""
+def test_any_answer_but_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The exit code is 75, no passphrase is asked for, and nothing is sent. Positive control: the first test."""
     names = waits(fake, mail(1), mail(2))
     said = at_terminal(aileron, "approve", *names, answers=[(ALL_2, "")])
 
@@ -129,8 +129,8 @@ def test_anything_but_a_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron
     assert f"deny: aileron deny {' '.join(names)}" in flat(said)
 
 
-def test_what_takes_a_word_takes_it_once_for_all(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """A `y` is none; the word approves each of them."""
+def test_several_irreversible_requests_take_the_word_yes_once(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """A `y` is not enough; the word approves each of them."""
     names = waits(fake, *(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
     word = "Type yes to approve all 2: "
     refused = at_terminal(aileron, "approve", *names, answers=[(word, "y")])
@@ -140,8 +140,8 @@ def test_what_takes_a_word_takes_it_once_for_all(fake: FakeDaemon, aileron: Comm
     assert (said.code, len(sent(fake))) == (0, 2), said
 
 
-def test_parts_of_ids_are_enough_where_the_card_is_shown(fake: FakeDaemon, aileron: Command):
-    """And only there: a script has to name the whole ids."""
+def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron: Command):
+    """A script has to give the whole ids."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("approve", *(name[-6:] for name in names))
 
@@ -151,8 +151,8 @@ def test_parts_of_ids_are_enough_where_the_card_is_shown(fake: FakeDaemon, ailer
     assert [name for name, _ in sent(fake)] == names
 
 
-def test_one_that_is_named_twice_is_a_slip(fake: FakeDaemon, aileron: Command):
-    """Another one was meant: nothing is asked, and nothing sent."""
+def test_an_id_that_is_given_twice_is_refused(fake: FakeDaemon, aileron: Command):
+    """Another id was meant: nothing is asked, and nothing is sent."""
     names = waits(fake, mail(1), mail(2))
     for command in ("approve", "deny"):
         said = aileron(command, *names, names[0])
@@ -163,7 +163,7 @@ def test_one_that_is_named_twice_is_a_slip(fake: FakeDaemon, aileron: Command):
 
 @pytest.mark.parametrize(("asked", "why"), APART)
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
+def test_requests_that_are_not_alike_are_refused_together(
     fake: FakeDaemon,
     home: Path,
     aileron: Command,
@@ -171,7 +171,7 @@ def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
     why: str,
     is_signed: bool,
 ):
-    """Which and why, with the command for each; also with `--yes`. The controls are the tests above."""
+    """The error says which and why, with the command for each; --yes changes nothing. Positive controls: the tests above."""
     if is_signed:
         Approver(home, fake)
     names = waits(fake, *asked())
@@ -185,7 +185,7 @@ def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
 
 
 def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
-    """Mails to Ann and to Bob, by what their agents say; `found` is what the service has. Their ids."""
+    """Make mails to Ann and to Bob wait whose previews say that `found` are the recipients. Return their ids."""
     asked = ann_and_bob()
     names = waits(fake, *asked)
     for one, to in zip(asked, found, strict=True):
@@ -195,8 +195,8 @@ def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
     return names
 
 
-def test_the_current_state_of_each_is_loaded_first_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """One passphrase, before the card; what was found is part of each digest."""
+def test_previews_of_several_are_loaded_first_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The passphrase is asked for once, before the card; each signed digest covers the preview."""
     names = finds(fake, approver, "ann@example.com", "bob@example.com")
     said = at_terminal(aileron, "approve", *names, answers=[SIGN, (ALL_2, "y")])
 
@@ -208,8 +208,8 @@ def test_the_current_state_of_each_is_loaded_first_and_signed(fake: FakeDaemon, 
     assert not digests & {one["digest"] for one in fake.approvals}
 
 
-def test_one_whose_agent_is_contradicted_keeps_all_of_them_back(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """The pair of the test above: nothing is asked about, and nothing sent."""
+def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """This differs from the test above in one recipient: nothing is asked, and nothing is sent."""
     names = finds(fake, approver, "ann@example.com", "mallory@evil.example")
     said = at_terminal(aileron, "approve", *names, answers=[SIGN])
 
@@ -218,10 +218,10 @@ def test_one_whose_agent_is_contradicted_keeps_all_of_them_back(fake: FakeDaemon
     assert "Approve all" not in said.out
 
 
-def test_a_refusal_that_needs_no_current_state_comes_before_the_passphrase(
+def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ):
-    """Of requests with a preview too, whatever it would say."""
+    """The requests have previews, but their content does not matter."""
     names = finds(fake, approver, "ann@example.com", "bob@example.com")
     asked = {**fake.approvals[0], "conversation": [{"question": "why?", "answer": "The user agreed."}]}
     fake.script("GET", f"/v1/action-approvals/{names[0]}", (200, asked))
@@ -232,8 +232,8 @@ def test_a_refusal_that_needs_no_current_state_comes_before_the_passphrase(
     assert PASSPHRASE not in said.out
 
 
-def test_the_first_that_is_not_taken_ends_it(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """What was approved by then runs; the rest is not sent, and it is said which. Its code is the command's."""
+def test_the_first_decision_that_is_refused_stops_the_others(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Approved requests run; the command lists those that it did not send, and exits with the refusal's code."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     decided = error("already_decided", 409, "decided", details={"status": "denied"})
     fake.script("POST", f"/v1/action-approvals/{names[1]}/decide", decided)
@@ -246,8 +246,8 @@ def test_the_first_that_is_not_taken_ends_it(fake: FakeDaemon, aileron: Command,
     assert f'{names[0]} done {{"sent": "1"}}' in flat(said)
 
 
-def test_the_first_that_is_not_taken_is_in_the_json(fake: FakeDaemon, aileron: Command):
-    """Beside what ran and what still waits."""
+def test_a_refused_decision_is_in_the_json(fake: FakeDaemon, aileron: Command):
+    """The object also has the runs that completed and the requests that still wait."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     decided = error("already_decided", 409, "decided", details={"status": "denied"})
     fake.script("POST", f"/v1/action-approvals/{names[1]}/decide", decided)
@@ -258,8 +258,8 @@ def test_the_first_that_is_not_taken_is_in_the_json(fake: FakeDaemon, aileron: C
     assert second["error"]["class"] == "already_decided"
 
 
-def test_the_code_is_that_of_the_worst(fake: FakeDaemon, aileron: Command):
-    """The highest, whatever comes after it; each that failed says why and where to look."""
+def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Command):
+    """The highest code wins, whatever follows; each failure says why and where to look."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     for name, kind in ((names[0], "outcome_unknown"), (names[1], "network_error")):
         body = error(kind, 500, "it did not work", audit_id=f"run-{name[-1]}")[1]
@@ -274,8 +274,8 @@ def test_the_code_is_that_of_the_worst(fake: FakeDaemon, aileron: Command):
     assert "aileron audit show run-2" in said.err
 
 
-def test_what_is_still_running_after_the_wait_goes_on(fake: FakeDaemon, aileron: Command):
-    """The wait is for all of them together; 0, as for one."""
+def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, aileron: Command):
+    """The wait covers all of them together; the exit code is 0, as for one."""
     names = waits(fake, mail(1), mail(2))
     running = {"status": "running", "audit_id": "run-2", "approval_id": names[1]}
     fake.script("GET", f"/v1/action-approvals/{names[1]}/result", (200, running))
@@ -285,8 +285,8 @@ def test_what_is_still_running_after_the_wait_goes_on(fake: FakeDaemon, aileron:
     assert "still running after 0.3 s, and continues\n  look: aileron audit show run-2\n" in said.err
 
 
-def test_their_card_is_printed_whole(fake: FakeDaemon, aileron: Command):
-    """No value is cut, where the card of one would be: something may hide behind it."""
+def test_the_card_of_several_cuts_no_value(fake: FakeDaemon, aileron: Command):
+    """The card of a single request would cut it; here a difference could hide behind the cut."""
     long = "\n".join(f"line {line}" for line in range(40))
     names = waits(fake, *(mail(number, note=long) for number in (1, 2)))
     said = at_terminal(aileron, "approve", *names, answers=[(ALL_2, "n")])
@@ -297,8 +297,8 @@ def test_their_card_is_printed_whole(fake: FakeDaemon, aileron: Command):
     assert "more characters" in alone.out
 
 
-def test_hostile_text_of_several_is_harmless(fake: FakeDaemon, aileron: Command):
-    """In values, which keeps them apart; in names of agents and in results, which does not."""
+def test_hostile_text_of_several_requests_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Hostile values keep requests apart; hostile names of agents and results do not."""
     names = waits(fake, mail(1), mail(2, to=as_in_a_file(EVERYTHING)))
     refused = at_terminal(aileron, "approve", *names)
     asked = [{**mail(number), "agent": as_in_a_file(EVERYTHING)} for number in (1, 2)]
@@ -317,7 +317,7 @@ def test_hostile_text_of_several_is_harmless(fake: FakeDaemon, aileron: Command)
 
 
 def test_several_are_denied_with_one_reason_and_one_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Alike or not; each is signed, and each is named before the reason is asked for."""
+    """They need not be alike; each denial is signed, and each request is named before the reason is asked for."""
     asked = [mail(1), subject_question(SUBJECTS["grant"], approval_id=id_of(2))]
     names = waits(fake, *asked)
     said = at_terminal(aileron, "deny", *names, answers=[(WHY, "not today"), SIGN])
@@ -333,8 +333,10 @@ def test_several_are_denied_with_one_reason_and_one_passphrase(fake: FakeDaemon,
 
 
 @pytest.mark.parametrize("how", ["at a terminal", "in a script", "as JSON"])
-def test_without_a_reason_each_is_withdrawn(fake: FakeDaemon, aileron: Command, approver: Approver, how: str):
-    """No passphrase, and no terminal either."""
+def test_denying_several_without_a_reason_withdraws_them(
+    fake: FakeDaemon, aileron: Command, approver: Approver, how: str
+):
+    """This needs no passphrase and no terminal."""
     names = waits(fake, mail(1), mail(2))
     match how:
         case "at a terminal":
@@ -351,8 +353,10 @@ def test_without_a_reason_each_is_withdrawn(fake: FakeDaemon, aileron: Command, 
     assert [name for name, _ in sent(fake, "cancel")] == names
 
 
-def test_a_reason_in_a_script_is_refused_where_somebody_signs(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """It would be said in the person's name. Where nobody signs it is sent to each."""
+def test_a_denial_with_a_reason_in_a_script_is_refused_if_decisions_are_signed(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+):
+    """The reason would be signed in the person's name. Without an approver it is sent with each denial."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("deny", *names, "--reason", "no")
 
@@ -364,8 +368,10 @@ def test_a_reason_in_a_script_is_refused_where_somebody_signs(fake: FakeDaemon, 
 
 
 @pytest.mark.parametrize("is_decided_before", [True, False])
-def test_one_that_is_over_keeps_no_other_from_being_denied(fake: FakeDaemon, aileron: Command, is_decided_before: bool):
-    """Before it is asked about, and between; the code says that one was."""
+def test_a_decided_request_does_not_stop_the_denial_of_others(
+    fake: FakeDaemon, aileron: Command, is_decided_before: bool
+):
+    """The request was decided before the command or during it; the exit code says that one was."""
     asked = [mail(number) for number in (1, 2, 3)]
     if is_decided_before:
         asked[1] = {**asked[1], "status": "completed"}

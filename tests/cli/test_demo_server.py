@@ -1,4 +1,4 @@
-"""`aileron demo-server` as a program: what it serves, to whom, how much of it, and how it ends."""
+"""`aileron demo-server` as a program: what it serves, to which clients, its limits, and how it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 30
 
 
 class Served:
-    """One that runs, and what it said at its start."""
+    """A running demo server, with the port and key that it printed."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         assert process.stdout is not None
@@ -35,7 +35,7 @@ class Served:
         self.key = found[1]
 
     def ask(self, method: str, path: str, body: bytes | None = None, *, key: str | None = None) -> tuple[int, Any]:
-        """The status, and what the JSON says."""
+        """Send a request. Return the status and the parsed JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
             connection.request(method, path, body, {"Authorization": f"Bearer {self.key if key is None else key}"})
@@ -46,7 +46,7 @@ class Served:
             connection.close()
 
     def end(self, number: int) -> str:
-        """Its standard error, after this signal; it ends well."""
+        """Send this signal, check that the server exits with 0, and return its standard error."""
         self.process.send_signal(number)
         _, err = self.process.communicate(timeout=DEADLINE_S)
         assert self.process.returncode == 0, err
@@ -55,15 +55,15 @@ class Served:
 
 @pytest.fixture
 def served(aileron: Command) -> Iterator[Served]:
-    """On a port of the test's."""
+    """A demo server on a reserved port."""
     (port,) = reserve_ports(1)
     with aileron.start("demo-server", "--port", str(port)) as process:
         yield Served(process, port)
         process.kill()
 
 
-def test_it_serves_whoever_has_the_key_on_this_machine(served: Served) -> None:
-    """Notes are listed, added, read and deleted; without the key nothing is, and on another address nobody listens."""
+def test_the_server_serves_clients_with_the_key_on_this_machine(served: Served) -> None:
+    """Notes are listed, added, read and deleted; a request without the key is refused, and no other address is open."""
     asked = [
         served.ask("POST", "/notes", b'{"text": "mine"}', key="demo-guessed"),
         served.ask("POST", "/notes", b'{"text": "mine"}'),
@@ -94,8 +94,8 @@ def test_it_serves_whoever_has_the_key_on_this_machine(served: Served) -> None:
     )
 
 
-def test_what_it_keeps_is_bounded(served: Served) -> None:
-    """In notes and in characters; a request that is none of its own is told why, and it goes on."""
+def test_the_servers_memory_is_bounded(served: Served) -> None:
+    """The number of notes and their length have limits; an invalid request gets an error, and the server continues."""
     longest = json.dumps({"text": "ä" * MAX_TEXT}).encode()
     refused = [
         served.ask("POST", "/notes", json.dumps({"text": "a" * (MAX_TEXT + 1)}).encode()),
@@ -115,8 +115,8 @@ def test_what_it_keeps_is_bounded(served: Served) -> None:
     served.end(signal.SIGTERM)
 
 
-def test_it_says_the_one_command_that_lets_aileron_reach_it(aileron: Command, served: Served, home: Path) -> None:
-    """Whatever else is allowed already; and nothing where it is allowed. A port that is taken is said to be."""
+def test_the_server_prints_the_command_that_lets_aileron_reach_it(aileron: Command, served: Served, home: Path) -> None:
+    """Other allowed hosts make no difference; if this one is allowed, nothing is printed. A port in use is reported."""
     taken = aileron("demo-server", "--port", str(served.port))
     said = served.end(signal.SIGINT)
     command = f"  aileron config add egress.private_plain localhost:{served.port}\n"
@@ -132,8 +132,8 @@ def test_it_says_the_one_command_that_lets_aileron_reach_it(aileron: Command, se
         assert (command in said, "aileron config" in said) == (told, told)
 
 
-def test_it_has_tools_for_who_speaks_mcp(served: Served) -> None:
-    """Behind the same key, with the same bounds."""
+def test_the_server_offers_its_notes_as_mcp_tools(served: Served) -> None:
+    """The key and the limits are the same."""
 
     def asked(method: str, **params: Any) -> Any:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()

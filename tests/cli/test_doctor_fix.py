@@ -1,4 +1,4 @@
-"""`aileron doctor --fix`: what it mends of a home that is really broken, and what it leaves alone."""
+"""`aileron doctor --fix`: what it repairs in a home that is really broken, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.jail
 
 ASKED = "[y/N]: "
 OPEN = {"": 0o755, "run": 0o777, "logs": 0o750, "ledger.db": 0o644, "actions": 0o775}
-"""As a copy, or a umask of 022 or 002, leaves them."""
+"""Modes that a copy, or a umask of 022 or 002, leaves."""
 MENDED = {"": 0o700, "run": 0o700, "logs": 0o700, "ledger.db": 0o600, "actions": 0o755}
 
 
 @pytest.fixture
 def broken(home: Path) -> Path:
-    """A home that others may use, with all that it has."""
+    """A home that others can access, with all of its directories and a file."""
     home.mkdir()
     for name, mode in OPEN.items():
         path = home / name
@@ -34,12 +34,12 @@ def broken(home: Path) -> Path:
 
 
 def modes(home: Path) -> dict[str, int]:
-    """Of what is there, by its name."""
+    """Return the modes of the existing paths, by name."""
     return {name: stat.S_IMODE((home / name).stat().st_mode) for name in OPEN if (home / name).exists()}
 
 
-def test_what_others_may_use_is_found_and_mended(aileron: Command, broken: Path):
-    """Before, the daemon refuses to start over it; after, doctor finds nothing and it starts."""
+def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: Path):
+    """The daemon refuses to start before; afterwards doctor finds nothing, and the daemon starts."""
     refused = aileron("daemon", "start")
     found = aileron("doctor", "--json")
     mended = aileron("doctor", "--fix", "--yes", "--json")
@@ -56,7 +56,7 @@ def test_what_others_may_use_is_found_and_mended(aileron: Command, broken: Path)
     assert started.code == 0, started
 
 
-def test_what_is_to_be_typed_is_as_a_shell_reads_it(aileron: Command, home: Path):
+def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path):
     """A home with a blank in its name is one path, not two."""
     spaced = home.with_name("a home")
     spaced.mkdir(mode=0o755)
@@ -69,8 +69,8 @@ def test_what_is_to_be_typed_is_as_a_shell_reads_it(aileron: Command, home: Path
     assert f"chmod 700 '{spaced}'" in refused.err
 
 
-def test_each_cure_is_asked_about_and_a_no_leaves_it(aileron: Command, broken: Path):
-    """What was answered with yes is mended, and only that; what is left is shown, and is 1."""
+def test_each_fix_is_confirmed_and_a_no_skips_it(aileron: Command, broken: Path):
+    """Only confirmed fixes are applied; skipped ones are shown at the end, and the exit code is 1."""
     answers = [(ASKED, answer) for answer in ("y", "n", "", "N", "yes")]
     said = aileron.at_terminal("doctor", "--fix", answers=answers, NO_COLOR="1")
 
@@ -83,8 +83,8 @@ def test_each_cure_is_asked_about_and_a_no_leaves_it(aileron: Command, broken: P
     assert f"fix: chmod 755 {broken}/actions" not in after
 
 
-def test_nobody_to_ask_is_a_refusal_that_says_what_to_type(aileron: Command, broken: Path):
-    """In a pipe, and with --json at a terminal; nothing is changed, and neither by what is not for it."""
+def test_doctor_fix_without_confirmation_says_what_to_type(aileron: Command, broken: Path):
+    """This holds in a pipe, and with --json at a terminal; nothing changes. --fix with an agent's name is refused too."""
     before = modes(broken)
     said = [aileron("doctor", "--fix"), aileron("doctor", "--fix", "--json"), aileron("doctor", "--yes")]
     shown = aileron.at_terminal("doctor", "--fix", "--json")
@@ -97,8 +97,8 @@ def test_nobody_to_ask_is_a_refusal_that_says_what_to_type(aileron: Command, bro
     assert modes(broken) == before
 
 
-def test_what_is_not_safe_is_left_to_the_person(aileron: Command, home: Path):
-    """Settings that cannot be read, a vault that is missing: shown as before, with why at a terminal; nothing is written."""
+def test_doctor_fix_leaves_unsafe_fixes_to_the_person(aileron: Command, home: Path):
+    """Unreadable settings and a missing vault are shown, with the reason at a terminal; nothing is written."""
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
     said = aileron("doctor", "--fix", "--yes")
@@ -112,14 +112,14 @@ def test_what_is_not_safe_is_left_to_the_person(aileron: Command, home: Path):
 
 
 def linked(path: Path, target: Path) -> None:
-    """A link in the place of a directory that is empty."""
+    """Replace an empty directory by a link."""
     path.rmdir()
     path.symlink_to(target)
 
 
 @pytest.mark.parametrize("when", ["before", "while it is asked"])
-def test_a_link_in_the_place_of_a_directory_is_not_followed(aileron: Command, broken: Path, tmp_path: Path, when: str):
-    """Its target keeps its mode, whenever it was put there; the others are mended all the same."""
+def test_a_link_in_place_of_a_directory_is_not_followed(aileron: Command, broken: Path, tmp_path: Path, when: str):
+    """The link's target keeps its mode, whenever the link was created; the other paths are repaired."""
     target = tmp_path / "target"
     target.mkdir()
     target.chmod(0o777)
@@ -139,8 +139,8 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(aileron: Command, br
     assert stat.S_IMODE((broken / "logs").stat().st_mode) == 0o700
 
 
-def test_a_link_on_the_way_is_not_followed(aileron: Command, home: Path, tmp_path: Path):
-    """A directory above it that is elsewhere; one that is where it belongs is mended, by the same command."""
+def test_a_link_in_a_parent_directory_is_not_followed(aileron: Command, home: Path, tmp_path: Path):
+    """The parent leads elsewhere. Positive control: the same command repairs a directory in its proper place."""
     home.mkdir(mode=0o700)
     target = tmp_path / "target"
     for place in (home / "store" / "fetched", target / "fetched"):
@@ -167,10 +167,10 @@ def test_a_link_on_the_way_is_not_followed(aileron: Command, home: Path, tmp_pat
     ],
     ids=["hard link", "symbolic link", "fifo", "directory"],
 )
-def test_what_is_not_the_homes_own_file_keeps_its_mode(
+def test_a_path_that_is_not_the_homes_own_file_keeps_its_mode(
     aileron: Command, home: Path, tmp_path: Path, put: Callable[[Path, Path], None], why: str
 ):
-    """A file of elsewhere by another name, a link to it, or what is no file, in the place of `approver.json`."""
+    """The path `approver.json` is a hard link to another file, a symbolic link, a fifo or a directory."""
     home.mkdir(mode=0o700)
     other = home.parent / "other"
     other.touch()
@@ -183,8 +183,8 @@ def test_what_is_not_the_homes_own_file_keeps_its_mode(
     assert [stat.S_IMODE(path.stat().st_mode) for path in (other, home / "approver.json")] == before
 
 
-def test_a_home_that_is_a_link_is_told(aileron: Command, home: Path):
-    """The daemon refuses it, so doctor says so, and changes neither the link nor what it leads to."""
+def test_doctor_fix_reports_a_home_that_is_a_link(aileron: Command, home: Path):
+    """The daemon refuses it too; neither the link nor its target is changed."""
     real = home.parent / "real"
     real.mkdir()
     real.chmod(0o755)

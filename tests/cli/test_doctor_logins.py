@@ -1,4 +1,4 @@
-"""`aileron doctor` where a package that logins need is not there: which, what fails without it, and the command for it."""
+"""`aileron doctor` without a package that logins need: the package, the logins that fail, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PROGRAM = (
     ],
     ids=["none", "one", "both"],
 )
-def test_packages_that_logins_lack_are_named(tmp_path: Path, missing: str, said: str | None) -> None:
-    """With all of them there, nothing is said of logins."""
+def test_doctor_names_packages_that_logins_lack(tmp_path: Path, missing: str, said: str | None) -> None:
+    """The check is absent if no package is missing."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, missing],
         env={**os.environ, "AILERON_HOME": str(tmp_path / "home"), "COLUMNS": "400"},
@@ -42,4 +42,4 @@ def test_packages_that_logins_lack_are_named(tmp_path: Path, missing: str, said:
     else:
         (line,) = about
         assert said in line
-        assert line.endswith(f" {missing}")  # of the command that puts them back
+        assert line.endswith(f" {missing}")  # the end of the command that installs them

@@ -1,4 +1,4 @@
-"""Every exit code of the table, from the program itself."""
+"""Every exit code of the reference page, from the program itself."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read
 RUN = "/v1/actions/act/run"
 
 
-def test_what_worked_is_0(fake: FakeDaemon, aileron: Command):
-    """And standard error stays empty."""
+def test_success_exits_with_0(fake: FakeDaemon, aileron: Command):
+    """Standard error stays empty."""
     fake.add_action("act")
     said = aileron("run", "act")
 
@@ -30,8 +30,8 @@ def test_what_worked_is_0(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("kind", list(FailureClass), ids=lambda kind: kind.value)
-def test_a_failure_ends_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass):
-    """The one table decides, for a run that failed at once and for one that failed later."""
+def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass):
+    """A single table decides, for a run that failed at once and for one that failed later."""
     fake.script("POST", RUN, error(kind.value, kind.http_status), (202, {"status": "running", "run_id": "run-1"}))
     _, failed = error(kind.value, kind.http_status)
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "failed", "audit_id": "run-1", **failed}))
@@ -45,24 +45,24 @@ def test_a_failure_ends_with_the_code_of_its_class(fake: FakeDaemon, aileron: Co
 @pytest.mark.parametrize(
     ("status", "code"), [("denied", 5), ("expired", 6), ("cancelled", 6), ("unknown", 8), ("newer-word", 1)]
 )
-def test_an_end_without_a_failure_of_its_own_has_a_code_too(fake: FakeDaemon, aileron: Command, status: str, code: int):
-    """A status that only says how it ended."""
+def test_a_status_without_a_failure_has_an_exit_code_too(fake: FakeDaemon, aileron: Command, status: str, code: int):
+    """The status only says how the run ended."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1"}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": status, "audit_id": "run-1"}))
 
     assert aileron("run", "act").code == code
 
 
-def test_a_class_from_a_newer_daemon_is_1(fake: FakeDaemon, aileron: Command):
-    """Failed, and nothing more is claimed."""
+def test_a_failure_class_from_a_newer_daemon_exits_with_1(fake: FakeDaemon, aileron: Command):
+    """The code says that it failed, and nothing more."""
     fake.script("POST", RUN, error("quantum_error", 418))
 
     assert aileron("run", "act").code == 1
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'{"error": "no"}'])
-def test_an_answer_that_is_none_is_a_failure(fake: FakeDaemon, aileron: Command, body: bytes):
-    """Something else listens there, or another version."""
+def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron: Command, body: bytes):
+    """Another program listens there, or another version."""
     fake.script("POST", RUN, (500, body))
     said = aileron("run", "act")
 
@@ -83,8 +83,8 @@ def test_an_answer_that_is_none_is_a_failure(fake: FakeDaemon, aileron: Command,
         ("audit", "list", "--limit", "many"),
     ],
 )
-def test_wrong_usage_is_2_and_asks_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
-    """In the same three lines as any failure."""
+def test_wrong_usage_exits_with_2_and_sends_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+    """The error has the same three lines as any failure."""
     said = aileron(*words)
 
     assert said.code == 2
@@ -92,8 +92,8 @@ def test_wrong_usage_is_2_and_asks_nothing(fake: FakeDaemon, aileron: Command, w
     assert fake.seen == []
 
 
-def test_a_damaged_file_is_not_looked_for_among_the_connectors(fake: FakeDaemon, aileron: Command):
-    """Its message has the cure; what is wrong with a connector is to be seen in the list of them."""
+def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, aileron: Command):
+    """The failure's message has the fix; only a failure without a file points to the list of connectors."""
     for details, is_there in (({"file": "/home/me/.aileron/vault.json"}, False), ({}, True)):
         fake.script("GET", "/v1/bindings", error("hash_mismatch", 409, "it is not as it was", details=details))
         said = aileron("binding", "list")
@@ -122,10 +122,10 @@ def test_a_damaged_file_is_not_looked_for_among_the_connectors(fake: FakeDaemon,
         ),
     ],
 )
-def test_a_mistyped_word_is_told_the_nearest_as_its_fix(
+def test_a_mistyped_word_is_answered_with_the_nearest_one(
     fake: FakeDaemon, aileron: Command, typed: tuple[str, ...], why: str | None, fix: str
 ):
-    """The whole command with that word; nothing where no word is near."""
+    """The fix is the whole command with that word; there is no suggestion if no word is near."""
     fake.add_action("list-notes", "name:string")
     said = aileron(*typed)
 
@@ -133,8 +133,8 @@ def test_a_mistyped_word_is_told_the_nearest_as_its_fix(
     assert said.err.splitlines()[1:] == [*([f"  why: {why}"] if why else []), f"  fix: {fix}"]
 
 
-def test_a_group_without_a_command_is_2_and_says_which_there_are(aileron: Command):
-    """On standard error: it is no data."""
+def test_a_group_without_a_command_exits_with_2_and_lists_its_commands(aileron: Command):
+    """The list is on standard error, because it is no data."""
     said = aileron("vault")
 
     assert (said.code, said.out) == (2, "")
@@ -142,26 +142,26 @@ def test_a_group_without_a_command_is_2_and_says_which_there_are(aileron: Comman
 
 
 def file(home: Path) -> Path:
-    """A home that is no directory."""
+    """Make a home that is not a directory."""
     home.write_text("")
     return home
 
 
 def open_to_all(home: Path) -> Path:
-    """A home that everybody can write to."""
+    """Make a home that everybody can write to."""
     home.mkdir()
     home.chmod(0o777)
     return home
 
 
 def link(home: Path) -> Path:
-    """A home that is a symbolic link."""
+    """Make a home that is a symbolic link."""
     home.symlink_to("/tmp")
     return home
 
 
 def in_proc(home: Path) -> Path:
-    """A home that nobody can create."""
+    """Return a home that cannot be created."""
     return Path("/proc") / home.name
 
 
@@ -174,7 +174,7 @@ def in_proc(home: Path) -> Path:
         (open_to_all, "chmod 700 {home}"),
     ],
 )
-def test_a_daemon_that_cannot_start_is_69_with_the_cure(home: Path, spoiled: Callable[[Path], Path], fix: str):
+def test_a_daemon_that_cannot_start_exits_with_69_and_a_fix(home: Path, spoiled: Callable[[Path], Path], fix: str):
     """The error says what is wrong with the home, and what fixes it."""
     said = Command(spoiled(home))("run", "act", "--json")
 
@@ -183,23 +183,23 @@ def test_a_daemon_that_cannot_start_is_69_with_the_cure(home: Path, spoiled: Cal
     assert said.json["error"]["fix"] == fix.format(home=home)
 
 
-def test_a_home_whose_sockets_have_no_room_is_69_with_the_cure(tmp_path: Path):
-    """107 bytes are all there are."""
+def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_path: Path):
+    """A socket's path has at most 107 bytes."""
     said = Command(tmp_path / ("x" * 107))("action", "list")
 
     assert said.code == 69
     assert said.err.endswith("\n  fix: set AILERON_HOME to a shorter path\n")
 
 
-def test_a_daemon_that_hangs_up_is_69(fake: FakeDaemon, aileron: Command):
-    """In the middle of its answer."""
+def test_a_daemon_that_hangs_up_exits_with_69(fake: FakeDaemon, aileron: Command):
+    """The connection ends in the middle of its response."""
     fake.script("GET", "/v1/actions", (200, b'{"actions": ['))
 
     assert aileron("action", "list").code == 69
 
 
-def test_a_daemon_that_hangs_up_on_a_change_is_8_unless_nothing_can_have_been_done(fake: FakeDaemon, aileron: Command):
-    """With the command that tells; `--dry-run` only looks."""
+def test_a_daemon_that_hangs_up_during_a_change_exits_with_8(fake: FakeDaemon, aileron: Command):
+    """The fix is the command that tells what happened; a --dry-run changes nothing, so it exits with 69."""
     fake.script("POST", RUN, (200, b'{"resul'))
     said = aileron("run", "act", "--json")
 
@@ -210,8 +210,8 @@ def test_a_daemon_that_hangs_up_on_a_change_is_8_unless_nothing_can_have_been_do
     assert aileron("run", "act", "--dry-run").code == 69
 
 
-def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
-    """Whatever --wait says: the test would time out otherwise."""
+def test_waiting_for_a_person_exits_with_75_at_once(fake: FakeDaemon, aileron: Command):
+    """The value of --wait makes no difference: otherwise the test would time out."""
     answer = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1", "message": "Ask Mira."}
     answer["review_url"] = "http://localhost:1/approvals/act-1"
     fake.script("POST", RUN, (202, {**answer, "expires_at": "2026-11-21T04:13:00Z", "poll_after_ms": 2000}))
@@ -231,8 +231,8 @@ def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
     assert aileron("run", "act", "--wait", "1h", "--json").json["approval_id"] == "act-1"
 
 
-def test_still_running_when_the_wait_is_over_is_75(fake: FakeDaemon, aileron: Command):
-    """With the id to look for."""
+def test_a_run_that_outlasts_the_wait_exits_with_75(fake: FakeDaemon, aileron: Command):
+    """The output has the run's id."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "running", "audit_id": "run-1"}))
     said = aileron("run", "act", "--wait", "100ms")
@@ -243,8 +243,8 @@ def test_still_running_when_the_wait_is_over_is_75(fake: FakeDaemon, aileron: Co
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_an_interrupt_is_130_and_cancels_nothing(fake: FakeDaemon, aileron: Command, is_known: bool):
-    """Whether the run's id is known yet or not, the command says how to look."""
+def test_an_interrupted_run_exits_with_130_and_cancels_nothing(fake: FakeDaemon, aileron: Command, is_known: bool):
+    """The command says how to look, whether or not it knows the run's id yet."""
     waiting, over = threading.Event(), threading.Event()
 
     def never(_: Seen) -> Reply:
@@ -267,8 +267,8 @@ def test_an_interrupt_is_130_and_cancels_nothing(fake: FakeDaemon, aileron: Comm
     assert fake.asked("DELETE") == []
 
 
-def test_an_interrupt_of_any_other_command_is_130(fake: FakeDaemon, aileron: Command):
-    """Without a traceback."""
+def test_interrupting_any_other_command_exits_with_130(fake: FakeDaemon, aileron: Command):
+    """The command prints no traceback."""
     waiting, over = threading.Event(), threading.Event()
 
     def never(_: Seen) -> Reply:
@@ -286,7 +286,7 @@ def test_an_interrupt_of_any_other_command_is_130(fake: FakeDaemon, aileron: Com
     assert (process.returncode, err.strip()) == (130, "interrupted")
 
 
-def test_an_interrupt_within_an_import_is_130(tmp_path: Path):
+def test_an_interrupt_during_an_import_exits_with_130(tmp_path: Path):
     """A module that makes named tuples executes strings, and `python -m` remembers an interrupt that left one."""
     (tmp_path / "sitecustomize.py").write_text("""
 import sys
@@ -304,8 +304,8 @@ sys.addaudithook(interrupt)
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
 
 
-def test_a_chain_that_does_not_hold_is_9(aileron: Command, home: Path):
-    """Here it is not a ledger at all."""
+def test_a_broken_chain_exits_with_9(aileron: Command, home: Path):
+    """The file here is no ledger at all."""
     home.mkdir()
     (home / "ledger.db").write_bytes(b"not a ledger" * 1000)
     said = aileron("audit", "verify")
@@ -314,8 +314,8 @@ def test_a_chain_that_does_not_hold_is_9(aileron: Command, home: Path):
     assert said.err.startswith("error: the audit chain is broken")
 
 
-def test_a_reader_that_goes_away_is_no_failure(fake: FakeDaemon, aileron: Command):
-    """`aileron … | head`: the command ends as it would have."""
+def test_a_closed_pipe_is_no_failure(fake: FakeDaemon, aileron: Command):
+    """The command in `aileron … | head` ends as it would have ended otherwise."""
     for number in range(3000):
         fake.add_action(f"action-{number}", intent="x" * 200)
     with aileron.start("action", "list") as process:
@@ -328,8 +328,8 @@ def test_a_reader_that_goes_away_is_no_failure(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize("words", ["run act", "action list", "run nope"])
-def test_a_full_disk_is_no_success(fake: FakeDaemon, home: Path, words: str):
-    """What was to be written is lost, and the code says so; a failure keeps its own."""
+def test_output_to_a_full_disk_is_a_failure(fake: FakeDaemon, home: Path, words: str):
+    """The output is lost, and the exit code says so; a failed command keeps its own code."""
     fake.add_action("act")
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m aileron {words} > /dev/full"],
@@ -348,8 +348,8 @@ def test_a_full_disk_is_no_success(fake: FakeDaemon, home: Path, words: str):
         )
 
 
-def test_the_page_has_the_classes_of_each_code():
-    """Each class once, in the row of its code."""
+def test_the_reference_page_lists_each_class_with_its_exit_code():
+    """Each class appears once, in the row of its code."""
     rows = re.findall(r"^\| (\d+) \|[^|]*\|([^|]*)\|$", PAGE, re.MULTILINE)
     shown = {name: int(code) for code, names in rows for name in re.findall(r"`(\w+)`", names)}
 

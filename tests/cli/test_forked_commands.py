@@ -1,4 +1,4 @@
-"""A command that is forked by the tests says and does what a real one does (tests/support/forks.py)."""
+"""Commands that the tests fork have the output and effect of newly started ones (tests/support/forks.py)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _CASES = (
 
 
 @pytest.mark.parametrize("words", _CASES, ids=lambda words: words[0])
-def test_output_and_exit_code_are_those_of_a_real_one(aileron: Command, words: tuple[str, ...]) -> None:
-    """Twice through `Command`, of which the second is forked, and once exec'ed."""
+def test_a_forked_command_has_the_output_and_exit_code_of_a_new_process(
+    aileron: Command, words: tuple[str, ...]
+) -> None:
+    """The command runs twice through `Command`, which forks the second one, and once in a new process."""
     aileron(*words)
     forked = aileron(*words)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
@@ -37,10 +39,10 @@ def test_output_and_exit_code_are_those_of_a_real_one(aileron: Command, words: t
     assert (forked.code, forked.out, forked.err) == (real.returncode, real.stdout.decode(), real.stderr.decode())
 
 
-def test_it_has_the_directory_and_the_terminal_it_was_given(
+def test_a_forked_command_has_the_given_directory_and_terminal(
     aileron: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a process is around its arguments."""
+    """Both belong to the process besides its arguments."""
     (tmp_path / "here.md").write_text("nothing of an action", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     found: list[Said] = [aileron("action", "validate", "here.md") for _ in range(2)]

@@ -1,4 +1,4 @@
-"""`--help`: the list of all commands is made without importing them, and says of each what its own help does."""
+"""`--help`: the pages are made without importing the commands, and match what typer prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEAR = {"pydantic", "rich", "msgspec", "http", "ssl", "asyncio", "aileron.review
 
 @pytest.fixture(scope="module")
 def listed() -> str:
-    """What `aileron --help` prints, in lines of any length."""
+    """Output of `aileron --help` as one line."""
     done = subprocess.run(
         [sys.executable, "-m", "aileron", "--help"], check=True, capture_output=True, text=True, timeout=30
     )
@@ -30,13 +30,13 @@ def listed() -> str:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_command_is_listed_with_the_first_line_of_its_help(listed: str, name: str) -> None:
-    """The list is written beside it, so that it takes no import."""
+def test_the_list_has_the_first_line_of_each_commands_help(listed: str, name: str) -> None:
+    """The list is kept beside the commands, so that it needs no import."""
     assert f" {name} {COMMANDS[name].get_short_help_str(70)} " in listed
 
 
-def test_no_page_imports_what_is_dear(home: Path) -> None:
-    """Somebody waits for each, and reads one: in one process all of them, of nouns and of commands."""
+def test_no_help_page_imports_expensive_modules(home: Path) -> None:
+    """A person waits for a page and reads only one. All pages of nouns and commands are made in one process."""
     pages = [[name, *words] for name, found in COMMANDS.items() for words in ([], *([v] for v in verbs_of(found)))]
     code = (
         "import json, sys; from aileron.cli.help_page import page_of; "
@@ -50,20 +50,20 @@ def test_no_page_imports_what_is_dear(home: Path) -> None:
     assert not any(name.startswith("aileron.cli.commands.") for name in loaded)
 
 
-def test_what_is_asked_for_is_imported(home: Path) -> None:
-    """The control of the test above: what a command does is imported when it is called."""
+def test_a_command_that_runs_is_imported(home: Path) -> None:
+    """Positive control of the test above: a command's module is imported when the command is called."""
     called = "import sys; from aileron.__main__ import main; main(); sys.stderr.write(' '.join(sys.modules))"
 
     assert {"msgspec", "aileron.cli.commands.status"} <= modules_of(home, "status", code=called)
 
 
 def verbs_of(found: Any) -> list[str]:
-    """The commands of a noun."""
+    """Return the commands of a noun."""
     return list(getattr(found, "commands", ()))
 
 
 def modules_of(home: Path, *words: str, code: str) -> set[str]:
-    """What is imported when the code is over."""
+    """Return the modules that are imported when the code has run."""
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
         env={**os.environ, "AILERON_HOME": str(home)},
@@ -77,10 +77,10 @@ def modules_of(home: Path, *words: str, code: str) -> set[str]:
 
 @pytest.mark.parametrize("width", ["52", "80", "130"])
 @pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_a_page_is_as_typer_makes_it(
+def test_help_pages_are_those_of_typer(
     name: str, width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command's, a noun's and each of its verbs', to the letter, on a narrow, an ordinary and a wide terminal."""
+    """Each page of a command, a noun and its verbs is identical, on a narrow, an ordinary and a wide terminal."""
     monkeypatch.setenv("COLUMNS", width)
     found = COMMANDS[name] if name else get_command(app)
     verbs = verbs_of(found) if name else []
@@ -92,8 +92,8 @@ def test_a_page_is_as_typer_makes_it(
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name, found in COMMANDS.items() if hasattr(found, "commands"))])
-def test_a_missing_command_is_told_as_typer_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The page, on standard error, with the exit code of wrong usage."""
+def test_a_missing_command_prints_the_help_page_of_typer(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The page is on standard error, and the exit code is that of wrong usage."""
     assert main(words) == call_of(words, as_json=False) == 2
 
     shown, typers = capsys.readouterr().err.split("Usage: ")[1:]

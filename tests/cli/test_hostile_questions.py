@@ -1,4 +1,4 @@
-"""Hostile text in what a person is asked about, and beside it: consents, conversations, differences, edits, grants, keys."""
+"""Hostile text in questions and around them: consents, conversations, differences, edits, grants, keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.hostile_text import (
 )
 
 OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by", "ALLOWS MORE: ")
-"""What none of these texts may begin a line with."""
+"""Starts of lines that none of these texts may produce."""
 LATER = "2036-11-21T04:00:00.000Z"
 
 
 def subjects(text: str) -> dict[str, dict[str, Any]]:
-    """One consent of each kind, with this text wherever somebody else wrote something."""
+    """Return a consent of each kind, with this text in every place that another party can write."""
     change = {"where": text, "before": text, "after": text, "widens": True}
     connector: dict[str, Any] = {
         **dict.fromkeys(
@@ -85,7 +85,7 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
 
 
 def question(kind: str, subject: dict[str, Any], text: str) -> dict[str, Any]:
-    """It as the daemon shows it."""
+    """Return the question about this subject as the daemon shows it."""
     return {
         "approval_id": "a",
         "kind": kind,
@@ -101,7 +101,7 @@ def question(kind: str, subject: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def run_question(text: str) -> dict[str, Any]:
-    """A run, with all that can stand beside its plan."""
+    """Return a question about a run, with everything that can accompany its plan."""
     change = {"where": text, "before": text, "after": text, "widens": False}
     credential = {
         "connector": text,
@@ -145,7 +145,7 @@ def run_question(text: str) -> dict[str, Any]:
 
 
 def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
-    """Shown, shown whole, asked about, and in a pipe."""
+    """Each is shown, shown in full, asked, and printed in a pipe."""
     text = EVERYTHING
     for kind, subject in subjects(text).items():
         fake.script("GET", "/v1/action-approvals/a", (200, question(kind, subject, text)))
@@ -156,14 +156,14 @@ def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
         ):
             assert shown.code in (0, 75) or (kind == text and shown.code == 9), (
                 shown
-            )  # nobody decides what nobody knows
+            )  # a question of an unknown kind cannot be decided
             assert_harmless(shown.out)
             assert_no_line_begins(shown.out, *OURS)
         assert_harmless(aileron("approval", "show", "a").out.replace("\t", ""))
 
 
-def test_what_stands_beside_a_run_is_harmless(fake: FakeDaemon, aileron: Command):
-    """Conversation, difference, edits, preview: none passes for a line of ours, or for the person's own words."""
+def test_text_around_a_runs_plan_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Conversation, difference, edits and preview never pass for output of Aileron or for the person's own words."""
     text = EVERYTHING
     fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
     for words, answers in (
@@ -182,8 +182,8 @@ def test_what_stands_beside_a_run_is_harmless(fake: FakeDaemon, aileron: Command
         assert_no_line_begins(shown.out, *OURS)
 
 
-def test_asking_back_and_editing_are_harmless(fake: FakeDaemon, aileron: Command):
-    """What the daemon repeats of them, in the question and in what has changed."""
+def test_questions_to_the_agent_and_edits_are_harmless(fake: FakeDaemon, aileron: Command):
+    """The daemon repeats them in the question and in the list of changes."""
     text = EVERYTHING
     fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
     fake.script("POST", "/v1/action-approvals/a/ask", (200, {"approval_id": text, "question": text}))
@@ -199,7 +199,7 @@ def test_asking_back_and_editing_are_harmless(fake: FakeDaemon, aileron: Command
 
 
 def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Command):
-    """Rows of every kind, grants with every condition; tables on a terminal, lines that a value cannot break in a pipe."""
+    """Rows of every kind and grants with every condition make tables at a terminal; in a pipe, no value can break a line."""
     text = EVERYTHING
     fake.approvals = [{**question(kind, {}, text), "approval_id": text, "expires_at": text} for kind in subjects(text)]
     fake.grants = [
@@ -223,8 +223,8 @@ def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Co
         assert aileron(*words, "--json").out.isascii()
 
 
-def test_who_decides_and_what_they_find_is_harmless(fake: FakeDaemon, aileron: Command):
-    """The status of an approver, and the inventory that is agreed to with a key."""
+def test_the_approvers_status_and_inventory_are_harmless(fake: FakeDaemon, aileron: Command):
+    """The inventory is shown to the person who signs it with a new key."""
     text = as_in_a_file(EVERYTHING)
     inventory = {
         "actions": [{"name": text, "version": text, "digest": text, "gated": True, "reaches": [text]}],
@@ -247,8 +247,8 @@ def test_who_decides_and_what_they_find_is_harmless(fake: FakeDaemon, aileron: C
     assert_harmless(aileron.at_terminal("approver", "status").out)
 
 
-def test_the_record_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command):
-    """Refused decisions, conversations, consents: `audit list`, `show`, and as JSON."""
+def test_the_audit_trail_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Refused decisions, conversations and consents appear in `audit list`, in `audit show`, and as JSON."""
     text = EVERYTHING
     facts = dict.fromkeys(("at", "run", "approval", "text", "reason", "key_id", "name", "route", "session"), text)
     kinds = ("approval.refused", "approval.answered", "approval.edited", "caller.refused", "consent.agreed", text)
@@ -261,8 +261,8 @@ def test_the_record_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command)
         assert aileron(*words, "--json").out.isascii()
 
 
-def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: Command):
-    """Where it goes and what is asked stand on the same few screens; how much is missing is said, and how to see it."""
+def test_a_megabyte_does_not_push_the_question_off_the_screen(fake: FakeDaemon, aileron: Command):
+    """The hosts and the question stay within a few screens; the output says how much is missing and how to see it."""
     asked = run_question("ok")
     asked["plan"]["args"] = {"body": MEGABYTE, "lines": "\n" * 500_000, "many": [MEGABYTE]}
     asked["plan"]["steps"][0]["args"] = asked["plan"]["args"]
@@ -284,8 +284,8 @@ def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: C
 
 
 @pytest.mark.parametrize("host", ["g\u043e\u043egle.com", "xn--ggle-55da.com"])
-def test_a_host_in_other_letters_says_so(fake: FakeDaemon, aileron: Command, host: str):
-    """A homograph is the one thing that looks harmless."""
+def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Command, host: str):
+    """A homograph contains no hidden character, so only a mark reveals it."""
     asked = run_question("ok")
     asked["plan"]["steps"][0]["grant"]["hosts"] = [{"host": host, "port": 443}]
     fake.script("GET", "/v1/action-approvals/a", (200, asked))

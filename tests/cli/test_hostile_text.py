@@ -1,4 +1,4 @@
-"""Text of agents, connectors, services and files, on a terminal that obeys and before a person who cannot see everything."""
+"""Text from agents, connectors, services and files at a terminal that obeys it, before a person who cannot see all of it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.support.hostile_text import (
 
 
 @given(st.text(st.characters(exclude_categories=["Cn"])))
-def test_one_line_is_one_visible_line(text: str):
-    """Whatever is in it; and nothing visible is lost."""
+def test_visible_makes_one_line_without_hidden_characters(text: str):
+    """This holds for any text, and no visible character is lost."""
     shown = visible(text)
 
     assert hidden_at(shown) is None
@@ -38,7 +38,7 @@ def test_one_line_is_one_visible_line(text: str):
 
 
 def _without_escapes(text: str, shown: str) -> list[str]:
-    """The letters of `shown` that stand for themselves, found by walking along the original."""
+    """Return the characters of `shown` that stand for themselves, found by walking along the original."""
     kept, at = [], 0
     for letter in text:
         if hidden_at(letter) is None:
@@ -51,8 +51,8 @@ def _without_escapes(text: str, shown: str) -> list[str]:
 
 
 @given(st.text())
-def test_lines_are_visible_and_as_many_as_before(text: str):
-    """Only line ends make lines."""
+def test_visible_lines_keeps_the_number_of_lines(text: str):
+    """Only line ends separate lines, and no line contains hidden characters."""
     lines = visible_lines(text)
 
     assert all(hidden_at(line) is None for line in lines)
@@ -67,8 +67,8 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_json_made_harmless_is_the_same_json(value: object):
-    """Escapes of JSON's own."""
+def test_visible_json_keeps_the_value(value: object):
+    """Hidden characters become JSON's own escapes."""
     shown = visible_json(json.dumps(value, indent=2, ensure_ascii=False))
 
     assert hidden_at(shown.replace("\n", "")) is None
@@ -76,8 +76,8 @@ def test_json_made_harmless_is_the_same_json(value: object):
 
 
 @given(st.text())
-def test_a_fact_of_a_row_is_one_word_or_quoted(text: str):
-    """So that nothing in it is the next fact; and nothing of it is lost."""
+def test_a_fact_in_a_row_is_one_word_or_quoted(text: str):
+    """Blanks in it cannot start the next fact, and nothing is lost."""
     shown = as_fact(text)
 
     if shown.startswith('"'):
@@ -88,8 +88,8 @@ def test_a_fact_of_a_row_is_one_word_or_quoted(text: str):
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_every_text_of_the_corpus_is_spelled_out(text: str):
-    """On one line, on several, and in JSON that still says what it said."""
+def test_every_text_of_the_corpus_is_escaped(text: str):
+    """This covers one line, several lines, and JSON that keeps its value."""
     assert_harmless(visible(text))
     assert_harmless("\n".join(visible_lines(text)))
     assert_harmless(as_fact(text))
@@ -100,25 +100,25 @@ def test_every_text_of_the_corpus_is_spelled_out(text: str):
     assert json.loads(document) == {text: text}
 
 
-def test_marks_do_not_pile_up():
-    """A letter keeps as many as any writing has; a flood of them is spelled, as escapes of JSON in JSON."""
+def test_combining_marks_beyond_eight_are_escaped():
+    """A letter keeps as many as any script uses; the rest is escaped, in JSON as escapes of JSON."""
     flood = "a" + "\u0301" * 100
 
     assert visible(flood) == "a" + "\u0301" * 8 + "\\u0301" * 92
     assert (
         visible("a" + "\u0903" * 100) == "a" + "\u0903" * 8 + "\\u0903" * 92
-    )  # one that takes room, in some terminals
+    )  # this mark takes a column in some terminals
     assert visible_lines(f"{flood}\nb") == [visible(flood), "b"]
     assert json.loads(visible_json(json.dumps(flood, ensure_ascii=False))) == flood
 
 
-def test_what_has_no_name_is_spelled():
-    """Nobody knows how wide it is."""
+def test_unassigned_characters_are_escaped():
+    """Their width is unknown."""
     assert visible("a\u0378b\U0001faff") == "a\\u0378b\\U0001faff"
 
 
-def test_ordinary_writing_stays_as_it_is():
-    """Letters of any script, with their marks, and emoji."""
+def test_ordinary_text_stays_as_it_is():
+    """The examples are letters of several scripts with their marks, and emoji."""
     for text in ("Grüße, 日本語, العربية, हिन्दी", "✓ 👍 🇩🇪", "naïve — “quoted” 5 € · ½", "שָׁלוֹם, Việt, o\u0302\u0323"):
         assert visible(text) == text
 
@@ -127,8 +127,8 @@ def test_ordinary_writing_stays_as_it_is():
 
 
 @hostile
-def test_a_result_is_harmless_on_a_terminal(fake: FakeDaemon, aileron: Command, text: str):
-    """As text, and inside of JSON as value and as name."""
+def test_a_result_at_a_terminal_is_harmless(fake: FakeDaemon, aileron: Command, text: str):
+    """The text is a plain result, and a value and a name in JSON."""
     fake.add_action("act")
     for result in (text, {"value": text, text: 1}):
         fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "r", "result": result}))
@@ -137,8 +137,8 @@ def test_a_result_is_harmless_on_a_terminal(fake: FakeDaemon, aileron: Command, 
 
 
 @hostile
-def test_json_is_ascii_everywhere(fake: FakeDaemon, aileron: Command, text: str):
-    """In a pipe as on a terminal, and it says what was there."""
+def test_json_output_is_ascii(fake: FakeDaemon, aileron: Command, text: str):
+    """This holds in a pipe and at a terminal, and the value is unchanged."""
     fake.add_action("act")
     fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "r", "result": text}))
     piped, shown = aileron("run", "act", "--json"), aileron.at_terminal("run", "act", "--json")
@@ -150,8 +150,8 @@ def test_json_is_ascii_everywhere(fake: FakeDaemon, aileron: Command, text: str)
 
 
 @hostile
-def test_a_failure_is_harmless_and_cannot_speak_for_us(fake: FakeDaemon, aileron: Command, text: str):
-    """In its message, its reason and the log, on a terminal and in a pipe."""
+def test_a_failure_is_harmless_and_cannot_pass_for_ours(fake: FakeDaemon, aileron: Command, text: str):
+    """The text is in its message, reason and log, at a terminal and in a pipe."""
     fake.add_action("act")
     details = {"step": "one", "log": text, "connector_class": text}
     fake.script("POST", "/v1/actions/act/run", error("connector_runtime_error", 502, text, details=details))
@@ -166,8 +166,8 @@ def test_a_failure_is_harmless_and_cannot_speak_for_us(fake: FakeDaemon, aileron
 @pytest.mark.parametrize(
     "message", ["x; run `aileron vault lock`", "x: aileron approver reset", "it ended; `aileron daemon stop` helps"]
 )
-def test_a_connector_cannot_write_the_fix(fake: FakeDaemon, aileron: Command, message: str):
-    """What came out of a jail is repeated, and never recommended; the same words of the daemon's own are."""
+def test_a_connectors_message_does_not_become_the_fix(fake: FakeDaemon, aileron: Command, message: str):
+    """Text from a jail is repeated but never recommended; the same words in the daemon's own message are."""
     fake.add_action("act")
     path = "/v1/actions/act/run"
     fake.script("POST", path, error("bad_input", 422, message, details={"step": "one", "setup": "x", "choices": ["x"]}))
@@ -193,8 +193,8 @@ def test_a_connector_cannot_write_the_fix(fake: FakeDaemon, aileron: Command, me
     ],
     ids=["quoted", "quoted-more", "semicolon", "substitution", "line", "redirection", "bare", "placeholder"],
 )
-def test_a_fix_is_no_words_of_others_and_nothing_but_words_to_a_shell(fake: FakeDaemon, aileron: Command, message: str):
-    """A message of ours repeats, in quotes, what an agent or a publisher wrote; the command of ours behind it is shown."""
+def test_only_a_plain_command_of_ours_becomes_the_fix(fake: FakeDaemon, aileron: Command, message: str):
+    """The daemon's message may quote an agent or a publisher: quoted commands and shell syntax are ignored, its own are not."""
     fake.add_action("act")
     path = "/v1/actions/act/run"
     fake.script("POST", path, error("bad_input", 422, message))
@@ -207,7 +207,7 @@ def test_a_fix_is_no_words_of_others_and_nothing_but_words_to_a_shell(fake: Fake
 
 
 def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
-    """Tables on a terminal, and tab-separated lines that a value cannot break."""
+    """Tables at a terminal, and tab-separated lines that a value cannot break, contain the text."""
     text = EVERYTHING
     fake.add_action("act", intent=text, source=text)
     fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": text}
@@ -234,8 +234,8 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
         assert [line.count("\t") + 1 for line in piped.out.splitlines()] == [columns] * rows
 
 
-def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
-    """Facts, prose, plans and records."""
+def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command):
+    """The output has facts, prose, plans and records."""
     text = EVERYTHING
     fake.add_action("act", "key:string", intent=text, connectors=[text])
     fake.actions["act"] |= {"body": f"# {text}\n{text}", "hosts": [text]}
@@ -261,8 +261,8 @@ def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
             assert_no_line_begins(shown.out, "  fix: ", "  why: ")
 
 
-def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Command):
-    """The whole question, before an approval and in a run; and what comes of it."""
+def test_questions_and_their_results_are_harmless(fake: FakeDaemon, aileron: Command):
+    """The whole question is shown before an approval, a denial and in a run; the result follows."""
     text = EVERYTHING
     plan = run_question(text)["plan"]
     asked = {"approval_id": "a", "status": "pending_approval", "digest": "d", "action": text, "session": text}
@@ -294,8 +294,8 @@ def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Com
     assert_harmless(aileron("run", "act").err)
 
 
-def test_words_of_the_command_line_are_harmless(fake: FakeDaemon, aileron: Command):
-    """A script may pass on what it was given."""
+def test_words_of_the_command_line_are_shown_harmlessly(fake: FakeDaemon, aileron: Command):
+    """A script may pass on text from another party."""
     word = as_in_a_file(EVERYTHING).replace("\x00", "")
     for words in (
         ("run", word),
@@ -309,7 +309,7 @@ def test_words_of_the_command_line_are_harmless(fake: FakeDaemon, aileron: Comma
 
 
 def test_a_log_is_harmless(aileron: Command, home: Path):
-    """The daemon's own, which repeats what others said."""
+    """The daemon's log repeats text of other parties."""
     (home / "logs").mkdir(parents=True)
     (home / "logs" / "daemon.log").write_text(f"before\n{as_in_a_file(EVERYTHING)}\nafter\n", encoding="utf-8")
 
@@ -318,8 +318,8 @@ def test_a_log_is_harmless(aileron: Command, home: Path):
 
 
 @hostile
-def test_an_action_file_is_harmless_when_it_is_refused(aileron: Command, tmp_path: Path, text: str):
-    """Its errors quote it."""
+def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: Path, text: str):
+    """The errors contain text from the file."""
     file, text = tmp_path / "a.md", as_in_a_file(text)
     file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n', encoding="utf-8")
     shown = aileron.at_terminal("action", "validate", str(file))
@@ -329,8 +329,8 @@ def test_an_action_file_is_harmless_when_it_is_refused(aileron: Command, tmp_pat
     assert_no_line_begins(shown.out, "  fix: curl")
 
 
-def test_a_bug_of_ours_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
-    """A traceback repeats what was being worked on."""
+def test_a_bug_report_is_harmless(fake: FakeDaemon, aileron: Command):
+    """A traceback repeats the data that was being processed."""
     fake.add_action("act", "key:string", input_schema={"properties": "\x1b[2J\u202e"})
     shown = aileron.at_terminal("action", "show", "act")
 
@@ -339,8 +339,8 @@ def test_a_bug_of_ours_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
     assert_harmless(shown.out)
 
 
-def test_an_answer_that_is_none_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
-    """A word that this version does not know, a key that is missing: what to do, and no word of ours for a bug."""
+def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon, aileron: Command):
+    """The response has an unknown word or lacks a key: the error has a fix and does not claim a bug."""
     for session in ({"status": EVERYTHING}, {}):
         fake.script("GET", "/v1/sessions", (200, {"sessions": [{"id": "s", "agent": "a", "folder": "/", **session}]}))
         shown = aileron.at_terminal("sessions", "list")
@@ -353,7 +353,7 @@ def test_an_answer_that_is_none_is_told_harmlessly(fake: FakeDaemon, aileron: Co
 
 
 def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command):
-    """A screen for a person; a program gets all of it."""
+    """A person gets about a screen; --json gets all of it."""
     fake.add_action("act")
     fake.script("POST", "/v1/actions/act/run", error("external_api_error", 502, "x" * 100_000, details={"step": "one"}))
     said = aileron("run", "act", "--json")
@@ -364,8 +364,8 @@ def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
-def test_colour_can_be_had_without(fake: FakeDaemon, aileron: Command, variable: str):
-    """And is there otherwise."""
+def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable: str):
+    """Positive control: there is colour otherwise."""
     environment = {"NO_COLOR": {"NO_COLOR": "1"}, "TERM": {"TERM": "dumb"}}[variable]
 
     assert "\x1b" not in aileron.at_terminal("run", "nope", **environment).out
@@ -373,8 +373,8 @@ def test_colour_can_be_had_without(fake: FakeDaemon, aileron: Command, variable:
 
 
 @hostile
-def test_what_a_forge_says_is_harmless(fake: FakeDaemon, aileron: Command, text: str):
-    """What would be installed, how an update differs, a suite, the versions there are: on a terminal, where a no is typed."""
+def test_text_from_a_forge_is_harmless(fake: FakeDaemon, aileron: Command, text: str):
+    """The text is in an install, an update, a difference, a suite and a list of versions, at a terminal where a no is typed."""
     job = {
         "fetch": "fch-1",
         "what": "update",

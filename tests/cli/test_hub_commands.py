@@ -1,4 +1,4 @@
-"""`aileron hub`: built in a pipe, searched and shown with the real daemon, against a Hub that was built by the command itself."""
+"""`aileron hub`: a Hub built by the command itself, then searched and shown with a real daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def release(tmp_path: Path) -> Release:
-    """A signed connector in two versions, and an action that needs it."""
+    """A connector in a signed and an unsigned version, and a signed action that needs it."""
     made = Release(tmp_path / "out")
     made.key()
     pin = made.connector(version="1.0.0", signed_by=KEY, at="one")
@@ -35,14 +35,14 @@ def release(tmp_path: Path) -> Release:
 
 @pytest.fixture
 def hub(tmp_path: Path, authority: Authority) -> Iterator[tuple[Path, Upstream]]:
-    """A file server for a site that is not built yet."""
+    """Path of a site that is not built yet, and a file server for it."""
     with Upstream(static(tmp_path / "site"), authority.server_context("localhost")) as server:
         yield tmp_path / "site", server
 
 
 @pytest.fixture
 def own(hub: tuple[Path, Upstream], authority: Authority) -> Iterator[DaemonHome]:
-    """A home that knows that Hub."""
+    """A home that is configured with that Hub."""
     port = hub[1].port
     with daemon_home() as home:
         home.configure(
@@ -53,7 +53,7 @@ def own(hub: tuple[Path, Upstream], authority: Authority) -> Iterator[DaemonHome
 
 
 def test_a_hub_is_built_searched_and_shown(own: DaemonHome, hub: tuple[Path, Upstream], release: Release) -> None:
-    """From the folder of a release to the command that installs: in a pipe, as JSON, and at a terminal."""
+    """The steps lead from a release's folder to the command that installs: in a pipe, as JSON, and at a terminal."""
     aileron = Command(own.path)
     before = aileron("hub", "search", "email")
     assert (before.code, "no Hub at" in before.err, "hub.url in config.toml" in before.err) == (3, True, True)
@@ -98,10 +98,10 @@ def test_a_hub_is_built_searched_and_shown(own: DaemonHome, hub: tuple[Path, Ups
     assert aileron("hub", "show", SEND, "--json").json["requires"] == [f"{CONNECTOR}@1.0.0"]
 
 
-def test_a_key_that_is_not_the_published_one_is_said(
+def test_show_marks_a_version_not_signed_with_the_published_key(
     own: DaemonHome, hub: tuple[Path, Upstream], release: Release
 ) -> None:
-    """Of what was signed before a key was replaced."""
+    """The version was signed before its publisher replaced the key."""
     aileron = Command(own.path)
     assert aileron("hub", "build", str(release.path), "-o", str(hub[0])).code == 0
     release.key(OTHER.public, former=[KEY.public])
@@ -113,8 +113,8 @@ def test_a_key_that_is_not_the_published_one_is_said(
     assert "NOT THE KEY" not in aileron("hub", "show", CONNECTOR).out
 
 
-def test_everything_that_is_wrong_is_listed_and_nothing_written(home: Path, tmp_path: Path, release: Release) -> None:
-    """Each with its file; without a daemon, which is never started."""
+def test_hub_build_lists_every_problem_and_writes_nothing(home: Path, tmp_path: Path, release: Release) -> None:
+    """Each problem has its file; no daemon is needed or started."""
     aileron, site = Command(home), tmp_path / "site"
     release.put(b"garbage", "bad")
     release.connector(version="1.2.0", signed_by=OTHER, at="forged")
@@ -133,8 +133,8 @@ def test_everything_that_is_wrong_is_listed_and_nothing_written(home: Path, tmp_
     assert (missing.code, "no such directory" in missing.err) == (3, True)
 
 
-def test_wrong_usage_and_no_hub_are_said(home: Path) -> None:
-    """With the setting that is missing."""
+def test_hub_commands_report_wrong_usage_and_a_missing_hub(home: Path) -> None:
+    """The error names the setting that is missing."""
     with daemon_home() as bare:
         aileron = Command(bare.path)
         said = aileron("hub", "search", "mail")
@@ -147,11 +147,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
     """The file server that comes with Python, without its log."""
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Ignore the message."""
 
 
-def test_the_page_on_running_a_hub_is_done_as_it_stands(tmp_path: Path, authority: Authority, release: Release) -> None:
-    """Its folders, its commands and its settings, with a file server that knows nothing of Hubs; only the address is another."""
+def test_the_page_on_running_a_hub_works_as_written(tmp_path: Path, authority: Authority, release: Release) -> None:
+    """The folders, commands and settings are the page's, the file server knows nothing of Hubs, and only the address differs."""
     page = (Path(__file__).resolve().parents[2] / "docs/how-to/run-a-hub.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in re.findall(r"^ *\$ (aileron .*)$", page, re.MULTILINE)]
     (toml,) = re.findall(r"^ *```toml\n(.*?)```$", page, re.DOTALL | re.MULTILINE)
@@ -174,20 +174,20 @@ def test_the_page_on_running_a_hub_is_done_as_it_stands(tmp_path: Path, authorit
         ["hub", "show"],
         ["keyring", "trust"],
     ]
-    assert [one.code for one in said] == [0, 0, 0, 2], said  # whether to trust a key a person must confirm
+    assert [one.code for one in said] == [0, 0, 0, 2], said  # a person must confirm that a key is trusted
     assert said[1].out.splitlines()[0].startswith(CONNECTOR)
     assert f"aileron connector install {CONNECTOR}@1.1.0" in said[2].err
     assert KEY.public.fingerprint in said[3].err
 
 
 def _in(folder: Path, words: list[str]) -> list[str]:
-    """What is typed, from this folder."""
+    """Return the words with directories relative to this folder."""
     return [str(folder / word) if word.endswith("/") else word for word in words]
 
 
 @hostile
-def test_what_a_hub_says_is_shown_harmlessly(aileron: Command, fake: FakeDaemon, text: str) -> None:
-    """Even if the daemon let it pass, in each place where text of the Hub can stand."""
+def test_text_from_a_hub_is_harmless(aileron: Command, fake: FakeDaemon, text: str) -> None:
+    """The text is in each field of the Hub's entries, as if the daemon had let it pass."""
     text = as_in_a_file(text)
     entry = {
         "name": text,

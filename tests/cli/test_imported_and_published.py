@@ -1,4 +1,4 @@
-"""What an import made is published, installed by name and updated like what was written: by commands, at a forge of the test."""
+"""A connector made from a document is published, installed by name and updated like any other, at a forge of the test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class World:
     aileron: Command
 
     def imported(self, document: dict[str, Any], *words: str) -> Said:
-        """`connector new --from`."""
+        """Run `connector new --from` with the document."""
         file = self.folder / "api.json"
         file.write_text(json.dumps(document))
         said = self.aileron("connector", "new", NAME, str(self.folder / "made"), "--from", str(file), *words)
@@ -37,7 +37,7 @@ class World:
         return said
 
     def released(self, version: str) -> None:
-        """What the workflow of its repository does for a tag."""
+        """Release the connector as the workflow of its repository does for a tag."""
         made, dist = self.folder / "made", self.folder / f"dist-{version}"
         key = str(self.folder / "made.signing-key")
         said = self.aileron("connector", "release", str(made), "--version", version, "--key", key, "-o", str(dist))
@@ -48,7 +48,7 @@ class World:
         self.forge.keys[NAME] = (made / "keys" / "publisher.pub").read_text()
 
     def installed(self) -> tuple[list[str], list[str]]:
-        """Versions of the connector, and the actions with theirs."""
+        """Return the connector's versions, and the actions with theirs."""
         connectors = self.aileron("connector", "list", "--json").json["connectors"]
         actions = self.aileron("action", "list", "--json").json["actions"]
         return sorted(one["version"] for one in connectors), [f"{one['name']} {one['version']}" for one in actions]
@@ -56,14 +56,14 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Nothing is imported, and nothing installed."""
+    """A working copy and a home with nothing imported and nothing installed."""
     with ForgeServer(Authority(tmp_path)) as forge, daemon_home() as home:
         home.configure(forge.toml())
         yield World(tmp_path, forge, Command(home.path))
 
 
-def test_an_import_is_published_installed_by_name_and_updated_with_its_document(world: World) -> None:
-    """The newer document has another host and another input: whoever updates is told that the new version allows more."""
+def test_an_imported_connector_is_published_installed_by_name_and_updated(world: World) -> None:
+    """The newer document has another host and another input: the update says that the new version allows more."""
     world.imported(DOCUMENT, "--ops", "listPets,addPet")
     world.released("1.0.0")
     name = f"{NAME}/actions/pets-add-pet"

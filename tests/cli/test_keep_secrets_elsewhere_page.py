@@ -1,4 +1,4 @@
-"""docs/how-to/keep-secrets-elsewhere.md: its commands are run as they stand, at a real pass and a server of the tests."""
+"""Commands of docs/how-to/keep-secrets-elsewhere.md run as written, with a real pass and a server of the tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ THERE = "vault.example.com:8200"
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ends with 0, but for the server's address, which is that of the tests; then both bindings say where they are."""
+    """Each exits with 0; only the server's address is replaced. Afterwards both bindings say where their secret is."""
     monkeypatch.chdir(tmp_path)
     Path("password.txt").write_text("canary-the-first-password\n")
     Path("next-password.txt").write_text("canary-the-next-password\n")

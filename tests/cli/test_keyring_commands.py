@@ -1,4 +1,4 @@
-"""`aileron keyring` with the real daemon and a forge: what a person is shown before a key counts, and who cannot be asked."""
+"""`aileron keyring` with a real daemon and a forge: what a person sees before a key is trusted, and the need for a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAIL = "github://acme/mail"
 
 @pytest.fixture
 def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """With one repository that publishes a key."""
+    """A forge with one repository that publishes a key."""
     with ForgeServer(authority) as running:
         running.keys[MAIL] = KEY.to_pem()
         yield running
@@ -30,7 +30,7 @@ def forge(authority: Authority) -> Iterator[ForgeServer]:
 
 @pytest.fixture
 def own(forge: ForgeServer) -> Iterator[DaemonHome]:
-    """A home that knows that forge."""
+    """A home that is configured with that forge."""
     with daemon_home() as home:
         home.configure(forge.toml())
         yield home
@@ -38,12 +38,12 @@ def own(forge: ForgeServer) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def aileron(own: DaemonHome) -> Command:
-    """Its command line."""
+    """The command line of that home."""
     return Command(own.path)
 
 
-def test_a_key_counts_once_its_fingerprint_was_compared(aileron: Command, forge: ForgeServer) -> None:
-    """Shown with where it is from; no is the answer of who only presses enter; then it is listed, and taken back."""
+def test_a_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, forge: ForgeServer) -> None:
+    """The key's source is shown, and Enter alone means no. A trusted key is listed and can be revoked."""
     declined = aileron.at_terminal("keyring", "trust", MAIL, answers=[(QUESTION, "")], NO_COLOR="1")
     assert (declined.code, "nothing changed" in declined.out) == (6, True)
     assert aileron("keyring", "list").out == ""
@@ -63,8 +63,8 @@ def test_a_key_counts_once_its_fingerprint_was_compared(aileron: Command, forge:
     assert aileron("keyring", "list", "--json").json == {"keyring": []}
 
 
-def test_nobody_is_asked_without_a_terminal(aileron: Command) -> None:
-    """It takes --yes, and says so."""
+def test_trusting_a_key_without_a_terminal_requires_yes(aileron: Command) -> None:
+    """The error names --yes."""
     said = aileron("keyring", "trust", MAIL)
 
     assert (said.code, "a person must confirm" in said.err) == (2, True)
@@ -72,8 +72,8 @@ def test_nobody_is_asked_without_a_terminal(aileron: Command) -> None:
     assert aileron("keyring", "trust", MAIL, "--yes", "--json").json["key"] == KEY.fingerprint
 
 
-def test_an_owners_key_is_given(aileron: Command, tmp_path: Path) -> None:
-    """Owners publish none; a file that is no key, or not there, is said."""
+def test_the_key_of_an_owner_is_given_as_a_file(aileron: Command, tmp_path: Path) -> None:
+    """Owners publish none; a missing file is reported."""
     file = tmp_path / "acme.pub"
     file.write_text(KEY.to_pem())
     missing = aileron("keyring", "trust", "github://acme", "--key", str(tmp_path / "none"))
@@ -86,8 +86,8 @@ def test_an_owners_key_is_given(aileron: Command, tmp_path: Path) -> None:
     assert aileron("keyring", "revoke", "github://acme", "--key", OTHER.fingerprint).code == 3
 
 
-def test_a_forge_that_has_nothing_says_so(aileron: Command) -> None:
-    """By its name; a scheme that nobody knows, and one that is not set up."""
+def test_a_missing_key_or_an_unknown_forge_is_reported(aileron: Command) -> None:
+    """The repositories have no key, or the scheme is unknown."""
     for authority, code, problem in (
         ("github://acme/none", 3, "no keys/publisher.pub"),
         ("gitlab://acme/none", 3, "no keys/publisher.pub"),

@@ -1,4 +1,4 @@
-"""`aileron binding` for logins, with a real daemon: what stands there before anything is asked, what is asked, what is kept."""
+"""`aileron binding` for logins, with a real daemon: what it shows before it asks, what it asks for, and what is kept."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEY = asyncssh.generate_private_key("ssh-ed25519")
 
 
 def source(where: Path, name: str) -> Path:
-    """The directory of a connector."""
+    """Write a connector's source and return its directory."""
     directory = where / name.rpartition("/")[2]
     directory.mkdir()
     text = MANIFEST.format(name=name, logins=LOGINS[name]) + (READS if name == DATABASE else "")
@@ -54,14 +54,14 @@ def source(where: Path, name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def peer() -> Iterator[SshPeer]:
-    """A server that shows a key."""
+    """An SSH server that shows its host key."""
     with SshPeer() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def home(peer: SshPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """With the three connectors, built and installed by commands, and a private key and a password in the vault."""
+    """A home with the three connectors, built and installed by commands, and a private key and a password in the vault."""
     where = tmp_path_factory.mktemp("connectors")
     with daemon_home() as made:
         made.ask("GET", "/healthz")
@@ -86,12 +86,12 @@ def home(peer: SshPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Da
 
 @pytest.fixture
 def aileron(home: DaemonHome) -> Command:
-    """The command line of that home."""
+    """The command line of the module's home."""
     return Command(home.path)
 
 
-def test_a_manifest_says_where_it_logs_in(aileron: Command, tmp_path: Path):
-    """Each login in words, and who sees the secret; of a source that is not bound, that it is not."""
+def test_check_manifest_says_where_a_connector_logs_in(aileron: Command, tmp_path: Path):
+    """Each login is shown in words, with who sees the secret; a source without bound hosts is shown as not bound yet."""
     directory = source(tmp_path, GIT)
     unbound = aileron("connector", "check-manifest", str(directory))
     text = (directory / "manifest.toml").read_text()
@@ -107,8 +107,8 @@ def test_a_manifest_says_where_it_logs_in(aileron: Command, tmp_path: Path):
     ) in " ".join(bound.out.split())
 
 
-def test_a_script_says_everything_and_a_list_tells_the_role(aileron: Command):
-    """A reader of one database, in one command; the list and the whole say so."""
+def test_a_script_binds_a_reader_in_one_command_and_the_list_shows_its_role(aileron: Command):
+    """`binding list` and `binding inspect` show the database and that its role only reads."""
     bound = aileron(
         *("binding", "setup", DATABASE, "--name", "login/db/reader", "--username", "app_reader"),
         *("--secret", "pw", "--database", "shop", "--read-only"),
@@ -122,8 +122,8 @@ def test_a_script_says_everything_and_a_list_tells_the_role(aileron: Command):
     assert "logs in at db.example:5432 by PostgreSQL over TLS the connector gets the stream behind the login" in shown
 
 
-def test_a_weaker_password_form_is_allowed_by_name_and_said_aloud(aileron: Command):
-    """When it is bound, in the list and in the whole; what was said of the login before stays."""
+def test_a_weaker_password_form_is_allowed_by_name_and_shown(aileron: Command):
+    """The warning is shown when it is bound, in the list and by inspect; the login's other details stay as they were."""
     words = ("binding", "setup", DATABASE, "--name", "login/db/old", "--username", "app", "--secret", "pw")
     said = aileron(*words, "--database", "shop", "--allow-password-form", "md5")
     listed = " ".join(aileron("binding", "list").out.split())
@@ -143,8 +143,8 @@ def test_a_weaker_password_form_is_allowed_by_name_and_said_aloud(aileron: Comma
     assert after.json["details"] == {"database": "shop", "weak_password": "cleartext"}
 
 
-def test_a_script_that_lacks_something_is_told_the_whole_command(aileron: Command):
-    """What it has said stays; for a host key, how to get one."""
+def test_a_script_that_leaves_an_option_out_is_told_the_whole_command(aileron: Command):
+    """The command repeats the options that were given; for a missing host key, it says how to get one."""
     said = aileron("binding", "setup", GIT, "--name", "login/git/me", "--username", "git user", "--secret", "key")
     mail = aileron("binding", "setup", MAIL)
 
@@ -163,8 +163,8 @@ def test_a_script_that_lacks_something_is_told_the_whole_command(aileron: Comman
     [("--database", "x"), ("--read-only",), ("--host-key", public_line(KEY)), ("--allow-password-form", "md5")],
     ids=["database", "role", "host-key", "password-form"],
 )
-def test_what_a_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]):
-    """With what to leave out."""
+def test_an_option_that_the_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]):
+    """The error says which option to leave out, and nothing is bound."""
     said = aileron("binding", "setup", MAIL, "--name", "login/mail/x", "--username", "me", "--secret", "pw", *option)
 
     assert said.code != 0
@@ -172,8 +172,8 @@ def test_what_a_protocol_does_not_have_is_refused(aileron: Command, option: tupl
     assert "login/mail/x" not in aileron("binding", "list").out
 
 
-def test_a_host_key_is_given_as_a_file_has_it(aileron: Command):
-    """With its comment, which is not kept; one that is none is refused before anything is done. It is changed by binding anew."""
+def test_a_host_key_is_accepted_as_it_stands_in_a_file(aileron: Command):
+    """The comment is not kept; an invalid key is refused before anything is done. `binding rebind` changes the key."""
     words = ("binding", "setup", GIT, "--name", "login/git/script", "--username", "git", "--secret", "key")
     key, other = public_line(KEY), public_line(asyncssh.generate_private_key("ssh-ed25519"))
     wrong = aileron(*words, "--host-key", "ssh-ed25519 AAAA")
@@ -188,8 +188,8 @@ def test_a_host_key_is_given_as_a_file_has_it(aileron: Command):
     assert after.json["details"] == {"host_key": other}
 
 
-def test_a_role_that_only_reads_is_bound_as_one_that_writes_and_back(aileron: Command):
-    """What is not said stays: the database through both; both at once are refused, and change nothing."""
+def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command):
+    """Details without an option stay: the database survives each change. Both options at once are refused and change nothing."""
     name, rebind = "login/db/roles", ("binding", "rebind", "login/db/roles")
     words = ("--name", name, "--username", "app", "--secret", "pw", "--database", "shop", "--read-only")
     aileron("binding", "setup", DATABASE, *words)
@@ -206,8 +206,8 @@ def test_a_role_that_only_reads_is_bound_as_one_that_writes_and_back(aileron: Co
     assert aileron("binding", "inspect", name, "--json").json["details"] == reader
 
 
-def test_at_a_terminal_the_key_is_fetched_and_compared(aileron: Command, peer: SshPeer, tmp_path: Path):
-    """What is wanted first, then the user, the fingerprint to compare, and the file of the private key; a no binds nothing."""
+def test_setup_at_a_terminal_fetches_the_host_key_and_has_it_compared(aileron: Command, peer: SshPeer, tmp_path: Path):
+    """The reach is shown first, then come the user, the fingerprint to compare and the private key's file; a no binds nothing."""
     file = tmp_path / "id_ed25519"
     file.write_bytes(KEY.export_private_key())
     words = ("binding", "setup", GIT, "--name", "login/git/me")
@@ -239,8 +239,8 @@ def test_at_a_terminal_the_key_is_fetched_and_compared(aileron: Command, peer: S
     assert "PRIVATE KEY" not in bound.out
 
 
-def test_at_a_terminal_a_database_and_its_role_are_asked_for(aileron: Command):
-    """An empty answer is the server's own default; a password is typed unseen."""
+def test_setup_at_a_terminal_asks_for_a_database_and_its_role(aileron: Command):
+    """An empty answer means the server's default database; the password is not echoed."""
     said = at_terminal(
         aileron,
         *("binding", "setup", DATABASE, "--name", "login/db/typed"),
@@ -257,8 +257,8 @@ def test_at_a_terminal_a_database_and_its_role_are_asked_for(aileron: Command):
     assert aileron("binding", "inspect", "login/db/typed", "--json").json["details"] == {"read_only": True}
 
 
-def test_a_server_that_shows_no_key_is_said_with_what_to_do(tmp_path: Path):
-    """Nobody listens there: how to get the key by other means."""
+def test_a_server_that_shows_no_host_key_is_reported_with_a_fix(tmp_path: Path):
+    """The server's port is closed: the error says how to get the key by other means."""
     (port,) = reserve_ports(1)
     with daemon_home() as home:
         home.ask("GET", "/healthz")
@@ -275,9 +275,9 @@ def test_a_server_that_shows_no_key_is_said_with_what_to_do(tmp_path: Path):
 
 
 @pytest.mark.jail
-def test_a_run_that_needs_a_reader_binds_one(tmp_path: Path):
-    """A writer is bound, and a query does not take it: what is bound in place only reads, without being asked about, and the run
-    goes on.
+def test_a_run_that_needs_a_read_only_login_binds_one(tmp_path: Path):
+    """Only a login that can write is bound, and a query does not use it. The login bound in place only reads, without a question
+    about its role, and the run goes on.
     """
     with daemon_home() as home:
         home.ask("GET", "/healthz")

@@ -1,4 +1,4 @@
-"""Audit, status and doctor: what happened, and how things stand."""
+"""`audit`, `status`, `doctor` and `daemon logs`: what happened, and the state of the daemon and the machine."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ EVENTS: list[dict[str, Any]] = [
 # Audit
 
 
-def test_filters_are_passed_on(fake: FakeDaemon, aileron: Command):
-    """In the daemon's words; what is not said is not sent."""
+def test_filters_are_passed_on_to_the_daemon(fake: FakeDaemon, aileron: Command):
+    """Each option becomes a query parameter under the daemon's name; an option that is not given is not sent."""
     words = ["--run", "run-1", "--type", "run.finished", "--class", "network_error", "--since", "2h", "--limit", "5"]
     aileron("audit", "list", *words, "--action", "a&b=c", "--after", "7")
 
@@ -61,8 +61,8 @@ def test_filters_are_passed_on(fake: FakeDaemon, aileron: Command):
     }
 
 
-def test_events_are_lines_in_a_pipe(fake: FakeDaemon, aileron: Command):
-    """Number, time, type, run, and each fact by its name."""
+def test_events_are_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Command):
+    """A line has the number, time, type, run, and each fact with its name."""
     fake.events = EVENTS
 
     assert aileron("audit", "list").out.splitlines() == [
@@ -74,8 +74,8 @@ def test_events_are_lines_in_a_pipe(fake: FakeDaemon, aileron: Command):
     assert aileron("audit", "list", "--json").json == {"events": EVENTS}
 
 
-def test_events_stand_under_their_run_on_a_terminal(fake: FakeDaemon, aileron: Command):
-    """One line each, cut where the terminal ends."""
+def test_events_are_grouped_by_run_at_a_terminal(fake: FakeDaemon, aileron: Command):
+    """Each event takes one line, which is cut at the terminal's width."""
     fake.events = [*EVENTS, {**EVENTS[2], "reason": "x" * 200}]
     lines = aileron.at_terminal("audit", "list", NO_COLOR="1").out.splitlines()
 
@@ -89,8 +89,8 @@ def test_events_stand_under_their_run_on_a_terminal(fake: FakeDaemon, aileron: C
     assert (len(lines[5]), lines[5][-1]) == (80, "…")
 
 
-def test_a_run_is_shown_with_its_result(fake: FakeDaemon, aileron: Command):
-    """Which the record of events does not have."""
+def test_audit_show_includes_the_result_of_a_run(fake: FakeDaemon, aileron: Command):
+    """The result comes from the run's own route, because the audit events do not contain it."""
     fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": EVENTS[:1]}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "completed", "result": {"id": 7}}))
     said = aileron("audit", "show", "run-1")
@@ -103,8 +103,8 @@ def test_a_run_is_shown_with_its_result(fake: FakeDaemon, aileron: Command):
 RUN = "run-20261121T035800-0f7c1dd8f7b7a1ba1d0e"
 
 
-def test_ids_are_short_where_a_person_reads_them_and_taken_wherever_one_is_typed(fake: FakeDaemon, aileron: Command):
-    """The end of a run's; whole in a pipe. An end that fits two is not guessed."""
+def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon, aileron: Command):
+    """A terminal shows the end of an id, a pipe all of it. An end that fits two runs is refused as ambiguous."""
     of_run = {**EVENTS[0], "run": RUN}
     other = {**of_run, "run": RUN[:-8] + "01ba1d0e"}
     approval = "act-20261121T035801-72a3869059febd0fb889"
@@ -128,8 +128,8 @@ def test_ids_are_short_where_a_person_reads_them_and_taken_wherever_one_is_typed
     assert aileron("run", "act").err.endswith(f"\n  look: aileron audit show {RUN}\n")
 
 
-def test_a_refused_request_has_a_record_and_no_run(fake: FakeDaemon, aileron: Command):
-    """Only the record is asked for."""
+def test_a_refused_request_has_an_audit_record_and_no_run(fake: FakeDaemon, aileron: Command):
+    """The command requests only the audit record."""
     fake.script("GET", "/v1/audit/run-2", (200, {"audit_id": "run-2", "events": EVENTS[:1]}))
 
     assert aileron("audit", "show", "run-2").out.startswith("run\trun-2\nstatus\trefused\n")
@@ -138,15 +138,15 @@ def test_a_refused_request_has_a_record_and_no_run(fake: FakeDaemon, aileron: Co
 
 @pytest.fixture
 def ledger(home: Path) -> Path:
-    """A ledger of this home with one row."""
+    """Path of a ledger in this home with one row."""
     home.mkdir(mode=0o700)
     with Ledger.open(home / "ledger.db", home, "0.1.0"):
         pass
     return home / "ledger.db"
 
 
-def test_a_chain_that_holds_is_0_without_a_daemon(aileron: Command, ledger: Path, home: Path):
-    """And what that does not prove is said."""
+def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Command, ledger: Path, home: Path):
+    """The command also says what this does not prove."""
     said = aileron("audit", "verify")
 
     assert said.code == 0
@@ -158,8 +158,8 @@ def test_a_chain_that_holds_is_0_without_a_daemon(aileron: Command, ledger: Path
     assert found["cannot_prove"]
 
 
-def test_a_chain_that_was_altered_is_9(aileron: Command, ledger: Path):
-    """One byte of one row; the JSON says which row."""
+def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path):
+    """A single byte of one row is changed; the JSON says that the chain is not ok."""
     ledger.write_bytes(ledger.read_bytes().replace(b'"genesis"', b'"genesiz"'))
     said = aileron("audit", "verify", "--json")
 
@@ -169,7 +169,7 @@ def test_a_chain_that_was_altered_is_9(aileron: Command, ledger: Path):
 
 
 def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Path):
-    """The right one is; another is not; what is none is wrong usage."""
+    """The right head passes, another one fails with 9, and a malformed one is wrong usage."""
     head = verify(ledger).head
     assert head is not None
     wrong = head[:-1] + ("0" if head[-1] != "0" else "1")
@@ -179,8 +179,8 @@ def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Pa
     assert aileron("audit", "verify", "--head", "seven").code == 2
 
 
-def test_a_copy_is_verified_where_it_lies(aileron: Command, ledger: Path, tmp_path: Path):
-    """Whichever home it is of."""
+def test_a_copy_of_a_ledger_is_verified_at_its_own_path(aileron: Command, ledger: Path, tmp_path: Path):
+    """The copy can be from any home."""
     copy = shutil.copy(ledger, tmp_path / "copy.db")
 
     assert Command(tmp_path / "another")("audit", "verify", "--file", str(copy)).code == 0
@@ -190,8 +190,8 @@ def test_a_copy_is_verified_where_it_lies(aileron: Command, ledger: Path, tmp_pa
 # Status and doctor
 
 
-def test_status_says_what_runs(fake: FakeDaemon, aileron: Command):
-    """For people and programs."""
+def test_status_describes_the_daemon(fake: FakeDaemon, aileron: Command):
+    """The command prints tab-separated lines, or JSON with --json."""
     fake.passphrase = "x"
     said = aileron("status")
 
@@ -223,10 +223,10 @@ KEY = "ed25519:" + "ab" * 16
         ({"status": "problem", "problem": "an older vault"}, "an older vault", ("bad", "aileron approver status")),
     ],
 )
-def test_whether_decisions_are_signed_is_told(
+def test_status_and_doctor_say_whether_decisions_are_signed(
     fake: FakeDaemon, aileron: Command, approver: Any, told: str, check: tuple[str, str | None]
 ):
-    """By status and doctor alike."""
+    """Both commands agree on each state of the approver."""
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "approver": approver}))
 
@@ -234,8 +234,8 @@ def test_whether_decisions_are_signed_is_told(
     assert checks_of(aileron("doctor", "--json"))["decisions"] == check
 
 
-def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Command):
-    """What was agreed to last is in force; where none waits, nothing is said."""
+def test_status_and_doctor_tell_of_settings_without_consent(fake: FakeDaemon, aileron: Command):
+    """The settings with consent remain in force; status has no such line if none wait."""
     assert "settings" not in aileron("status").out
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "settings_waiting": ["egress.private", "sandbox.mode"]}))
@@ -248,8 +248,8 @@ def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Comm
     ]
 
 
-def test_what_waits_is_said(fake: FakeDaemon, aileron: Command):
-    """How many, and the first three in words, with who asks."""
+def test_status_lists_the_approvals_that_wait(fake: FakeDaemon, aileron: Command):
+    """The output has their number, and the first three in words with the agent that requested them."""
     kinds = ("binding", "action_file", "grant", "secret")
     fake.approvals = [
         subject_question(SUBJECTS[kind], approval_id=f"act-{number}", agent="claude")
@@ -267,8 +267,8 @@ def test_what_waits_is_said(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("words", [("status",), ("daemon", "status")])
-def test_looking_starts_nothing(aileron: Command, home: Path, words: tuple[str, ...]):
-    """69, and no home either."""
+def test_status_starts_no_daemon(aileron: Command, home: Path, words: tuple[str, ...]):
+    """The command exits with 69, and creates no home either."""
     said = aileron(*words)
 
     assert said.code == 69
@@ -276,8 +276,8 @@ def test_looking_starts_nothing(aileron: Command, home: Path, words: tuple[str, 
     assert not home.exists()
 
 
-def test_stopping_what_does_not_run_is_done_already(aileron: Command, home: Path):
-    """And starts nothing."""
+def test_stopping_a_daemon_that_does_not_run_succeeds(aileron: Command, home: Path):
+    """The command starts no daemon and creates no home."""
     said = aileron("daemon", "stop")
 
     assert (said.code, said.err) == (0, "no daemon is running\n")
@@ -285,20 +285,20 @@ def test_stopping_what_does_not_run_is_done_already(aileron: Command, home: Path
 
 
 def checks_of(said: Any) -> dict[str, tuple[str, str | None]]:
-    """State and fix of each check, by name."""
+    """Return state and fix of each check, by name."""
     return {check["name"]: (check["state"], check["fix"]) for check in said.json["checks"]}
 
 
 @pytest.mark.jail
-def test_doctor_finds_nothing_where_nothing_is_wrong(aileron: Command, fake: FakeDaemon):
-    """A jail was had, and the machine is described."""
+def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: FakeDaemon):
+    """The command starts a jail and describes the machine."""
     fake.passphrase, fake.is_locked = "x", False
     said = aileron("doctor", "--json")
 
     assert said.code == 0, said
     found = checks_of(said)
-    assert found.pop("decisions")[0] == "note"  # for as long as nobody can sign them
-    state, fix = found.pop("memory")  # an ordinary user has control groups only where they were given some
+    assert found.pop("decisions")[0] == "note"  # decisions are not signed in this home
+    state, fix = found.pop("memory")  # an ordinary user needs delegated control groups
     assert state == "ok" or (state == "note" and "Delegate=yes" in str(fix))
     assert {state for state, _ in found.values()} == {"ok"}
     assert said.json["machine"]["layers"]
@@ -307,8 +307,8 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(aileron: Command, fake: Fak
 
 
 @pytest.mark.jail
-def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: FakeDaemon, home: Path):
-    """Each finding of its own kind; exit 1."""
+def test_doctor_reports_each_problem_with_its_fix(aileron: Command, fake: FakeDaemon, home: Path):
+    """Each finding has its own state and fix; the exit code is 1."""
     home.chmod(0o755)
     (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
     fake.version = "9.9.9"
@@ -325,7 +325,7 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: Fak
 
 @pytest.mark.jail
 def test_doctor_says_which_logins_lack_a_package(aileron: Command, fake: FakeDaemon, tmp_path: Path):
-    """Only where one is missing, as `None` in `sys.modules` makes it: which logins fail, and the command that puts it back."""
+    """`None` in `sys.modules` makes the package missing: the check names the install command. It is absent otherwise."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['asyncssh'] = None\n")
     lacking = aileron("doctor", "--json", PYTHONPATH=os.pathsep.join((str(tmp_path), *sys.path)))
     whole = aileron("doctor", "--json")
@@ -337,8 +337,8 @@ def test_doctor_says_which_logins_lack_a_package(aileron: Command, fake: FakeDae
 
 
 @pytest.mark.jail
-def test_doctor_examines_the_mode_that_was_chosen(aileron: Command, fake: FakeDaemon, home: Path):
-    """The weaker one is a note with its layers, or says what is missing for it; the other is not tried."""
+def test_doctor_examines_the_chosen_sandbox_mode(aileron: Command, fake: FakeDaemon, home: Path):
+    """The weaker mode is a note with its layers, or says what it lacks; the other mode is not tried."""
     (home / "config.toml").write_text('[sandbox]\nmode = "landlock"\n', encoding="utf-8")
     said = aileron("doctor", "--json")
     state, fix = checks_of(said)["jail"]
@@ -351,8 +351,8 @@ def test_doctor_examines_the_mode_that_was_chosen(aileron: Command, fake: FakeDa
         assert "must be readable by others" in fix
 
 
-def test_doctor_starts_no_daemon_and_makes_no_home(aileron: Command, home: Path):
-    """Where there is none, that is a note: the first command makes it."""
+def test_doctor_starts_no_daemon_and_creates_no_home(aileron: Command, home: Path):
+    """A missing daemon is only a note: the first command starts it."""
     said = aileron("doctor", "--json")
 
     assert said.code == 0
@@ -361,8 +361,8 @@ def test_doctor_starts_no_daemon_and_makes_no_home(aileron: Command, home: Path)
 
 
 @pytest.mark.jail
-def test_doctor_speaks_of_a_home_that_is_none(aileron: Command, home: Path):
-    """A file in its place, and a path too long for sockets."""
+def test_doctor_reports_an_unusable_home(aileron: Command, home: Path):
+    """The home is a file, or has a path too long for sockets."""
     home.write_text("")
     long = Command(home.parent / ("x" * 110))
     long.home.mkdir(mode=0o700)
@@ -372,8 +372,8 @@ def test_doctor_speaks_of_a_home_that_is_none(aileron: Command, home: Path):
 
 
 @pytest.mark.jail
-def test_doctor_hears_a_daemon_that_makes_no_sense(aileron: Command, fake: FakeDaemon):
-    """It answers, and not as agreed."""
+def test_doctor_reports_a_daemon_whose_answer_is_an_error(aileron: Command, fake: FakeDaemon):
+    """The daemon responds, but not with a status."""
     fake.script("GET", "/v1/status", error("internal_error", 500, "a bug"))
 
     assert checks_of(aileron("doctor", "--json"))["daemon"] == ("bad", "aileron daemon logs")
@@ -382,8 +382,8 @@ def test_doctor_hears_a_daemon_that_makes_no_sense(aileron: Command, fake: FakeD
 # The log
 
 
-def test_the_end_of_the_log_is_printed(aileron: Command, home: Path):
-    """As many lines as asked for."""
+def test_logs_prints_the_end_of_the_log(aileron: Command, home: Path):
+    """The command prints as many lines as requested, 50 by default."""
     (home / "logs").mkdir(parents=True)
     (home / "logs" / "daemon.log").write_text("".join(f"line {number}\n" for number in range(100)))
 
@@ -391,13 +391,13 @@ def test_the_end_of_the_log_is_printed(aileron: Command, home: Path):
     assert len(aileron("daemon", "logs").out.splitlines()) == 50
 
 
-def test_without_a_log_it_is_said(aileron: Command):
-    """3: there is no such thing."""
+def test_a_missing_log_is_reported(aileron: Command):
+    """The exit code is 3: not found."""
     assert aileron("daemon", "logs").code == 3
 
 
 def test_a_log_is_followed_into_its_next_file(aileron: Command, home: Path):
-    """What is added appears, also after the old file was put away."""
+    """Appended lines appear, also after the old file was renamed."""
     (home / "logs").mkdir(parents=True)
     log = home / "logs" / "daemon.log"
     log.write_text("first\n")

@@ -1,4 +1,4 @@
-"""`aileron connector new --from`: a document becomes a connector's repository, and a hostile one an error that can be read."""
+"""`aileron connector new --from`: a document becomes a connector's repository, and a hostile one a readable error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DOCUMENT: dict[str, Any] = {
 
 @pytest.fixture
 def new(aileron: Command, tmp_path: Path) -> Any:
-    """`connector new --from`, of a document, with options; what is made is in `made`."""
+    """Run `connector new --from` on a document, with options; the result is in `made`."""
 
     def run(document: Any, *words: str, name: str = "api.json") -> Said:
         file = tmp_path / name
@@ -74,13 +74,13 @@ def new(aileron: Command, tmp_path: Path) -> Any:
         (["--tag", "pets", "--grep", "old"], ["list_pets", "add_pet", "old_pets"]),
     ],
 )
-def test_operations_are_chosen_by_options(new: Any, words: list[str], ops: list[str]) -> None:
-    """Without any, those that read and are not deprecated."""
+def test_options_choose_the_operations_to_import(new: Any, words: list[str], ops: list[str]) -> None:
+    """The default is operations that read and are not deprecated."""
     assert [one["op"] for one in new(DOCUMENT, *words, "--json").json["actions"]] == ops
 
 
-def test_what_was_made_is_told(new: Any, tmp_path: Path) -> None:
-    """To a person in words, with hosts and credential; every file that is named is there."""
+def test_the_import_is_summarized(new: Any, tmp_path: Path) -> None:
+    """A person sees hosts, credential and actions in words; the repository has the same."""
     said = new(DOCUMENT, "--all")
 
     assert said.code == 0
@@ -93,8 +93,8 @@ def test_what_was_made_is_told(new: Any, tmp_path: Path) -> None:
     assert "Pets" in (tmp_path / "made" / "README.md").read_text()
 
 
-def test_a_second_import_uses_the_first_ones_key(new: Any, tmp_path: Path) -> None:
-    """Whoever removed the directory to import it again has the key still. A file that is no key is left alone."""
+def test_a_second_import_uses_the_key_of_the_first(new: Any, tmp_path: Path) -> None:
+    """The directory was removed to import again, but the key remains. A file that is no key is left alone."""
     first = new(DOCUMENT, "--all", "--json")
     shutil.rmtree(tmp_path / "made")
     second = new(DOCUMENT, "--all")
@@ -110,8 +110,8 @@ def test_a_second_import_uses_the_first_ones_key(new: Any, tmp_path: Path) -> No
     assert (refused.code, (tmp_path / "made.signing-key").read_text()) == (2, "the only copy")
 
 
-def test_as_json_everything_is_there(new: Any) -> None:
-    """What was not imported, and what was left out, with the reasons."""
+def test_the_json_of_an_import_is_complete(new: Any) -> None:
+    """The object includes what was not imported and what was left out, with the reasons."""
     odd = {"name": "odd", "in": "cookie", "schema": {}}
     paths = {
         "/a": {"get": {"operationId": "a", "parameters": [odd], "responses": {}}},
@@ -127,8 +127,8 @@ def test_as_json_everything_is_there(new: Any) -> None:
     assert {"manifest.toml", "connector.py", "service/document.json", "actions/pets-a/action.md"} <= set(told["files"])
 
 
-def test_all_hosts_are_told_before_a_key_is_bound(new: Any) -> None:
-    """Those of single operations, those that look like others, and those where a person signs in."""
+def test_all_hosts_are_shown_before_a_key_is_bound(new: Any) -> None:
+    """This includes hosts of single operations, look-alike hosts, and the hosts for signing in."""
     flow = {"authorizationUrl": "https://id.example/a", "tokenUrl": "https://tok.example/t"}
     schemes = {"key": {"type": "oauth2", "flows": {"authorizationCode": flow}}}
     get = {"security": [{"key": ["read"]}], "responses": {}}
@@ -166,10 +166,10 @@ def test_all_hosts_are_told_before_a_key_is_bound(new: Any) -> None:
         (DOCUMENT, ["--from", "/dev/zero"], "/dev/zero is not a file"),
     ],
 )
-def test_what_cannot_be_made_is_one_error_and_nothing_is_left(
+def test_a_failed_import_is_one_error_and_leaves_nothing(
     new: Any, tmp_path: Path, document: Any, words: list[str], told: str
 ) -> None:
-    """With what to give instead, and neither directory nor key."""
+    """The error says what to give instead; neither a directory nor a key remains."""
     said = new(document, *words)
 
     assert said.code == 2
@@ -178,16 +178,16 @@ def test_what_cannot_be_made_is_one_error_and_nothing_is_left(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["api.json"]
 
 
-def test_options_of_a_document_need_one(aileron: Command, tmp_path: Path) -> None:
-    """`--all` of nothing is a mistake."""
+def test_options_for_documents_require_a_document(aileron: Command, tmp_path: Path) -> None:
+    """The example is `--all` without --from."""
     said = aileron("connector", "new", NAME, str(tmp_path / "made"), "--all")
 
     assert said.code == 2
     assert "require --from FILE" in said.err
 
 
-def test_what_a_document_writes_cannot_move_the_cursor(new: Any, tmp_path: Path) -> None:
-    """Neither in what is told nor in a file."""
+def test_text_of_a_document_cannot_control_the_terminal(new: Any, tmp_path: Path) -> None:
+    """Control characters appear neither in the output nor in a file."""
     evil = "\x1b[2J\x1b]0;x\x07\u202eevil%%key%%\r\n+++\n# x"
     get = {"operationId": evil, "summary": evil, "tags": [evil], "description": evil, "responses": {}}
     broken = {**get, "parameters": [{"name": evil, "in": "cookie", "required": True}]}
@@ -202,8 +202,10 @@ def test_what_a_document_writes_cannot_move_the_cursor(new: Any, tmp_path: Path)
 
 
 @pytest.mark.jail
-def test_what_is_imported_passes_its_tests_in_the_jail_and_is_built(new: Any, aileron: Command, tmp_path: Path) -> None:
-    """Each operation sends what the document says, with the credential where it says."""
+def test_an_imported_connector_passes_its_tests_in_the_jail_and_is_built(
+    new: Any, aileron: Command, tmp_path: Path
+) -> None:
+    """Each operation sends what the document says, with the credential in the stated place."""
     assert new(DOCUMENT, "--all").code == 0
     tried = aileron("connector", "test", str(tmp_path / "made"), "--json")
 
@@ -214,14 +216,14 @@ def test_what_is_imported_passes_its_tests_in_the_jail_and_is_built(new: Any, ai
 
 
 def updated(aileron: Command, tmp_path: Path, document: Any, *words: str) -> Said:
-    """`--update` of what is in `made`."""
+    """Run `connector new --update` on the result in `made`."""
     file = tmp_path / "newer.json"
     file.write_text(json.dumps(document))
     return aileron("connector", "new", NAME, str(tmp_path / "made"), "--from", str(file), "--update", *words)
 
 
-def test_a_newer_document_is_told_and_written(new: Any, aileron: Command, tmp_path: Path) -> None:
-    """What the author changed and deleted stays so; a place that is named anew counts."""
+def test_an_update_reports_and_applies_a_newer_document(new: Any, aileron: Command, tmp_path: Path) -> None:
+    """The author's changes and deletions stay; an option that is given again takes effect."""
     assert new(DOCUMENT, "--all", "--server", "https://a.example.com/v1").code == 0
     action = tmp_path / "made" / "actions" / "pets-add-pet" / "action.md"
     action.write_text(action.read_text().replace("Add a pet", "Take in a pet"))
@@ -247,7 +249,7 @@ def test_a_newer_document_is_told_and_written(new: Any, aileron: Command, tmp_pa
 
 
 def test_an_update_follows_no_link(new: Any, aileron: Command, tmp_path: Path) -> None:
-    """Of a repository that somebody else made; what it leads to stays as it was."""
+    """The repository was made by another party; the link's target is unchanged."""
     assert new(DOCUMENT, "--all").code == 0
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -1,4 +1,4 @@
-"""`aileron open`: the address of the page, and the person's browser at it."""
+"""`aileron open`: the page's address, and the person's browser."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NO_DISPLAY = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "NO_COLOR": "
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """With an action that asks."""
+    """A home with an action that asks."""
     with asking_home() as made:
         yield made
 
 
 @pytest.fixture
 def opener(tmp_path: Path) -> Path:
-    """A browser that writes down what it was given."""
+    """A browser that writes down its arguments."""
     program = tmp_path / "my browser"
     program.write_text(
         f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{tmp_path}/opening'\nmv '{tmp_path}/opening' '{tmp_path}/opened'\n"
@@ -35,8 +35,8 @@ def opener(tmp_path: Path) -> Path:
     return program
 
 
-def test_the_address_is_printed_and_the_browser_opened_at_it(home: DaemonHome, opener: Path, tmp_path: Path) -> None:
-    """At a terminal with a browser; without either, and with --print, it is only printed."""
+def test_open_prints_the_address_and_opens_the_browser(home: DaemonHome, opener: Path, tmp_path: Path) -> None:
+    """The browser opens only at a terminal that has one; otherwise, and with --print, the address is only printed."""
     aileron, asked = Command(home.path), home.asked("ask-first", {"text": "x"})
     name, address = asked["approval_id"], asked["review_url"]
     queue = address.rpartition("/")[0]
@@ -53,8 +53,8 @@ def test_the_address_is_printed_and_the_browser_opened_at_it(home: DaemonHome, o
     assert not (tmp_path / "opened").exists()
 
 
-def test_the_message_of_a_202_says_the_page_and_a_command_that_opens_it(home: DaemonHome) -> None:
-    """The address is the one in the answer, and the command prints the same."""
+def test_a_pending_answer_names_the_page_and_the_command_that_opens_it(home: DaemonHome) -> None:
+    """The message has the address of the response, and the command prints the same."""
     asked = home.asked("ask-first", {"text": "x"})
     command = re.search(r"`aileron (open approval \S+)`", asked["message"])
 
@@ -63,8 +63,8 @@ def test_the_message_of_a_202_says_the_page_and_a_command_that_opens_it(home: Da
     assert Command(home.path)(*command[1].split()).out == f"{asked['review_url']}\n"
 
 
-def test_what_is_no_question_has_no_page(home: DaemonHome) -> None:
-    """3, as for any command about one."""
+def test_opening_an_unknown_approval_exits_with_3(home: DaemonHome) -> None:
+    """Any command about an unknown approval does."""
     said = Command(home.path)("open", "approval", "act-20260101T000000-00000000000000000000")
 
     assert (said.code, said.out) == (3, "")
@@ -72,7 +72,7 @@ def test_what_is_no_question_has_no_page(home: DaemonHome) -> None:
 
 
 def test_the_address_is_the_same_after_a_restart(home: DaemonHome) -> None:
-    """The port is kept in the home."""
+    """The port is stored in the home."""
     aileron = Command(home.path)
     before = aileron("open", "approvals").out
     home.stop()

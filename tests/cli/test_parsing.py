@@ -1,4 +1,4 @@
-"""Words of every command as they are read without typer, against typer, which is made from the same declarations."""
+"""Command lines read without typer, compared with typer, which is made from the same declarations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aileron.cli.table import COMMANDS, Single, imported
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], str]]:
-    """The words of each command, and its MODULE.NAME."""
+    """Yield the words of each command, and its MODULE.NAME."""
     for name, found in COMMANDS.items():
         if isinstance(found, Single):
             yield (name,), found.function
@@ -30,11 +30,11 @@ EVERY: Final = dict(commands())
 TEXTS: Final = st.sampled_from(["x", "", "-", "a=b", "é", " 7", "7", "0", "-1", "99999", "--json", "."]) | st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8
 )
-"""Values; some look like options, numbers and places that exist."""
+"""Values, some of which look like options, numbers and existing paths."""
 
 
 def fitting(parameter: Parameter) -> st.SearchStrategy[str]:
-    """Values that a parameter takes, and others."""
+    """Return values that fit a parameter, and others."""
     kind = parameter.kind
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind)) | TEXTS
@@ -44,7 +44,7 @@ def fitting(parameter: Parameter) -> st.SearchStrategy[str]:
 
 
 def typed(parameter: Parameter) -> st.SearchStrategy[list[str]]:
-    """A parameter as somebody types it, well or not."""
+    """Return ways to type a parameter, valid and invalid."""
     value = fitting(parameter)
     if isinstance(parameter.declared, Argument):
         return value.map(lambda text: [text])
@@ -55,7 +55,7 @@ def typed(parameter: Parameter) -> st.SearchStrategy[list[str]]:
 
 
 def lines(words: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
-    """Command lines of one command: mostly what it declares, in any order and number."""
+    """Return command lines of one command: mostly declared parameters, in any order and number."""
     parameters = parameters_of(imported(EVERY[words]))
     needed = [typed(one) for one in parameters if one.default is REQUIRED]
     every = st.one_of(*map(typed, parameters)) if parameters else st.nothing()
@@ -69,8 +69,8 @@ def lines(words: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_what_is_read_without_typer_is_what_typer_reads(words: tuple[str, ...], data: st.DataObject) -> None:
-    """The same function with the same values, of the same types; what is left to typer, it may refuse or not."""
+def test_a_line_read_without_typer_is_read_as_typer_does(words: tuple[str, ...], data: st.DataObject) -> None:
+    """The function and its values, with their types, are the same; a line that is left to typer may be valid or not."""
     line = data.draw(lines(words))
     call = parsing.call_of(line)
 
@@ -79,15 +79,15 @@ def test_what_is_read_without_typer_is_what_typer_reads(words: tuple[str, ...], 
 
 
 def shown(call: Call | int) -> Any:
-    """A call with the types of its values."""
+    """Return a call with the types of its values."""
     if isinstance(call, int):
         return call
     return call.command, {name: (type(value), value) for name, value in call.values.items()}
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_plain_words_need_no_typer(words: tuple[str, ...]) -> None:
-    """A command with all that it declares, spelled out: the control of the test above, which leaving all to typer would pass."""
+def test_a_plain_line_needs_no_typer(words: tuple[str, ...]) -> None:
+    """Each command is given all its parameters. Positive control of the test above, which would pass if typer read everything."""
     parameters = parameters_of(imported(EVERY[words]))
     line = [*words]
     for parameter in parameters:
@@ -100,7 +100,7 @@ def test_plain_words_need_no_typer(words: tuple[str, ...]) -> None:
 
 
 def plain(parameter: Parameter) -> str:
-    """A value that the parameter takes."""
+    """Return a value that fits the parameter."""
     if get_origin(parameter.kind) is Literal:
         return str(get_args(parameter.kind)[0])
     if inspect.isclass(parameter.kind) and issubclass(parameter.kind, enum.Enum):

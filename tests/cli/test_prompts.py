@@ -1,4 +1,4 @@
-"""Questions at a real terminal: what is shown of an answer, and what is none because it was there before the question."""
+"""Questions at a real terminal: what is shown of an answer, and that text typed before the question is no answer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ QUESTIONS = {
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Command:
-    """A program that asks one question of the module that asks all of them, and prints what it took for the answer."""
+    """A program that asks one question with the prompts module, and prints the answer."""
     return Command(tmp_path, program=[sys.executable, "-c", PROGRAM])
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-def test_only_one_line_typed_after_the_question_is_its_answer(asking: Command, kind: str):
-    """Lines from before it, and several lines at once, were pasted for something else; one that follows is taken."""
+def test_only_a_single_line_typed_after_the_question_is_an_answer(asking: Command, kind: str):
+    """Earlier lines, and several lines at once, were pasted for another purpose; a single line that follows is accepted."""
     question, typed, answer = QUESTIONS[kind]
     said = asking.at_terminal(question, ahead="y\nahead\n", answers=[("Say", "y\nsecond\nthird"), ("Say", typed)])
 
@@ -36,8 +36,8 @@ def test_only_one_line_typed_after_the_question_is_its_answer(asking: Command, k
 
 
 @pytest.mark.parametrize("kind", ["choice", "unseen"])
-def test_what_may_be_a_secret_is_not_shown(asking: Command, kind: str):
-    """Whoever takes a choice for the question about their passphrase; the word that they then choose is."""
+def test_a_possible_secret_is_not_shown(asking: Command, kind: str):
+    """A person may type a passphrase at a question with choices; only a valid choice is echoed."""
     question, typed, _ = QUESTIONS[kind]
     said = asking.at_terminal(question, answers=[("Say", SECRET), *([("Say", typed)] if kind == "choice" else [])])
     shown = said.out.partition("answer: ")[0]
@@ -46,8 +46,8 @@ def test_what_may_be_a_secret_is_not_shown(asking: Command, kind: str):
     assert ("answer with one of: y, yes, n, no" in shown and "yes\n" in shown) is (kind == "choice")
 
 
-def test_a_third_line_that_is_no_answer_is_a_no(asking: Command):
-    """The question takes all that is typed until then, so that no shell gets it."""
+def test_a_third_invalid_answer_means_no(asking: Command):
+    """The prompt reads all three lines, so that none is left for the shell."""
     said = asking.at_terminal(QUESTIONS["choice"][0], answers=[("Say", SECRET)] * 3)
 
     assert said.out.rstrip().endswith("answer: False")

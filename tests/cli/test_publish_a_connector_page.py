@@ -1,4 +1,4 @@
-"""docs/how-to/publish-a-connector.md: its commands are run as they stand, in order, and its case passes."""
+"""Commands of docs/how-to/publish-a-connector.md run in order as written, and its case passes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "how-to" / "publish-a-connector.md").read_text(encoding=
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ends with 0; with its case beside those of the template, all pass."""
+    """Each command exits with 0; the page's case passes beside those of the template."""
     aileron = Command(tmp_path / "home", program=[sys.executable, "-m", "aileron"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(

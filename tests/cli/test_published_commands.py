@@ -1,4 +1,4 @@
-"""What is published, through the command line with the real daemon: installed, updated and synced, with a person and without."""
+"""Published artifacts through the command line with a real daemon: installed, updated and synced, with a person and without."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ MAIL = "github://acme/mail"
 
 @pytest.fixture
 def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """A forge, empty."""
+    """An empty forge."""
     with ForgeServer(authority) as running:
         yield running
 
 
 @pytest.fixture
 def publisher(forge: ForgeServer) -> Publisher:
-    """Acme, who signs."""
+    """Acme, a publisher that signs."""
     return Publisher(forge)
 
 
 @pytest.fixture
 def own(forge: ForgeServer) -> Iterator[DaemonHome]:
-    """A home that knows the forge and trusts Acme's key; nobody signs for it."""
+    """A home that is configured with the forge and trusts Acme's key; decisions are not signed."""
     with daemon_home() as home:
         home.configure(forge.toml())
         home.must("POST", "/v1/keyring", {"authority": MAIL, "key": KEY.public.to_pem(), "source": "a test"})
@@ -45,12 +45,12 @@ def own(forge: ForgeServer) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def aileron(own: DaemonHome) -> Command:
-    """Its command line."""
+    """The command line of that home."""
     return Command(own.path)
 
 
-def test_a_connector_is_installed_once_the_person_says_yes(aileron: Command, publisher: Publisher) -> None:
-    """Signature first, what it may do, and no by default: then nothing is there. A yes installs just that."""
+def test_a_connector_is_installed_after_the_person_agrees(aileron: Command, publisher: Publisher) -> None:
+    """The signature is shown first, then the capabilities. The default is no, which installs nothing; a yes installs it."""
     pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
     command = ("connector", "install", f"{MAIL}@1.0.0")
 
@@ -75,8 +75,8 @@ def test_a_connector_is_installed_once_the_person_says_yes(aileron: Command, pub
     assert (again.code, "is already installed with this content" in again.err) == (0, True)
 
 
-def test_nobody_is_asked_without_a_terminal(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
-    """It takes --yes, says so, and keeps nothing."""
+def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
+    """The error names --yes, and no fetched file remains."""
     publisher.connector("1.0.0")
 
     said = aileron("connector", "install", f"{MAIL}@1.0.0")
@@ -88,8 +88,8 @@ def test_nobody_is_asked_without_a_terminal(aileron: Command, publisher: Publish
     assert (done.code, f"verified: {KEY.public.fingerprint}" in done.err) == (0, True)
 
 
-def test_a_hash_that_was_asked_for_is_the_hash(aileron: Command, publisher: Publisher) -> None:
-    """Another is a mismatch, and nothing is installed; also where the version is installed already. Half a hash is none."""
+def test_the_given_hash_must_match(aileron: Command, publisher: Publisher) -> None:
+    """Another hash is refused, also if the version is installed already. An incomplete hash is wrong usage."""
     pin = publisher.connector("1.0.0")
     command = ("connector", "install", f"{MAIL}@1.0.0", "--hash")
 
@@ -117,8 +117,10 @@ def test_a_hash_that_was_asked_for_is_the_hash(aileron: Command, publisher: Publ
         ("hub://acme/mail@1.0.0", 3, "has no version 1.0.0"),
     ],
 )
-def test_what_cannot_be_had_is_said(aileron: Command, publisher: Publisher, what: str, code: int, says: str) -> None:
-    """No range, no tag, no scheme of one's own; what is published is named."""
+def test_an_artifact_that_cannot_be_fetched_is_reported(
+    aileron: Command, publisher: Publisher, what: str, code: int, says: str
+) -> None:
+    """Ranges, tags and unknown schemes are refused; for a missing version the error lists those that are published."""
     publisher.connector("1.0.0")
 
     said = aileron("connector", "install", what, "--yes")
@@ -126,8 +128,8 @@ def test_what_cannot_be_had_is_said(aileron: Command, publisher: Publisher, what
     assert (said.code, says in said.err) == (code, True), said.err
 
 
-def test_a_wrong_signature_is_a_stop_that_yes_does_not_override(aileron: Command, publisher: Publisher) -> None:
-    """An unsigned one is shown as that, in capitals where a key of its publisher is known."""
+def test_a_wrong_signature_is_refused_even_with_yes(aileron: Command, publisher: Publisher) -> None:
+    """An unsigned version is installed with a warning in capitals if a key of its publisher is trusted."""
     publisher.connector("1.0.0", key=OTHER)
     publisher.connector("1.1.0", unsigned=True)
 
@@ -138,10 +140,10 @@ def test_a_wrong_signature_is_a_stop_that_yes_does_not_override(aileron: Command
     assert (unsigned.code, "UNSIGNED, although you trust a key of its publisher" in unsigned.err) == (0, True)
 
 
-def test_an_action_comes_with_its_connectors_and_one_question_each(
+def test_an_action_is_installed_with_its_connectors_and_one_question_each(
     aileron: Command, publisher: Publisher, own: DaemonHome
 ) -> None:
-    """A no to the second is a no to both; what needs a credential for is said; then it runs."""
+    """A no to any question installs nothing; the connector that needs a credential is named afterwards."""
     pins = [publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")]
     pins.append(publisher.connector("1.0.0", path="/more"))
     source = publisher.action("say-both", "1.0.0", pins, gated=True)
@@ -160,10 +162,10 @@ def test_an_action_comes_with_its_connectors_and_one_question_each(
     assert aileron("action", "show", "say-both", "--json").json["source"] == source
 
 
-def test_an_update_shows_what_changes_and_keeps_what_is_yours(
+def test_an_update_shows_the_changes_and_keeps_local_edits(
     aileron: Command, publisher: Publisher, own: DaemonHome
 ) -> None:
-    """`check` says there is one, `diff` what it would be, `update` does it, back again by its version."""
+    """`check` finds the update, `diff` shows it and `update` applies it; --version goes back."""
     publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     aileron("action", "add", source, "--yes")
@@ -187,8 +189,8 @@ def test_an_update_shows_what_changes_and_keeps_what_is_yours(
     assert (back.code, aileron("action", "list").out.startswith("say\t1.0.0")) == (0, True)
 
 
-def test_a_check_that_asked_nobody_is_none(aileron: Command, publisher: Publisher, forge: ForgeServer) -> None:
-    """7 where no forge answered, one of two is said and is 0, both are 0; the same with --json. Nothing to check is 0, too."""
+def test_a_check_that_reached_no_forge_fails(aileron: Command, publisher: Publisher, forge: ForgeServer) -> None:
+    """The exit code is 7 if every check failed; it is 0 if there was nothing to check, or, with a note, if one of two failed."""
     nothing = aileron("connector", "check")
     aileron("action", "add", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]), "--yes")
     both = aileron("connector", "check")
@@ -203,10 +205,10 @@ def test_a_check_that_asked_nobody_is_none(aileron: Command, publisher: Publishe
     assert [bool(json.loads(line)["problem"]) for line in none.out.splitlines()] == [True, True]
 
 
-def test_a_conflict_is_resolved_in_an_editor(
+def test_an_update_conflict_is_resolved_in_an_editor(
     aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
 ) -> None:
-    """Without a terminal, with a mark left, or with a no to what was made of it, nothing is changed; resolved it is done."""
+    """The file is unchanged without a terminal, if a conflict marker is left, and after a no; a resolved file is installed."""
     pin = publisher.connector("1.0.0")
     aileron("action", "add", publisher.action("say", "1.0.0", [pin]), "--yes")
     file = own.path / "actions" / "say.md"
@@ -236,7 +238,7 @@ def test_a_conflict_is_resolved_in_an_editor(
 def test_a_suite_installs_what_it_can(
     aileron: Command, publisher: Publisher, forge: ForgeServer, tmp_path: Path
 ) -> None:
-    """In order, each asked about; one that is missing does not keep the others from it, and is told last."""
+    """Actions are installed in order; a missing one does not stop the others and is reported last."""
     pin = publisher.connector("1.0.0")
     for handle in ("say", "say-more"):
         publisher.action(handle, "1.0.0", [pin])
@@ -255,8 +257,10 @@ def test_a_suite_installs_what_it_can(
     assert (mine.code, "1 of 1 installed" in mine.err) == (0, True)
 
 
-def test_sync_brings_what_the_actions_are_pinned_to(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
-    """A home that came with its action files alone; what is not bound is said; nothing is changed the second time."""
+def test_sync_installs_the_connectors_that_actions_are_pinned_to(
+    aileron: Command, publisher: Publisher, own: DaemonHome
+) -> None:
+    """The home came with its action files only; missing credentials are reported, and a second sync changes nothing."""
     pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
     folder = own.path / "actions"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -272,7 +276,7 @@ def test_sync_brings_what_the_actions_are_pinned_to(aileron: Command, publisher:
 
 
 def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Publisher) -> None:
-    """Asked for at a terminal, with --yes without one."""
+    """A terminal asks for confirmation; a script needs --yes."""
     publisher.connector("1.0.0")
     aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
 
@@ -286,8 +290,10 @@ def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Pu
     assert "no unused connectors" in none.err
 
 
-def test_each_part_is_signed_where_somebody_signs(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
-    """Two questions at the terminal, a signature for each; after the first nothing is there; one no ends both."""
+def test_each_part_of_an_install_is_signed_if_there_is_an_approver(
+    aileron: Command, publisher: Publisher, own: DaemonHome
+) -> None:
+    """Two questions at the terminal take a signature each; a denial of the second installs neither."""
     own.unlock()
     assert aileron.at_terminal("approver", "init", answers=INIT).code == 0
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
@@ -311,8 +317,8 @@ def test_each_part_is_signed_where_somebody_signs(aileron: Command, publisher: P
     assert aileron("run", "say").code == 0
 
 
-def test_a_hash_that_was_asked_for_is_held_against_what_is_there_too(aileron: Command, publisher: Publisher) -> None:
-    """Installed already with other bytes than those is no success."""
+def test_the_given_hash_is_compared_with_an_installed_version_too(aileron: Command, publisher: Publisher) -> None:
+    """A version that is installed with other content is no success."""
     pin = publisher.connector("1.0.0")
     aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
 
@@ -322,10 +328,10 @@ def test_a_hash_that_was_asked_for_is_held_against_what_is_there_too(aileron: Co
     assert (same.code, other.code) == (0, 9)
 
 
-def test_what_was_resolved_is_asked_about(
+def test_a_resolved_conflict_still_needs_consent(
     aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
 ) -> None:
-    """An editor that was closed is no yes: the publisher's other changes come with it."""
+    """Closing the editor is not a yes: the publisher's other changes come with the file."""
     pin = publisher.connector("1.0.0")
     aileron("action", "add", publisher.action("say", "1.0.0", [pin], gated=True), "--yes")
     file = own.path / "actions" / "say.md"

@@ -58,7 +58,7 @@ List notes.
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A small repository."""
+    """Directory of a small repository."""
     directory = tmp_path / "notes"
     (directory / "actions" / "list-notes").mkdir(parents=True)
     (directory / "manifest.toml").write_text(MANIFEST)
@@ -69,15 +69,15 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    """The private key, kept as it should be."""
+    """Path of the private key, readable by its owner only."""
     path = tmp_path / "signing-key"
     path.write_text(WORDS)
     path.chmod(0o600)
     return path
 
 
-def test_a_release_lies_under_its_tags(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
-    """With the key from a file or from the variable of a workflow; both give the same bytes, and the daemon is not needed."""
+def test_a_release_is_written_under_its_tags(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
+    """The key comes from a file or from a workflow's variable; both give the same bytes, and no daemon is needed."""
     by_file = aileron(
         "connector", "release", "--version", "1.2.0", str(sources), "--key", str(key), "-o", str(tmp_path / "a")
     )
@@ -106,8 +106,10 @@ def test_a_release_lies_under_its_tags(aileron: Command, sources: Path, key: Pat
     assert not aileron.home.exists()
 
 
-def test_no_key_is_said_aloud_and_an_empty_one_is_an_error(aileron: Command, sources: Path, tmp_path: Path) -> None:
-    """A workflow whose secret is not there must not publish unsigned."""
+def test_a_release_without_a_key_warns_and_an_empty_key_is_an_error(
+    aileron: Command, sources: Path, tmp_path: Path
+) -> None:
+    """A workflow with a missing secret must not publish unsigned."""
     unsigned = aileron("connector", "release", "--version", "1.2.0", str(sources), "-o", str(tmp_path / "a"))
     empty = aileron(
         "connector", "release", "--version", "1.2.0", str(sources), "-o", str(tmp_path / "b"), AILERON_SIGNING_KEY=""
@@ -119,10 +121,10 @@ def test_no_key_is_said_aloud_and_an_empty_one_is_an_error(aileron: Command, sou
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_may_use_is_refused(
+def test_a_key_that_others_can_use_is_refused(
     aileron: Command, sources: Path, key: Path, tmp_path: Path, mode: int
 ) -> None:
-    """With the command that mends it, as ssh does; for its owner alone it is taken."""
+    """The fix is the chmod command, as for ssh; a key for its owner only is accepted."""
     words = (
         "connector",
         "release",
@@ -143,8 +145,8 @@ def test_a_key_that_others_may_use_is_refused(
     assert taken.code == 0, taken
 
 
-def test_what_is_no_key_is_named_and_not_quoted(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
-    """Neither a slip in the file nor one in the variable shows what was there."""
+def test_an_invalid_key_is_named_and_not_quoted(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
+    """The content is not shown, whether it comes from a file or from the variable."""
     out = str(tmp_path / "dist")
     key.write_text("canary-canary-canary")
     by_file = aileron("connector", "release", "--version", "1.2.0", str(sources), "--key", str(key), "-o", out)
@@ -163,10 +165,8 @@ def test_what_is_no_key_is_named_and_not_quoted(aileron: Command, sources: Path,
         assert WORDS.splitlines()[1][:20] not in said.out + said.err
 
 
-def test_a_release_that_cannot_be_leaves_nothing_and_names_the_line(
-    aileron: Command, sources: Path, tmp_path: Path
-) -> None:
-    """The sources are mended, the version is spelled right, the directory is out of the way: then it works."""
+def test_a_failed_release_leaves_nothing_and_names_the_line(aileron: Command, sources: Path, tmp_path: Path) -> None:
+    """The release works once the source and the version are right; an existing directory is not overwritten."""
     out = tmp_path / "dist"
     words = ["connector", "release", str(sources), "-o", str(out)]
     action = sources / "actions" / "list-notes" / "action.md"
@@ -186,7 +186,7 @@ def test_a_release_that_cannot_be_leaves_nothing_and_names_the_line(
 def test_a_key_other_than_the_published_one_signs_nothing(
     aileron: Command, sources: Path, key: Path, tmp_path: Path
 ) -> None:
-    """What it signed, nobody could install; with the published one it is released."""
+    """A release signed with it could not be installed; the published key is accepted."""
     (sources / "keys").mkdir()
     public = sources / "keys" / "publisher.pub"
     public.write_text(SigningKey(Secret(b"x" * 32)).public.to_pem())
@@ -209,7 +209,7 @@ def test_a_key_other_than_the_published_one_signs_nothing(
 
 
 def test_an_archive_is_signed_in_place(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
-    """Whole, with its mode; the signature is over program and manifest, and OpenSSL's own reading of the key agrees."""
+    """The file keeps its mode; the signature covers program and manifest, and no temporary file remains."""
     (sources / "manifest.toml").write_text(MANIFEST.replace("0.0.0-dev", "1.2.0"))
     file = tmp_path / "notes.tar.gz"
     built = aileron("connector", "build", str(sources), "-o", str(file), "--json")
@@ -223,10 +223,8 @@ def test_an_archive_is_signed_in_place(aileron: Command, sources: Path, key: Pat
     assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
 
 
-def test_a_file_that_cannot_be_signed_stays_as_it_is(
-    aileron: Command, sources: Path, key: Path, tmp_path: Path
-) -> None:
-    """One that is no archive, and an archive without a key to sign with."""
+def test_a_file_that_cannot_be_signed_is_unchanged(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
+    """The file is no archive, there is no key, or the path is a link."""
     file = tmp_path / "notes.tar.gz"
     file.write_bytes(b"not an archive")
     refused = aileron("connector", "sign", str(file), "--key", str(key))
@@ -241,8 +239,8 @@ def test_a_file_that_cannot_be_signed_stays_as_it_is(
     assert file.read_bytes() == b"not an archive"
 
 
-def test_a_manifest_is_checked_and_told_in_words(aileron: Command, sources: Path) -> None:
-    """Of a directory or a file; placeholders may stand."""
+def test_check_manifest_describes_a_manifest_in_words(aileron: Command, sources: Path) -> None:
+    """The argument is a directory or a file; placeholders are allowed."""
     said = aileron("connector", "check-manifest", str(sources))
     manifest = sources / "manifest.toml"
     manifest.write_text(MANIFEST.replace("notes.example.com:443", "bound-at-build"))
@@ -254,8 +252,8 @@ def test_a_manifest_is_checked_and_told_in_words(aileron: Command, sources: Path
     assert unbound.json["reaches"] == "the hosts given at build time"
 
 
-def test_a_manifest_is_told_with_who_signs_in_and_what_for(aileron: Command, sources: Path) -> None:
-    """A client that is registered, tokens for one service, and no scopes."""
+def test_check_manifest_describes_the_sign_in(aileron: Command, sources: Path) -> None:
+    """The example has a registered client, tokens for one service, and no scopes."""
     key = 'kind = "api_key"\nscope = "Read notes"\nheader = "X-Key"\nformat = "{key}"\n'
     provider = """kind = "oauth2"
 scope = "Read notes"
@@ -276,8 +274,8 @@ scopes = []
     assert (said.json["tokens_for"], said.json["scopes"]) == ("https://notes.example.com/mcp", "none")
 
 
-def test_a_region_is_named_where_it_is_built(aileron: Command, sources: Path, tmp_path: Path) -> None:
-    """Before, a manifest says that it is still to be named; and the archive is for that region."""
+def test_a_region_is_given_when_the_connector_is_built(aileron: Command, sources: Path, tmp_path: Path) -> None:
+    """The manifest's description says so before, and building without --region is refused."""
     key = 'kind = "api_key"\nscope = "Read notes"\nheader = "X-Key"\nformat = "{key}"\n'
     signed = 'kind = "aws_sigv4"\nscope = "Read notes"\n[capabilities.credential.aws]\nservice = "s3"\n'
     signed += 'region = "bound-at-build"\n'
@@ -305,10 +303,10 @@ def test_a_region_is_named_where_it_is_built(aileron: Command, sources: Path, tm
         ("Read notes", "Read \u202enotes", "hidden character"),
     ],
 )
-def test_a_manifest_with_a_mistake_is_told_where_and_what(
+def test_a_mistake_in_a_manifest_is_reported_with_its_line(
     aileron: Command, sources: Path, old: str, new: str, told: str
 ) -> None:
-    """File, line, what was found and expected, the nearest key; what a terminal would obey is spelled."""
+    """The error has file, line, the found and expected value, and the nearest key; hidden characters are escaped."""
     assert old in MANIFEST
     (sources / "manifest.toml").write_text(MANIFEST.replace(old, new))
     said = aileron("connector", "check-manifest", str(sources))
@@ -318,8 +316,8 @@ def test_a_manifest_with_a_mistake_is_told_where_and_what(
     assert "\u202e" not in said.err
 
 
-def test_a_manifest_that_is_not_there_is_missing(aileron: Command, sources: Path) -> None:
-    """As a file, as a directory without one; beside one that is there."""
+def test_a_missing_manifest_exits_with_3(aileron: Command, sources: Path) -> None:
+    """Neither the directory nor a file in it exists. Positive control: an existing one is accepted."""
     assert aileron("connector", "check-manifest", str(sources)).code == 0
     shutil.rmtree(sources)
     assert aileron("connector", "check-manifest", str(sources)).code == 3

@@ -1,4 +1,4 @@
-"""What is read as a secret: text and keys as they are, PEM without the text between, and no file in another form than PEM."""
+"""Reading a secret from standard input: text and keys unchanged, PEM without the text between its blocks, and no DER."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.client_certificates import ClientAuthority
 
 
 def read(monkeypatch: pytest.MonkeyPatch, data: bytes) -> bytes:
-    """What is read of standard input."""
+    """Return the secret that is read from standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     return read_secret("key")
 
 
 def in_der(pem: bytes) -> bytes:
-    """The certificate in it, as a browser exports one."""
+    """Convert the certificate to DER, as a browser exports one."""
     command = ["openssl", "x509", "-outform", "der"]
     return subprocess.run(command, input=pem, capture_output=True, check=True, timeout=30).stdout
 
@@ -28,7 +28,7 @@ def in_der(pem: bytes) -> bytes:
 def test_a_certificate_in_der_is_refused_and_a_random_key_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Each key begins with the byte of a SEQUENCE, as one in 256 does; none is one, as a whole."""
+    """Each key starts with the byte of a SEQUENCE, like one random key in 256; none is a SEQUENCE as a whole."""
     der = in_der(ClientAuthority(tmp_path_factory.mktemp("authority")).issue())
     for whole in (der, b"\x30\x80" + der[4:] + b"\0\0"):
         with pytest.raises(Problem, match="is in the form DER; PEM is required"):

@@ -1,4 +1,4 @@
-"""Lists of records: a table for whoever looks, and for everybody else what they always were."""
+"""Lists of records: a table at a terminal, and unchanged JSON in a pipe or with --json."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ MAILS = [
 
 
 def result(fake: FakeDaemon, value: Any) -> None:
-    """What the run of `act` gives."""
+    """Make `value` the result of a run of `act`."""
     fake.add_action("act")
     fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "run-1", "result": value}))
 
 
 def at_terminal(aileron: Command, *more: str) -> str:
-    """What `run act` shows there, without styles."""
+    """Return what `run act` shows at a terminal without styles."""
     return aileron.at_terminal("run", "act", *more, TERM="dumb").out
 
 
 def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, aileron: Command):
-    """Numbers on the right, columns in the order they come in; in a pipe and with --json nothing is different."""
+    """Numbers are aligned right and columns keep their order; in a pipe and with --json the output is plain JSON."""
     result(fake, MAILS)
 
     assert at_terminal(aileron).splitlines() == [
@@ -49,8 +49,8 @@ def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, ailer
     assert json.loads(at_terminal(aileron, "--json"))["result"] == MAILS
 
 
-def test_what_stands_beside_the_one_list_is_shown_above_it(fake: FakeDaemon, aileron: Command):
-    """The next page's name, for instance."""
+def test_values_beside_the_only_list_are_shown_above_it(fake: FakeDaemon, aileron: Command):
+    """The token of the next page is an example."""
     result(fake, {"mails": [{"id": 1}], "next": "abc", "more": None})
 
     assert at_terminal(aileron).splitlines() == ["next  abc", "more  -", "id", " 1"]
@@ -74,15 +74,15 @@ def test_what_stands_beside_the_one_list_is_shown_above_it(fake: FakeDaemon, ail
     ],
     ids=str,
 )
-def test_everything_else_is_json_as_before(fake: FakeDaemon, aileron: Command, value: Any):
-    """No list of records, or one that cannot be read on 80 columns."""
+def test_a_value_that_makes_no_readable_table_is_shown_as_json(fake: FakeDaemon, aileron: Command, value: Any):
+    """The value is no list of records, or its table would be unreadable in 80 columns."""
     result(fake, value)
 
     assert at_terminal(aileron) == json.dumps(value, indent=2) + "\n"
 
 
-def test_what_cannot_be_a_table_costs_little_to_find_out():
-    """A result is as long as its connector likes: as many columns as there may be, each of the same great width."""
+def test_rejecting_an_unreadable_table_is_cheap():
+    """A result can be of any length: this one has the greatest number of columns, each of the same great width."""
     calls = Counter[str]()
     sys.setprofile(lambda _frame, event, _what: calls.update([event]))
     try:
@@ -94,8 +94,8 @@ def test_what_cannot_be_a_table_costs_little_to_find_out():
     assert calls["c_call"] < 1000, "of built-in functions; weighed cell by cell it is some for each character"
 
 
-def test_many_rows_are_told_and_not_shown(fake: FakeDaemon, aileron: Command):
-    """As many as can be read, and how many there are besides; none is counted where all are shown."""
+def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: Command):
+    """A line says how many more there are; it is absent if all are shown."""
     result(fake, [{"n": number} for number in range(53)])
     many = at_terminal(aileron).splitlines()
     result(fake, [{"n": number} for number in range(50)])
@@ -105,7 +105,7 @@ def test_many_rows_are_told_and_not_shown(fake: FakeDaemon, aileron: Command):
 
 
 def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command):
-    """Nothing that a terminal obeys, in names and values; a line end begins no row, and blanks no column."""
+    """Control characters in names and values are escaped; a line end starts no row, and blanks start no column."""
     result(fake, [{"name\x1b[2J": "a\nerror: no\r\x1b[2K", "b": "x" + " " * 30 + "y"}])
     shown = at_terminal(aileron)
 
@@ -121,7 +121,7 @@ _RECORDS = st.lists(st.dictionaries(st.text(max_size=12), _SCALARS, max_size=6),
 
 @given(_RECORDS, st.integers(0, 200))
 def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int):
-    """Or shows what is hidden; and every record is there, or said to be."""
+    """Lines have no hidden characters either, and every record has a line or is counted as missing."""
     table = table_of(records, width)
 
     if table is None:
@@ -132,8 +132,8 @@ def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width
     assert len(table.lines) > len(records) - table.more
 
 
-def test_short_columns_stay_whole_where_long_ones_can_give_way():
-    """A moment is not folded for the sake of an id that has to be in any case."""
+def test_short_columns_stay_whole_if_long_ones_can_give_way():
+    """A time is not folded to make room for an id that is folded in any case."""
     table = table_of([{"id": "a" * 60, "at": "2026-11-21T05:29:24Z", "what": "the meeting " * 3}], 60)
 
     assert table is not None

@@ -1,4 +1,4 @@
-"""`aileron run`: what it asks for, and what it prints."""
+"""`aileron run`: its requests and its output."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ RUN = "/v1/actions/act/run"
 
 @pytest.fixture
 def fake(fake: FakeDaemon) -> FakeDaemon:
-    """With one action that has an input of each type."""
+    """A daemon with one action that has an input of each type."""
     fake.add_action("act", "text:string", "count:integer", "share:number", "sure:boolean?")
     return fake
 
 
-# What it prints
+# Output
 
 
 @pytest.mark.parametrize(
@@ -45,30 +45,30 @@ def fake(fake: FakeDaemon) -> FakeDaemon:
     ],
 )
 def test_a_result_in_a_pipe_is_text_or_json(fake: FakeDaemon, aileron: Command, result: object, printed: str):
-    """Text exactly as it is, everything else on one line of ASCII; nothing else on either stream."""
+    """Text is printed unchanged, every other value on one line of ASCII; neither stream has anything else."""
     fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": result}))
     said = aileron("run", "act")
 
     assert (said.out, said.err) == (printed, "")
 
 
-def test_a_result_on_a_terminal_is_readable(fake: FakeDaemon, aileron: Command):
-    """Indented, and a letter is a letter."""
+def test_a_result_at_a_terminal_is_readable(fake: FakeDaemon, aileron: Command):
+    """JSON is indented, and letters are not escaped."""
     fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": {"title": "Grüße"}}))
 
     assert aileron.at_terminal("run", "act").out == '{\n  "title": "Grüße"\n}\n'
 
 
-def test_json_is_the_whole_answer(fake: FakeDaemon, aileron: Command):
-    """ASCII, with the audit id."""
+def test_run_with_json_prints_the_whole_response(fake: FakeDaemon, aileron: Command):
+    """The response is ASCII and has the audit id."""
     fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": "ü"}))
     said = aileron("run", "act", "--json")
 
     assert said.out == '{"audit_id": "run-1", "result": "\\u00fc"}\n'
 
 
-def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Command):
-    """Three lines on standard error; the failure with its cure on standard output, if --json asks for it."""
+def test_a_failure_is_reported_to_people_and_programs(fake: FakeDaemon, aileron: Command):
+    """Three lines are on standard error; with --json the failure and its fix are on standard output too."""
     denied = {
         "requested": "network:b.example:443",
         "granted": ["network:a.example:443"],
@@ -108,17 +108,17 @@ def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Com
         ("the disk is full; free some space and try again", "the disk is full", "free some space and try again"),
     ],
 )
-def test_the_cure_in_a_message_of_ours_is_the_fix(
+def test_a_command_in_the_daemons_message_becomes_the_fix(
     fake: FakeDaemon, aileron: Command, message: str, what: str, fix: str | None
 ):
-    """Not said twice."""
+    """The command is cut from the message if it stands at the end. Quoted commands and unknown ones are not taken."""
     fake.script("POST", RUN, error("invalid_request", 400, message))
 
     assert aileron("run", "act").err.splitlines() == [f"error: {what}", *([f"  fix: {fix}"] if fix else [])]
 
 
-def test_the_choice_of_a_credential_is_told_as_an_option(fake: FakeDaemon, aileron: Command):
-    """The daemon says which could serve."""
+def test_the_fix_for_an_ambiguous_credential_is_an_option(fake: FakeDaemon, aileron: Command):
+    """The daemon's error lists the candidates."""
     details = {"choices": ["basic/caldav/home", "basic/caldav/work"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
 
@@ -133,18 +133,18 @@ def test_the_choice_of_a_credential_is_told_as_an_option(fake: FakeDaemon, ailer
         (("--args", json.dumps({"to": "x" * 2000})), "… (with the same arguments)"),
     ],
 )
-def test_the_command_with_the_choice_has_the_arguments_that_were_given(
+def test_the_command_with_the_choice_repeats_the_given_arguments(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], typed: str
 ):
-    """Typed as it stands it is the same call; what no line holds is not repeated in part."""
+    """Typed as shown, it is the same call; arguments too long for a line are left out whole."""
     details = {"choices": ["basic/caldav/home"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
 
     assert aileron("run", "act", *words).err.endswith(f"  fix: aileron run act {typed} --as basic/caldav/home\n")
 
 
-def test_the_last_words_of_a_connector_are_marked_as_its_own(fake: FakeDaemon, aileron: Command):
-    """A log can have many lines, and none may pass for ours."""
+def test_the_log_of_a_connector_is_marked_as_its_own(fake: FakeDaemon, aileron: Command):
+    """A log can have many lines, and none may pass for output of Aileron."""
     details = {"step": "one", "log": "Traceback:\nerror: all is well\n  fix: rm -r ~"}
     fake.script("POST", RUN, error("connector_runtime_error", 502, "it exited", details=details, audit_id="run-1"))
 
@@ -158,11 +158,11 @@ def test_the_last_words_of_a_connector_are_marked_as_its_own(fake: FakeDaemon, a
     ]
 
 
-# What it asks for
+# Requests
 
 
-def test_values_are_read_by_the_declared_types(fake: FakeDaemon, aileron: Command):
-    """And by nothing else: what looks like a number is text where text is declared."""
+def test_values_are_parsed_by_their_declared_types(fake: FakeDaemon, aileron: Command):
+    """The declared type alone counts: digits are text for an input of type string."""
     said = aileron("run", "act", "text=7", "count=-12", "share=1.5e3", "sure=true")
 
     assert said.json == {"text": "7", "count": -12, "share": 1500.0, "sure": True}
@@ -170,8 +170,8 @@ def test_values_are_read_by_the_declared_types(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize("text", ["", "=", "a=b", " true ", "null", '"x"', "ü", "-", "@file", "line\nline"])
-def test_text_stays_as_it_was_typed(fake: FakeDaemon, aileron: Command, text: str):
-    """Also when it looks like something else."""
+def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str):
+    """The text may look like JSON, an option or another argument."""
     assert aileron("run", "act", f"text={text}").json == {"text": text}
 
 
@@ -188,8 +188,8 @@ def test_text_stays_as_it_was_typed(fake: FakeDaemon, aileron: Command, text: st
         ("sure=1", "sure='1' is not true or false"),
     ],
 )
-def test_a_value_of_another_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str):
-    """The name and the type in the message."""
+def test_a_value_of_the_wrong_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str):
+    """The message has the name and the type."""
     said = aileron("run", "act", word)
 
     assert said.code == 2
@@ -197,8 +197,8 @@ def test_a_value_of_another_type_runs_nothing(fake: FakeDaemon, aileron: Command
     assert fake.asked("POST") == []
 
 
-def test_an_unknown_name_runs_nothing_and_names_the_nearest(fake: FakeDaemon, aileron: Command):
-    """Or all there are, where none is near."""
+def test_an_unknown_input_runs_nothing_and_the_nearest_is_suggested(fake: FakeDaemon, aileron: Command):
+    """All inputs are listed if none is near."""
     near, far = aileron("run", "act", "txt=1"), aileron("run", "act", "zzz=1")
 
     assert (near.code, far.code) == (2, 2)
@@ -207,16 +207,18 @@ def test_an_unknown_name_runs_nothing_and_names_the_nearest(fake: FakeDaemon, ai
     assert fake.asked("POST") == []
 
 
-def test_a_name_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command):
-    """As words, in JSON, and in both."""
+def test_an_input_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command):
+    """The input is given twice as words, twice in JSON, or once in each."""
     assert "'text' is given twice" in aileron("run", "act", "text=1", "text=2").err
     assert "duplicate key 'text'" in aileron("run", "act", "--args", '{"text": "1", "text": "2"}').err
     assert "'text' is given both in --args" in aileron("run", "act", "text=1", "--args", '{"text": "2"}').err
     assert fake.asked("POST") == []
 
 
-def test_arguments_as_json_come_from_three_places(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """The command line, a file, standard input; and words may be added."""
+def test_json_arguments_come_from_an_option_a_file_or_standard_input(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path
+):
+    """More arguments can be added as words."""
     file = tmp_path / "args.json"
     file.write_text('{"count": 7}')
 
@@ -230,7 +232,7 @@ def test_arguments_as_json_come_from_three_places(fake: FakeDaemon, aileron: Com
     "args", ["{", "[1]", "7", '{"a": NaN}', '{"a": 1, "a": 2}', "@/nowhere", "@/", "[" * 100_000, '{"a": 1} {}']
 )
 def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron: Command, args: str):
-    """Exit 2, whatever is wrong with them."""
+    """The exit code is 2, whatever is wrong with them."""
     said = aileron("run", "act", "--args", args)
 
     assert said.code == 2
@@ -239,15 +241,15 @@ def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron
 
 
 def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Command):
-    """A bound, not a full memory."""
+    """The limit of 1 MiB bounds the memory."""
     said = aileron("run", "act", "--args", "-", given=b" " * ((1 << 20) + 1))
 
     assert said.code == 2
     assert fake.asked("POST") == []
 
 
-def test_options_are_passed_on(fake: FakeDaemon, aileron: Command):
-    """In any order, in both spellings."""
+def test_options_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command):
+    """They can be in any order and in both spellings."""
     aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s", "--again", "run-1")
     (sent,) = fake.asked("POST")
 
@@ -257,22 +259,22 @@ def test_options_are_passed_on(fake: FakeDaemon, aileron: Command):
 
 
 def test_words_after_two_dashes_are_arguments(fake: FakeDaemon, aileron: Command):
-    """So a name may begin with a dash, and is then unknown like any other."""
+    """A name can then start with a dash, and is unknown like any other."""
     said = aileron("run", "--", "act", "--json=1")
 
     assert "act has no input '--json'" in said.err
 
 
-def test_a_run_goes_through_the_socket_of_agents(fake: FakeDaemon, aileron: Command):
-    """It needs no more than an agent may."""
+def test_run_uses_the_agent_socket(fake: FakeDaemon, aileron: Command):
+    """The scope of an agent is enough for a run."""
     aileron("run", "act", "text=x")
 
     assert {seen.socket for seen in fake.seen} == {"agent"}
 
 
 @pytest.mark.parametrize("name", ["../connectors", "a/b", "act?wait", "act#x", "ä"])
-def test_a_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str):
-    """It is one segment of the path, whatever is in it."""
+def test_an_action_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str):
+    """The name is one segment of the path, whatever it contains."""
     said = aileron("run", name)
 
     assert said.code == 3
@@ -280,15 +282,15 @@ def test_a_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name
     assert {seen.path for seen in fake.asked("GET")} == {"/v1/actions"}
 
 
-def test_without_words_one_request_is_enough(fake: FakeDaemon, aileron: Command):
-    """The types are only asked for where they are needed."""
+def test_a_run_without_arguments_takes_one_request(fake: FakeDaemon, aileron: Command):
+    """The action's types are requested only if they are needed."""
     aileron("run", "act")
 
     assert [seen.method for seen in fake.seen] == ["POST"]
 
 
-def test_a_longer_run_is_waited_for_by_its_id(fake: FakeDaemon, aileron: Command):
-    """Until it ends."""
+def test_a_longer_run_is_polled_by_its_id(fake: FakeDaemon, aileron: Command):
+    """The command asks until the run ends."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
     running = (200, {"status": "running", "audit_id": "run-1"})
     fake.script("GET", "/v1/runs/run-1", running, running, (200, {"status": "completed", "audit_id": "r", "result": 7}))
@@ -298,7 +300,7 @@ def test_a_longer_run_is_waited_for_by_its_id(fake: FakeDaemon, aileron: Command
 
 
 def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command):
-    """What would be done, and that nothing was."""
+    """The output shows what would be done, and says that nothing was."""
     planned = aileron("run", "act", "text=x", "--dry-run", "--json").json
     said = aileron("run", "act", "text=x", "--dry-run")
 
@@ -313,14 +315,16 @@ def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command):
     assert planned["plan"]["args"] == {"text": "x"}
 
 
-# The vault on the way
+# A locked vault
 
 LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unlock`")
 DONE = (200, {"audit_id": "run-1", "result": 7})
 
 
-def test_a_locked_vault_is_opened_where_the_passphrase_was_given(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """From the environment or a file; then the same request again, once."""
+def test_a_given_passphrase_unlocks_the_vault_and_the_run_is_sent_again(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path
+):
+    """The environment or a file has the passphrase; the same request is sent again once."""
     fake.passphrase = "correct horse"
     file = tmp_path / "passphrase"
     file.write_text("correct horse\n")
@@ -339,7 +343,7 @@ def test_a_locked_vault_is_opened_where_the_passphrase_was_given(fake: FakeDaemo
         ]
 
 
-def test_a_locked_vault_is_a_failure_where_nobody_can_be_asked(fake: FakeDaemon, aileron: Command):
+def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron: Command):
     """The run fails in a pipe, for a program, and for an agent, even at a terminal: with a session's token or in a cell."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
@@ -356,8 +360,8 @@ def test_a_locked_vault_is_a_failure_where_nobody_can_be_asked(fake: FakeDaemon,
     assert fake.asked("POST", "/v1/vault/unlock") == []
 
 
-def test_a_locked_vault_is_opened_by_the_person_at_the_terminal(fake: FakeDaemon, aileron: Command):
-    """They have three tries, and then the command goes on; so does every other that the daemon says it to."""
+def test_a_locked_vault_is_unlocked_by_the_person_at_the_terminal(fake: FakeDaemon, aileron: Command):
+    """They have three tries before the command gives up; other commands ask in the same way."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED, DONE)
     question = "The vault is locked. Its passphrase: "
@@ -373,7 +377,7 @@ def test_a_locked_vault_is_opened_by_the_person_at_the_terminal(fake: FakeDaemon
 
 
 def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command):
-    """The command runs nothing, and asks nobody for the passphrase of a vault that is not there."""
+    """The command runs nothing; if there is no vault, it does not ask for a passphrase."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     said = aileron.at_terminal("run", "act", answers=[("passphrase: ", "wrong")] * 3)
@@ -383,8 +387,8 @@ def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command
     assert aileron.at_terminal("run", "act").code == 4
 
 
-def test_a_vault_is_opened_once_and_no_more(fake: FakeDaemon, aileron: Command):
-    """Locked again is locked."""
+def test_a_vault_is_unlocked_only_once(fake: FakeDaemon, aileron: Command):
+    """A vault that is locked again is a failure."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
 
@@ -392,8 +396,8 @@ def test_a_vault_is_opened_once_and_no_more(fake: FakeDaemon, aileron: Command):
     assert len(fake.asked("POST", RUN)) == 2
 
 
-def test_a_wrong_passphrase_runs_nothing_again(fake: FakeDaemon, aileron: Command):
-    """And is not shown."""
+def test_a_wrong_passphrase_is_not_followed_by_another_run(fake: FakeDaemon, aileron: Command):
+    """The passphrase is not shown."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     said = aileron("run", "act", AILERON_VAULT_PASSPHRASE="wrong-word")
@@ -404,8 +408,8 @@ def test_a_wrong_passphrase_runs_nothing_again(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"x" * 5000, b"\xff\xff"])
-def test_a_passphrase_file_that_is_none_is_said(fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes):
-    """By its name."""
+def test_an_invalid_passphrase_file_is_reported(fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes):
+    """The error has its path."""
     file = tmp_path / "passphrase"
     if content is not None:
         file.write_bytes(content)
@@ -416,8 +420,8 @@ def test_a_passphrase_file_that_is_none_is_said(fake: FakeDaemon, aileron: Comma
     assert str(file) in said.err
 
 
-def test_the_passphrase_leaves_the_environment():
-    """So that a daemon started from a command does not have it in its own; another variable stays."""
+def test_the_passphrase_is_removed_from_the_environment():
+    """A daemon that a command starts must not inherit it. Positive control: another variable stays."""
     script = (
         "import os, sys; from aileron.__main__ import main; sys.argv = ['aileron', '--version']; main(); "
         "print('AILERON_VAULT_PASSPHRASE' in os.environ, 'AILERON_HOME' in os.environ)"
@@ -442,7 +446,7 @@ DEAR = {
 
 
 def imported(home: Path, *words: str) -> set[str]:
-    """The modules that a command imports, and the top-level packages that they are in."""
+    """Return the modules that a command imports, and the top-level packages that they are in."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "aileron", *words],
         env={**os.environ, "AILERON_HOME": str(home)},
@@ -455,26 +459,28 @@ def imported(home: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("answer", [DONE, (202, {"status": "pending_approval", "approval_id": "a", "message": "m"})])
-def test_a_run_imports_nothing_dear(fake: FakeDaemon, home: Path, answer: tuple[int, object]):
+def test_a_run_imports_no_expensive_module(fake: FakeDaemon, home: Path, answer: tuple[int, object]):
     """An agent waits for every millisecond, each time."""
     fake.script("POST", RUN, answer)
 
     assert imported(home, "run", "act", "text=x", "--json") & DEAR == set()
 
 
-def test_a_look_for_a_daemon_that_does_not_run_imports_nothing_dear(tmp_path: Path):
-    """`daemon start` looks first, and has nothing to read in the home that it starts a daemon for."""
+def test_daemon_status_imports_no_expensive_module(tmp_path: Path):
+    """`daemon start` checks first, and a home without a daemon has nothing to read."""
     assert imported(tmp_path / "none", "daemon", "status") & DEAR == set()
 
 
-def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
-    """The control of the test above: wrong words need typer."""
+def test_wrong_usage_imports_typer(fake: FakeDaemon, home: Path):
+    """Positive control of the test above: the measurement sees an expensive module."""
     assert {"typer", "inspect"} <= imported(home, "status", "--no-such")
 
 
 @pytest.mark.parametrize("configured", ["/a//b/./c/", "here/../x", "x", "", None])
-def test_a_home_has_one_path(configured: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Commands spell it without pathlib, as home.py does with it."""
+def test_commands_and_the_daemon_compute_the_same_home_path(
+    configured: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Commands do without pathlib, which home.py uses."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AILERON_HOME", raising=False)
     if configured is not None:
@@ -483,13 +489,13 @@ def test_a_home_has_one_path(configured: str | None, tmp_path: Path, monkeypatch
     assert home_path() == str(Home.from_environment().path)
 
 
-def test_wrong_words_take_no_pydantic(home: Path):
-    """It takes 100 ms, three times as long as typer, which can do without until 0.29."""
+def test_wrong_usage_imports_no_pydantic(home: Path):
+    """Importing it takes 100 ms, three times as long as typer, which works without it until 0.29."""
     assert imported(home, "secret", "list", "--no-such") & {"typer", "pydantic"} == {"typer"}
 
 
-def test_help_and_the_hot_path_have_the_same_options():
-    """Typer is told the options of run.py: name for name, flag for flag, word for word."""
+def test_help_and_the_fast_parser_have_the_same_options():
+    """The typer command has the options of run.py: the same names, flags and texts."""
     from typer.main import get_command
 
     from aileron.cli.typer_app import app
@@ -507,7 +513,7 @@ def test_help_and_the_hot_path_have_the_same_options():
 
 
 def test_help_lists_run_first(aileron: Command):
-    """The command that is not typer's stands there like any other, and has its help."""
+    """The command that typer does not handle is in the list like any other, and has its help."""
     top, run = aileron("--help"), aileron("run", "--help")
 
     assert (top.code, run.code) == (0, 0)
@@ -516,12 +522,12 @@ def test_help_lists_run_first(aileron: Command):
 
 
 def test_the_version_is_printed(aileron: Command):
-    """Without a daemon."""
+    """The command needs no daemon."""
     assert aileron("--version").out.startswith("aileron ")
 
 
-def test_a_name_that_was_not_resolved_has_a_cure_unless_a_connector_says_so(fake: FakeDaemon, aileron: Command):
-    """It asks the system the same. Of what a connector may have written no command is made."""
+def test_a_name_that_does_not_resolve_has_a_fix_unless_a_connector_reported_it(fake: FakeDaemon, aileron: Command):
+    """The fix queries the system for the same name. Text that a connector may have written never becomes a command."""
     fake.add_action("send")
     message = "api.example.invalid:443: name resolution failed: Name or service not known"
     for details, has_cure in (({"phase": "resolve"}, True), ({"phase": "resolve", "step": "one"}, False)):
@@ -555,10 +561,10 @@ CURES = [
 @pytest.mark.parametrize(
     ("name", "details", "message", "cure"), CURES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(CURES)]
 )
-def test_a_failure_of_a_run_has_its_cure_unless_a_connector_could_write_it(
+def test_a_failed_run_has_a_fix_only_if_no_connector_could_have_written_it(
     fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, cure: str | None
 ):
-    """The command of a message that is the daemon's alone; else words that nobody can put anything into."""
+    """The fix is a command in the daemon's own message, or fixed text without any variable part."""
     fake.add_action("send")
     fake.script("POST", "/v1/actions/send/run", error(name, 502, message, details={**details, "step": "one"}))
     said = aileron("run", "send").err
@@ -568,7 +574,7 @@ def test_a_failure_of_a_run_has_its_cure_unless_a_connector_could_write_it(
 
 
 def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):
-    """Bytes of no character could not be sent to the daemon as they are."""
+    """Invalid UTF-8 cannot be sent to the daemon."""
     done = subprocess.run(
         [sys.executable, "-m", "aileron", "run", b"act", b"text=\xff"],
         env={**os.environ, "AILERON_HOME": str(home)},
@@ -581,8 +587,8 @@ def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):
     assert fake.seen == []
 
 
-def test_a_result_that_an_encoding_cannot_say_is_spelled_out(fake: FakeDaemon, aileron: Command):
-    """A lone surrogate in JSON, or a terminal of another age."""
+def test_a_result_that_the_encoding_cannot_express_is_escaped(fake: FakeDaemon, aileron: Command):
+    """The cases are a lone surrogate in JSON, and output in ASCII."""
     fake.script("POST", RUN, (200, json.dumps({"audit_id": "r", "result": "\ud800ü"}).encode()))
 
     assert aileron("run", "act").out == "\\ud800ü\n"

@@ -1,6 +1,6 @@
-"""A decision at the command line by a security key: the real command, library, daemon and ledger, and a key in Python.
+"""Decisions at the command line with a security key: the real command, library, daemon and ledger, and a key in Python.
 
-What the key is missing of a real one is the kernel's HID: tests/support/usb_ports.py.
+Only the kernel's HID layer is missing, compared with a real key: tests/support/usb_ports.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUTE = "/v1/action-approvals"
 
 
 class Desk:
-    """A home in which somebody signs, a security key that is enrolled there, and a terminal."""
+    """A home with an approver, an enrolled security key, and a terminal."""
 
     def __init__(self, home: DaemonHome, port: Plugged) -> None:
         self.home = home
@@ -45,7 +45,7 @@ class Desk:
         self.key = port.key
 
     def enrol(self, key: SoftKey, name: str = "my key") -> str:
-        """Made on the page, and agreed to at a terminal with the passphrase; the passkey's id."""
+        """Enrol a passkey on the page and consent at a terminal with the passphrase. Return the passkey's id."""
         options = self.home.must("POST", "/v1/passkeys/options", {"name": name})
         asked = self.home.ask(
             "POST", "/v1/passkeys", key.enrolled(options, str(self.home.must("GET", "/v1/status")["web"]))
@@ -53,17 +53,17 @@ class Desk:
         assert asked.status == 202, asked.body
         said = self.at_terminal("approve", asked.body["approval_id"], answers=[("to approve: ", "allow"), SIGN])
         assert said.code == 0, said
-        assert OFFER not in said.out  # which no passkey may agree to
+        assert OFFER not in said.out  # no passkey may consent to another
         (enrolled,) = [one for one in self.home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name]
         assert enrolled["id"] in key.key_ids()
         return str(enrolled["id"])
 
     def asked(self) -> str:
-        """A question that waits."""
+        """Make a question wait and return its id."""
         return str(self.home.asked("ask-first", {"text": "hello there"})["approval_id"])
 
     def at_terminal(self, *words: str, answers: Answers = ()) -> Said:
-        """With the key plugged in."""
+        """Run the command at a terminal with the key plugged in. Check that PIN and passphrase are not shown."""
         command = Command(self.home.path, program=with_keys(self.port))
         said = command.at_terminal(*words, answers=answers, NO_COLOR="1")
         assert PIN not in said.out
@@ -71,21 +71,21 @@ class Desk:
         return said
 
     def approve(self, question: str, *answers: Answer) -> Said:
-        """The word for a yes, and what follows."""
+        """Approve at a terminal: type the word, then the given answers."""
         return self.at_terminal("approve", question, answers=[TYPE_YES, *answers])
 
     def result(self, question: str, wait: float = 0) -> dict[str, Any]:
-        """What became of a question."""
+        """Return the result of a question."""
         return self.home.result({"approval_id": question}, wait=wait)
 
     def status(self, question: str) -> str:
-        """Where it is, once it is over."""
+        """Return a question's status, waiting up to 10 seconds for its end."""
         return str(self.result(question, 10)["status"])
 
 
 @pytest.fixture(scope="module")
 def desk() -> Iterator[Desk]:
-    """One home for all; each test asks its own question."""
+    """A home for all tests; each test asks its own question."""
     with asking_home() as home, Plugged(SoftKey()) as port:
         said = Command(home.path).at_terminal("approver", "init", answers=INIT)
         assert said.code == 0, said
@@ -96,7 +96,7 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture(autouse=True)
 def honest(desk: Desk) -> Iterator[None]:
-    """After a test the key lies no more and can be tried again, and nothing waits."""
+    """Make the key honest again after each test, reset its PIN tries, and withdraw all open questions."""
     yield
     for one in desk.home.must("GET", ROUTE)["approvals"]:
         if one["status"] == "pending_approval":
@@ -108,13 +108,13 @@ def honest(desk: Desk) -> Iterator[None]:
 
 
 def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
-    """Those of this kind on record, about this question."""
+    """Return the audit events of this kind about this question."""
     found = home.must("GET", "/v1/audit?limit=500")["events"]
     return [one for one in found if one["type"] == kind and one.get("approval") == approval]
 
 
-def test_enter_a_pin_and_a_touch_approve_and_the_record_verifies(desk: Desk) -> None:
-    """The decision is on record with the passkey's id; the whole ledger is verified alone afterwards."""
+def test_enter_a_pin_and_a_touch_approve_and_the_ledger_verifies(desk: Desk) -> None:
+    """The decision is on record with the passkey's id; the ledger verifies on its own afterwards."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, ENTER, ASK_PIN)
 
@@ -129,8 +129,8 @@ def test_enter_a_pin_and_a_touch_approve_and_the_record_verifies(desk: Desk) -> 
     assert verified.code == 0, verified
 
 
-def test_the_passphrase_still_decides_where_a_key_is_plugged_in(desk: Desk) -> None:
-    """Nobody has to touch anything."""
+def test_the_passphrase_still_decides_if_a_key_is_plugged_in(desk: Desk) -> None:
+    """The key need not be touched."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, SIGN)
 
@@ -139,8 +139,8 @@ def test_the_passphrase_still_decides_where_a_key_is_plugged_in(desk: Desk) -> N
     assert decided["key_id"].startswith("ed25519:")
 
 
-def test_without_a_key_nothing_is_offered_and_enter_alone_is_no_answer(desk: Desk) -> None:
-    """As before."""
+def test_without_a_key_none_is_offered_and_enter_alone_is_no_answer(desk: Desk) -> None:
+    """The passphrase is asked for again, and decides."""
     question = desk.asked()
     said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, SIGN])
 
@@ -148,8 +148,8 @@ def test_without_a_key_nothing_is_offered_and_enter_alone_is_no_answer(desk: Des
     assert OFFER not in flat(said)
 
 
-def test_a_no_is_signed_by_a_touch_too(desk: Desk) -> None:
-    """With its reason."""
+def test_a_denial_is_signed_by_a_touch_too(desk: Desk) -> None:
+    """The agent gets the reason."""
     question = desk.asked()
     said = desk.at_terminal("deny", question, answers=[("sent to the agent", "not today"), ENTER, ASK_PIN])
 
@@ -158,8 +158,8 @@ def test_a_no_is_signed_by_a_touch_too(desk: Desk) -> None:
     assert (result["status"], result["reason"]) == ("denied", "not today")
 
 
-def test_a_wrong_pin_is_asked_for_again_and_nobody_touching_it_decides_nothing(desk: Desk) -> None:
-    """Interrupted at the touch: the question still waits, and the key has signed nothing."""
+def test_a_wrong_pin_is_asked_for_again_and_without_a_touch_nothing_is_decided(desk: Desk) -> None:
+    """The command is interrupted at the touch: the question still waits, and the key has signed nothing."""
     question, signed = desk.asked(), len(desk.key.signed)
     desk.key.touch = lambda: False
     said = desk.approve(
@@ -176,8 +176,8 @@ def test_a_wrong_pin_is_asked_for_again_and_nobody_touching_it_decides_nothing(d
     assert len(desk.key.signed) == signed
 
 
-def test_what_is_typed_while_a_touch_is_waited_for_is_nothing(desk: Desk) -> None:
-    """It is not echoed, and no answer to what comes next."""
+def test_keys_typed_while_waiting_for_a_touch_are_discarded(desk: Desk) -> None:
+    """They are not echoed, and do not answer the next prompt."""
     question = desk.asked()
     looks = itertools.count()
     has_typed = threading.Event()
@@ -193,8 +193,8 @@ def test_what_is_typed_while_a_touch_is_waited_for_is_nothing(desk: Desk) -> Non
     assert "typed-blind" not in said.out
 
 
-def test_the_pin_is_in_no_file_of_the_home_and_not_on_record(desk: Desk) -> None:
-    """Positive control: what the question says is."""
+def test_the_pin_is_in_no_file_of_the_home_and_not_in_the_audit_trail(desk: Desk) -> None:
+    """Positive control: the text of the question is."""
     question = desk.asked()
     assert desk.approve(question, ENTER, ("PIN of Test Key 5: ", "wrong-pin-1357"), ("Wrong PIN", PIN)).code == 0
 
@@ -211,8 +211,8 @@ def test_the_pin_is_in_no_file_of_the_home_and_not_on_record(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("lie", ["unverified", "other_digest", "other_key"])
-def test_a_signature_that_does_not_count_is_not_even_sent(desk: Desk, lie: str) -> None:
-    """The question waits on, and the record knows of no refused try."""
+def test_an_invalid_signature_of_the_key_is_not_sent(desk: Desk, lie: str) -> None:
+    """The question still waits, and no refused decision is recorded."""
     question = desk.asked()
     setattr(desk.key.lie, lie, True)
     said = desk.approve(question, ENTER, ASK_PIN)
@@ -223,8 +223,8 @@ def test_a_signature_that_does_not_count_is_not_even_sent(desk: Desk, lie: str) 
     assert events(desk.home, "approval.refused", question) == []
 
 
-def test_the_daemon_refuses_a_touch_without_verification_and_a_replayed_one_by_itself(desk: Desk) -> None:
-    """Whoever sends it past the command: on record with the reason. Positive control: the same body, verified."""
+def test_the_daemon_refuses_a_touch_without_verification_and_a_replay(desk: Desk) -> None:
+    """The requests bypass the command; the refusals are recorded with the reason. Positive control: the same body, verified."""
     from aileron.approver.security_key import client_data
     from aileron.model.decision import DecisionStatement, moment
     from aileron.model.passkey import Assertion, challenge_of
@@ -265,15 +265,15 @@ def test_the_daemon_refuses_a_touch_without_verification_and_a_replayed_one_by_i
     ]  # the newest first
 
 
-def test_a_key_that_is_revoked_is_offered_no_more(desk: Desk) -> None:
-    """Nor is one that another home enrolled."""
+def test_a_revoked_passkey_cannot_sign(desk: Desk) -> None:
+    """The key is not touched, because it holds no passkey that this home still accepts."""
     other = SoftKey()
     with Plugged(other) as port:
         own = Desk(desk.home, port)
         own.enrol(other, "for a while")
         assert Command(desk.home.path)("approver", "revoke-passkey", "for a while").code == 0
         question = own.asked()
-        said = own.approve(question, ENTER, ASK_PIN)  # offered for the other passkey, which this key does not hold
+        said = own.approve(question, ENTER, ASK_PIN)  # offered for the other passkey, which this key lacks
         assert "holds no passkey of this home" in flat(said)
         assert (other.touched, own.result(question)["status"]) == (0, "pending_approval")
 
@@ -282,7 +282,7 @@ def test_a_key_that_is_revoked_is_offered_no_more(desk: Desk) -> None:
 
 
 def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: CountingServer, tmp_path: Path) -> None:
-    """What it shows is part of what the second touch signs."""
+    """The second touch signs a digest that covers the preview."""
     with daemon_home() as home, Plugged(SoftKey()) as port:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -313,8 +313,8 @@ def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: 
 # In the console
 
 
-def test_in_tmux_the_console_takes_a_pin_and_a_touch_for_a_yes(desk: Desk) -> None:
-    """Where typed keys may be somebody else's: no passphrase is typed at all."""
+def test_the_console_in_tmux_takes_a_pin_and_a_touch_for_a_yes(desk: Desk) -> None:
+    """The person types no passphrase in tmux, where other programs could have typed the keys."""
     question, touched = desk.asked(), desk.key.touched
     with Tmux([*with_keys(desk.port), "console"], variables(desk.home.path)) as at:
         at.until("1 waiting", "passphrase each time", "hello there")
@@ -335,8 +335,8 @@ def test_in_tmux_the_console_takes_a_pin_and_a_touch_for_a_yes(desk: Desk) -> No
     assert (desk.status(question), desk.key.touched) == ("completed", touched + 1)
 
 
-def test_the_console_in_lines_takes_them_too(desk: Desk) -> None:
-    """`--plain`: a touch for each of two decisions, though the terminal is the person's alone."""
+def test_the_console_in_plain_mode_takes_a_pin_and_a_touch(desk: Desk) -> None:
+    """Each of two decisions takes a touch, although the terminal is the person's alone."""
     questions, touched = [desk.asked(), desk.asked()], desk.key.touched
     word = "not decided): "
     said = desk.at_terminal(

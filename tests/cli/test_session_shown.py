@@ -1,4 +1,4 @@
-"""`aileron sessions show` of an agent in a cell: where it connected, one host a line."""
+"""`aileron sessions show` for an agent in a cell: the hosts that it connected to, one a line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSED = {"host": "c\u202e.test:443", "reason": "host_not_listed", "count": 12}
 
 
 def _shown(fake: FakeDaemon, aileron: Command, **connections: Any) -> dict[str, str]:
-    """The facts of the session by their names."""
+    """Return the facts of the session by their names."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
     fake.script("GET", f"/v1/sessions/{ID}", (200, {**SESSION, "connections": connections or None}))
     said = aileron("sessions", "show", ID)
@@ -36,8 +36,8 @@ def _shown(fake: FakeDaemon, aileron: Command, **connections: Any) -> dict[str, 
     return dict(line.split("\t", 1) for line in said.out.splitlines())
 
 
-def test_where_an_agent_connected_is_shown(fake: FakeDaemon, aileron: Command) -> None:
-    """Connections, those without an end, bytes in units a person reads, and refusals, whose hosts hide nothing."""
+def test_show_lists_the_hosts_that_an_agent_connected_to(fake: FakeDaemon, aileron: Command) -> None:
+    """A host has connections, those without an end, and bytes in readable units; in refusals hidden characters are escaped."""
     facts = _shown(
         fake, aileron, reached=[REACHED, ONCE], reached_more=4, refused=[REFUSED], refused_more=2, is_whole=False
     )
@@ -50,23 +50,23 @@ def test_where_an_agent_connected_is_shown(fake: FakeDaemon, aileron: Command) -
     assert facts["refused"].split("\t") == ["c\\u202e.test:443: 12 (host_not_listed)", "… and 2 more"]
 
 
-def test_a_cell_that_connected_nowhere_says_so(fake: FakeDaemon, aileron: Command) -> None:
-    """And a session that is in none has no such lines."""
+def test_a_cell_without_connections_is_shown_as_such(fake: FakeDaemon, aileron: Command) -> None:
+    """A session without a cell has no such lines."""
     facts = _shown(fake, aileron, reached=[], reached_more=0, refused=[], refused_more=0, is_whole=True)
     assert (facts["reached"], facts["refused"]) == ("none", "none")
     assert not {"reached", "refused"} & _shown(fake, aileron).keys()
 
 
-def test_for_programs_it_is_as_the_daemon_says_it(fake: FakeDaemon, aileron: Command) -> None:
-    """`--json`."""
+def test_the_json_of_a_session_has_the_daemons_connections(fake: FakeDaemon, aileron: Command) -> None:
+    """The option is `--json`."""
     connections = {"reached": [REACHED], "reached_more": 0, "refused": [REFUSED], "refused_more": 0, "is_whole": True}
     fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
     fake.script("GET", f"/v1/sessions/{ID}", (200, {**SESSION, "connections": connections}))
     assert aileron("sessions", "show", ID, "--json").json["connections"] == connections
 
 
-def test_a_session_is_named_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command) -> None:
-    """Short in a list at a terminal and in what to type next, whole in a pipe; the end is taken wherever the id is."""
+def test_a_session_can_be_named_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command) -> None:
+    """A terminal shows the short form, a pipe the whole id; every command that takes an id takes its end."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
     fake.script("GET", f"/v1/sessions/{ID}", (200, SESSION))
     fake.script("POST", f"/v1/sessions/{ID}/end", (200, SESSION))

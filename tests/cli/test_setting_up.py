@@ -1,4 +1,4 @@
-"""Actions, connectors, bindings, secrets and the vault: in a script that nobody answers, and with a person at a terminal."""
+"""Actions, connectors, bindings, secrets and the vault: in a script without a person, and with a person at a terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECRET = "hunter2-hunter2"
 
 @pytest.fixture
 def fake(fake: FakeDaemon) -> FakeDaemon:
-    """With two connectors and an open vault."""
+    """A daemon with two connectors and an open vault."""
     fake.connectors = [CALDAV, ADVICE]
     fake.passphrase, fake.is_locked = PASSPHRASE, False
     return fake
@@ -47,7 +47,7 @@ def fake(fake: FakeDaemon) -> FakeDaemon:
 
 
 def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """Its text is sent, its name printed, and what was bound is said."""
+    """The file's text is sent and the action's name printed; the connectors that were bound are named."""
     file = tmp_path / "a.md"
     file.write_text("+++\nü\n+++\n")
     said = aileron("action", "add", str(file))
@@ -64,7 +64,7 @@ def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tm
 def test_a_file_that_cannot_be_an_action_is_not_sent(
     fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes | None, code: int, told: str
 ):
-    """It is named."""
+    """The error names the file."""
     file = tmp_path / "a.md"
     if content is not None:
         file.write_bytes(content)
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_an_action_is_not_sent(
 
 
 def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path, home: Path):
-    """Good ones on standard output, problems on standard error with file and line; the code is that of the worst."""
+    """Valid files are on standard output, problems on standard error with file and line; the exit code is that of the worst."""
     good, bad = tmp_path / "good.md", tmp_path / "bad.md"
     good.write_text(probe_action("fetch"))
     bad.write_text(probe_action("fetch").replace('"1.0.0"', '"one"', 1))
@@ -90,7 +90,7 @@ def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path
 
 
 def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command):
-    """A broken file has its problem in place of what it is for; what no publisher has is the person's own."""
+    """A broken file has its problem in place of the intent; an action without a publisher is the person's own."""
     fake.add_action("send", gated=True, source=PUBLISHED)
     fake.add_action("read", enabled=False)
     fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": "bad.md:3: no"}
@@ -108,8 +108,8 @@ def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command)
     ]
 
 
-def test_where_actions_are_from_can_be_read_on_80_columns(fake: FakeDaemon, aileron: Command):
-    """Beside the rest where every row fits; else all of them below, whole and at one indent."""
+def test_sources_of_actions_are_readable_in_80_columns(fake: FakeDaemon, aileron: Command):
+    """They are a column if every row fits; otherwise each row has its intent and source below it, whole and indented."""
     fake.add_action("send", source="hub://mail/send@1.0.0")
     fake.add_action("read")
     short = aileron.at_terminal("action", "list", TERM="dumb").out.splitlines()
@@ -131,16 +131,16 @@ def test_where_actions_are_from_can_be_read_on_80_columns(fake: FakeDaemon, aile
     assert "source\tyour own\n" in aileron("action", "show", "read").out
 
 
-def test_an_empty_list_is_empty_for_a_script_and_a_hint_for_a_person(fake: FakeDaemon, aileron: Command):
-    """Nothing on standard output, exit 0."""
+def test_an_empty_list_prints_nothing_in_a_pipe_and_a_hint_at_a_terminal(fake: FakeDaemon, aileron: Command):
+    """Standard output is empty, and the exit code is 0."""
     piped, shown = aileron("action", "list"), aileron.at_terminal("action", "list")
 
     assert (piped.code, piped.out, piped.err) == (0, "", "")
     assert "aileron action add FILE" in shown.out
 
 
-def test_each_row_of_an_actions_prose_has_its_bar(fake: FakeDaemon, aileron: Command):
-    """A line that is longer than the terminal is wide, and an indented one: no row stands at the margin, as ours do."""
+def test_each_row_of_an_actions_prose_starts_with_a_bar(fake: FakeDaemon, aileron: Command):
+    """The prose has a line longer than the terminal and an indented one: no row starts at the margin, like output of Aileron."""
     prose = "A line " + "of many words " * 20 + "\n\n    - indented " + "and long " * 20
     fake.add_action("send", body=prose, hosts=[])
     shown = aileron.at_terminal("action", "show", "send", NO_COLOR="1").out.rstrip("\n").split("\n")
@@ -152,7 +152,7 @@ def test_each_row_of_an_actions_prose_has_its_bar(fake: FakeDaemon, aileron: Com
 
 
 def test_an_action_is_shown_with_inputs_and_prose(fake: FakeDaemon, aileron: Command):
-    """A table at a terminal, and the file's own words behind bars."""
+    """Inputs are a table at a terminal, and the file's own words stand behind bars."""
     fake.add_action("send", "to:string", "copies:integer?")
     shown = aileron.at_terminal("action", "show", "send", NO_COLOR="1").out
 
@@ -163,8 +163,8 @@ def test_an_action_is_shown_with_inputs_and_prose(fake: FakeDaemon, aileron: Com
     assert aileron("action", "show", "send", "--json").json["body"] == "# Prose\n"
 
 
-def test_an_action_is_switched_and_removed(fake: FakeDaemon, aileron: Command):
-    """Said on standard error; a name that is none is 3."""
+def test_an_action_is_disabled_enabled_and_removed(fake: FakeDaemon, aileron: Command):
+    """Messages are on standard error; removing an unknown action exits with 3."""
     fake.add_action("send")
 
     assert aileron("action", "disable", "send").err == "send is disabled\n"
@@ -175,8 +175,8 @@ def test_an_action_is_switched_and_removed(fake: FakeDaemon, aileron: Command):
     assert aileron("action", "remove", "send").code == 3
 
 
-def test_a_suspended_action_says_so_and_is_resumed(fake: FakeDaemon, aileron: Command):
-    """In the list and in the facts; where nobody can be asked, the question's id is printed; unchanged, nothing is asked."""
+def test_a_suspended_action_is_marked_and_can_be_resumed(fake: FakeDaemon, aileron: Command):
+    """The list and the details say so. A script gets the question's id; with --unchanged there is no question."""
     fake.add_action("send")
     fake.actions["send"]["suspended"] = ["send_mail"]
     question = {
@@ -207,8 +207,8 @@ def test_a_suspended_action_says_so_and_is_resumed(fake: FakeDaemon, aileron: Co
 # Connectors
 
 
-def test_a_build_names_what_it_left_out_and_what_is_no_python(aileron: Command, tmp_path: Path):
-    """Otherwise a missing module says only that there is none, and a published file nothing at all."""
+def test_a_build_names_the_files_that_it_left_out_and_why(aileron: Command, tmp_path: Path):
+    """Otherwise a missing module would only fail to import, and a published data file would go unnoticed."""
     source = tmp_path / "probe"
     shutil.copytree(PROBE, source)
     (source / "lib").mkdir()
@@ -253,8 +253,8 @@ def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path,
     assert not home.exists()
 
 
-def test_a_publishers_application_is_built_in_and_never_printed(aileron: Command, tmp_path: Path):
-    """The secret comes from a file, and is in the archive alone; without it the build fails, and says which option it lacks."""
+def test_a_publishers_client_secret_is_built_in_and_never_printed(aileron: Command, tmp_path: Path):
+    """The secret comes from a file and is only in the archive; without it the build fails and names the placeholder."""
     file, secret = tmp_path / "google.tar.gz", "GOCSPX-hunter2-hunter2"
     (tmp_path / "secret").write_text(f"{secret}\n")
     words = ["connector", "build", str(GOOGLE), "--client-id", "12-ab.apps.example.com", "-o", str(file)]
@@ -282,8 +282,8 @@ def test_a_publishers_application_is_built_in_and_never_printed(aileron: Command
         (["--host", "a.example:1", "-o", "/nowhere/x.tar.gz"], "cannot write /nowhere/x.tar.gz"),
     ],
 )
-def test_a_build_that_cannot_be_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str):
-    """Exit 2, and what is wrong."""
+def test_a_failed_build_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str):
+    """The exit code is 2, and the error says what is wrong."""
     said = aileron("connector", "build", str(PROBE), "-o", str(tmp_path / "x.tar.gz"), *words)
 
     assert said.code == 2
@@ -291,8 +291,8 @@ def test_a_build_that_cannot_be_leaves_nothing(aileron: Command, tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_connector_is_installed_by_its_whole_path(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """The daemon is somewhere else; what it may reach is shown."""
+def test_a_connector_is_installed_by_its_absolute_path(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """The daemon has another working directory; the hosts that the connector may reach are shown."""
     (tmp_path / "c").mkdir()
     said = aileron("connector", "install", str(tmp_path / "c" / ".." / "c"))
 
@@ -306,13 +306,13 @@ def test_a_connector_is_installed_by_its_whole_path(fake: FakeDaemon, aileron: C
 @pytest.mark.parametrize(
     "wanted", [CALDAV["name"], f"{CALDAV['name']}@0.1.0", CALDAV["hash"], "ababab", "sha256:ababab"]
 )
-def test_a_connector_is_named_in_several_ways(fake: FakeDaemon, aileron: Command, wanted: str):
-    """Whatever one has at hand."""
+def test_a_connector_can_be_named_in_several_ways(fake: FakeDaemon, aileron: Command, wanted: str):
+    """The ways are name, name with version, hash, and the start of a hash."""
     assert aileron("connector", "show", wanted, "--json").json == CALDAV
 
 
-def test_a_connector_that_is_none_or_several_is_said(fake: FakeDaemon, aileron: Command):
-    """With what would tell them apart; nothing is removed by a guess."""
+def test_an_unknown_or_ambiguous_connector_is_reported(fake: FakeDaemon, aileron: Command):
+    """The error lists what would tell several apart; nothing is removed by a guess."""
     other = {**CALDAV, "version": "0.2.0", "hash": "sha256:" + "ef" * 32}
     fake.connectors = [CALDAV, other]
     none, several = aileron("connector", "remove", "github://a/b"), aileron("connector", "remove", str(CALDAV["name"]))
@@ -329,7 +329,7 @@ def test_a_connector_that_is_none_or_several_is_said(fake: FakeDaemon, aileron: 
 
 
 def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command):
-    """Any bytes, without the one line end at their end; and it is not printed."""
+    """The value can be any bytes; one line end at its end is dropped, and it is not printed."""
     for given, stored in (
         (b"a-secret\n", b"a-secret"),
         (b"a-secret\r\n", b"a-secret"),
@@ -342,15 +342,15 @@ def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("given", [b"", b"\n", b"x" * (65 * 1024)])
-def test_a_secret_that_is_empty_or_endless_is_not_stored(fake: FakeDaemon, aileron: Command, given: bytes):
-    """Exit 2."""
+def test_an_empty_or_oversized_secret_is_not_stored(fake: FakeDaemon, aileron: Command, given: bytes):
+    """The exit code is 2."""
     assert aileron("secret", "set", "token", given=given).code == 2
     assert fake.secrets == {}
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_a_stream_that_is_closed_is_not_a_terminal(fake: FakeDaemon, home: Path, closed: str):
-    """As some supervisors start programs: nothing is asked, and nothing fails that needs no answer."""
+def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str):
+    """Some supervisors start programs so: no question is asked, and a command that needs no answer succeeds."""
     words = f"{sys.executable} -m aileron"
     environment = {**os.environ, "AILERON_HOME": str(home)}
     asked = subprocess.run(["sh", "-c", f"{words} secret set token <&- {closed}"], env=environment, timeout=30)
@@ -360,8 +360,8 @@ def test_a_stream_that_is_closed_is_not_a_terminal(fake: FakeDaemon, home: Path,
     assert fake.secrets == {}
 
 
-def test_a_secret_is_typed_unseen(fake: FakeDaemon, aileron: Command):
-    """At a terminal."""
+def test_a_secret_is_typed_without_echo(fake: FakeDaemon, aileron: Command):
+    """The value comes from the terminal."""
     said = aileron.at_terminal("secret", "set", "token", answers=[("Value of token", SECRET)])
 
     assert said.code == 0
@@ -369,8 +369,8 @@ def test_a_secret_is_typed_unseen(fake: FakeDaemon, aileron: Command):
     assert SECRET not in said.out
 
 
-def test_secrets_are_listed_by_name(fake: FakeDaemon, aileron: Command):
-    """And removed."""
+def test_secrets_are_listed_by_name_and_removed(fake: FakeDaemon, aileron: Command):
+    """A row has the name, two times and the place."""
     fake.secrets = {"token": b"x"}
 
     assert aileron("secret", "list").out == "token\t2026-11-21T03:58:00.000Z\t2026-11-21T03:58:00.000Z\there\n"
@@ -381,8 +381,8 @@ def test_secrets_are_listed_by_name(fake: FakeDaemon, aileron: Command):
 # The vault
 
 
-def test_a_vault_is_made_with_a_passphrase_from_a_script(fake: FakeDaemon, aileron: Command, tmp_path: Path):
-    """A file comes before the variable."""
+def test_a_script_creates_a_vault_with_a_given_passphrase(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """A file takes precedence over the variable."""
     file = tmp_path / "passphrase"
     file.write_text(f"{PASSPHRASE}\n")
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE="from the variable")
@@ -391,8 +391,8 @@ def test_a_vault_is_made_with_a_passphrase_from_a_script(fake: FakeDaemon, ailer
     assert fake.passphrase == PASSPHRASE
 
 
-def test_a_vault_is_made_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron: Command):
-    """Until both are the same; none of it is shown."""
+def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron: Command):
+    """The questions repeat until both are equal; the passphrase is not echoed."""
     fake.passphrase = None
     question, again = "New vault passphrase: ", "New vault passphrase, again: "
     answers = [(question, PASSPHRASE), (again, "another"), (question, PASSPHRASE), (again, PASSPHRASE)]
@@ -405,8 +405,8 @@ def test_a_vault_is_made_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron
 
 
 @pytest.mark.parametrize("command", ["init", "unlock"])
-def test_without_a_terminal_nobody_is_asked(fake: FakeDaemon, aileron: Command, command: str):
-    """The ways to give a passphrase are named instead."""
+def test_vault_commands_without_a_terminal_ask_nothing(fake: FakeDaemon, aileron: Command, command: str):
+    """The error names the ways to give a passphrase instead."""
     said = aileron("vault", command)
 
     assert said.code == 2
@@ -415,7 +415,7 @@ def test_without_a_terminal_nobody_is_asked(fake: FakeDaemon, aileron: Command, 
 
 
 def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command):
-    """And says which it is."""
+    """The vault's status says which it is; a wrong passphrase exits with 6."""
     assert aileron("vault", "lock").code == 0
     assert fake.is_locked
     assert aileron("vault", "status").out == "vault\tlocked\nsecrets\t0\nbindings\t0\n"
@@ -426,8 +426,8 @@ def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command):
     assert aileron("vault", "status", "--json").json["locked"] is False
 
 
-def test_where_there_is_no_vault_unlocking_says_how_to_make_one(fake: FakeDaemon, aileron: Command):
-    """Before anybody types a passphrase for nothing."""
+def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aileron: Command):
+    """They say so before a person types a passphrase in vain."""
     fake.passphrase = None
 
     for words in (("vault", "unlock"), ("secret", "set", "token")):
@@ -439,8 +439,8 @@ def test_where_there_is_no_vault_unlocking_says_how_to_make_one(fake: FakeDaemon
 # Bindings
 
 
-def test_a_binding_is_made_by_a_script(fake: FakeDaemon, aileron: Command):
-    """Everything said, nothing asked."""
+def test_a_script_creates_a_binding_without_questions(fake: FakeDaemon, aileron: Command):
+    """Every value is given as an option."""
     fake.secrets = {"pw": b"x"}
     words = ["--name", "basic/caldav/home", "--username", "mira", "--secret", "pw"]
     said = aileron("binding", "setup", str(CALDAV["name"]), *words)
@@ -464,7 +464,7 @@ def test_a_binding_is_made_by_a_script(fake: FakeDaemon, aileron: Command):
 def test_a_script_is_told_which_options_are_missing(
     fake: FakeDaemon, aileron: Command, given: list[str], missing: list[str]
 ):
-    """Even with input to read: nothing is taken for an answer."""
+    """Lines on standard input are not taken for answers."""
     said = aileron("binding", "setup", str(CALDAV["name"]), *given, given="home\nmira\nsecret\n")
 
     assert said.code == 2
@@ -472,8 +472,8 @@ def test_a_script_is_told_which_options_are_missing(
     assert fake.asked("POST") == []
 
 
-def test_a_person_is_asked_for_what_is_missing(fake: FakeDaemon, aileron: Command):
-    """With answers at hand; the password is typed unseen and stored under a name made of the binding's."""
+def test_setup_at_a_terminal_asks_for_what_is_missing(fake: FakeDaemon, aileron: Command):
+    """Defaults are offered; the password is not echoed, and is stored under a name derived from the binding's."""
     answers = [
         ("Service [caldav]: ", ""),
         ("Identity", "home"),
@@ -489,8 +489,8 @@ def test_a_person_is_asked_for_what_is_missing(fake: FakeDaemon, aileron: Comman
     assert SECRET not in said.out
 
 
-def test_a_name_that_is_none_is_asked_for_again(fake: FakeDaemon, aileron: Command):
-    """Before a password is typed for it; a script is told."""
+def test_an_invalid_binding_name_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+    """The name is checked before a password is typed for it; in a script an invalid name is an error."""
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), ("Identity", "My Home"), ("Service", ""), ("Identity", "home")]
     words = ["--username", "mira", "--secret", "pw"]
@@ -501,8 +501,8 @@ def test_a_name_that_is_none_is_asked_for_again(fake: FakeDaemon, aileron: Comma
     assert aileron("binding", "setup", str(CALDAV["name"]), "--name", "basic/a").code == 2
 
 
-def test_what_a_person_gave_is_not_asked_again(fake: FakeDaemon, aileron: Command):
-    """Only the rest; the user's own name is at hand for the identity."""
+def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron: Command):
+    """The person's own user name is the default identity."""
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), (f"[{getpass.getuser()}]: ", "")]
     words = ["--username", "mira", "--secret", "pw"]
@@ -512,8 +512,8 @@ def test_what_a_person_gave_is_not_asked_again(fake: FakeDaemon, aileron: Comman
     assert list(fake.bindings) == [f"basic/cal/{getpass.getuser()}"]
 
 
-def test_a_key_is_asked_for_as_one(fake: FakeDaemon, aileron: Command):
-    """The prompt names what the service calls it: who has an API key looks for no password."""
+def test_the_prompt_for_an_api_key_says_so(fake: FakeDaemon, aileron: Command):
+    """The prompt uses the service's term: a person with an API key does not look for a password."""
     fake.connectors = [{**CALDAV, "credential": {**CALDAV["credential"], "kind": "api_key"}}]
     answers = [("Service [caldav]: ", ""), ("Identity", "home"), ("API key or token: ", SECRET)]
     said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers)
@@ -523,8 +523,8 @@ def test_a_key_is_asked_for_as_one(fake: FakeDaemon, aileron: Command):
     assert list(fake.bindings) == ["api_key/caldav/home"]
 
 
-def test_a_locked_vault_is_opened_before_anything_is_typed_for_it(fake: FakeDaemon, aileron: Command):
-    """The passphrase is asked for first."""
+def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDaemon, aileron: Command):
+    """The vault's passphrase is asked for first."""
     fake.is_locked = True
     words = ["--name", "basic/caldav/home", "--username", "mira"]
     answers = [("The vault is locked. Its passphrase: ", PASSPHRASE), ("Password or token: ", SECRET)]
@@ -535,7 +535,7 @@ def test_a_locked_vault_is_opened_before_anything_is_typed_for_it(fake: FakeDaem
 
 
 def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, aileron: Command):
-    """The new one has another name."""
+    """The typed one gets another name."""
     fake.secrets = {"caldav-home": b"the other"}
     words = ["--name", "basic/caldav/home", "--username", "mira"]
     aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=[("Password or token: ", SECRET)])
@@ -543,8 +543,8 @@ def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, a
     assert fake.secrets == {"caldav-home": b"the other", "caldav-home-2": SECRET.encode()}
 
 
-def test_a_typed_secret_goes_again_when_it_cannot_be_bound(fake: FakeDaemon, aileron: Command):
-    """Nothing is left that nobody knows of."""
+def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, aileron: Command):
+    """The vault keeps no unused secret."""
     fake.script("POST", "/v1/bindings", error("invalid_request", 400, "basic/caldav/home is bound already"))
     words = ["--name", "basic/caldav/home", "--username", "mira"]
     said = aileron.at_terminal(
@@ -555,8 +555,8 @@ def test_a_typed_secret_goes_again_when_it_cannot_be_bound(fake: FakeDaemon, ail
     assert fake.secrets == {}
 
 
-def test_a_secret_that_is_not_there_is_named_with_the_command(fake: FakeDaemon, aileron: Command):
-    """Not with a placeholder."""
+def test_the_fix_for_a_missing_secret_names_it(fake: FakeDaemon, aileron: Command):
+    """The command can be typed as it is, without a placeholder."""
     words = ["--name", "basic/caldav/home", "--username", "mira", "--secret", "pw"]
     said = aileron("binding", "setup", str(CALDAV["name"]), *words)
 
@@ -565,13 +565,13 @@ def test_a_secret_that_is_not_there_is_named_with_the_command(fake: FakeDaemon, 
 
 
 def test_a_connector_without_a_credential_cannot_be_bound(fake: FakeDaemon, aileron: Command):
-    """Nor one that is not installed."""
+    """A connector that is not installed cannot be bound either."""
     assert aileron("binding", "setup", str(ADVICE["name"])).code == 2
     assert aileron("binding", "setup", "github://a/b").code == 3
 
 
 def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command):
-    """The name is one segment of the path."""
+    """The name is a single segment of the request's path."""
     binding = {"name": "basic/caldav/home", "connector": CALDAV["name"], "account": "mira", "state": "ok"}
     kept = {"kind": "basic", "username": "mira", "secret": "pw", "created_at": "2026-11-21T03:58:00.000Z"}
     fake.bindings["basic/caldav/home"] = {**binding, **kept, "expires_at": None, "refreshed_at": None}
@@ -581,8 +581,8 @@ def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command):
     assert fake.asked("DELETE")[0].path == "/v1/bindings/basic%2Fcaldav%2Fhome"
 
 
-def test_an_end_of_input_is_no_answer(fake: FakeDaemon, aileron: Command):
-    """Ctrl-D ends the command."""
+def test_the_end_of_input_ends_setup(fake: FakeDaemon, aileron: Command):
+    """Ctrl-D exits with 2, and nothing is sent."""
     said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=[("Service", "\x04")])
 
     assert said.code == 2

@@ -1,4 +1,4 @@
-"""What is signed is shown whole in the dialogue that signs it, and not by a command whose answer may come from somebody else."""
+"""Values that are signed are shown in full by the command that signs them, because any other could get a different response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = "x" * 900 + TAIL
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[DaemonHome]:
-    """A home with an approver, made at a terminal, and one gated action."""
+    """A home with an approver, created at a terminal, and one gated action."""
     with daemon_home() as home:
         home.install_probe()
         home.unlock()
@@ -32,7 +32,7 @@ def real() -> Iterator[DaemonHome]:
 
 
 def harmless(passed: Passed, seen: list[str], approval_id: str) -> Any:
-    """What a socket in between says: the truth to whoever signs, who looks twice, and something else to whoever looks on."""
+    """Return a false answer as a socket in between could: the first two reads get the truth, and later ones another text."""
     if passed.method != "GET" or not passed.path.endswith(approval_id):
         return passed.answer
     seen.append(passed.path)
@@ -45,13 +45,13 @@ def harmless(passed: Passed, seen: list[str], approval_id: str) -> Any:
 
 
 def flat(text: str) -> str:
-    """Without the breaks that a terminal's width makes."""
+    """Return the text without blanks, so that the terminal's line breaks do not matter."""
     return "".join(text.split())
 
 
 @pytest.mark.parametrize("words", [["f"], ["full", "F"]])
-def test_all_of_a_long_value_is_shown_before_it_is_signed(real: DaemonHome, words: list[str]) -> None:
-    """Cut, with how to see the rest; seen from the answer that is signed, whatever else a socket in between would say by then."""
+def test_a_long_value_can_be_shown_in_full_before_it_is_signed(real: DaemonHome, words: list[str]) -> None:
+    """The value is cut, with a key to show all. The full text comes from the response that is signed, not from a later one."""
     aileron, seen = Command(real.path), list[str]()
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
     answers = [("to approve: ", word) for word in (*words, "yes")]
@@ -67,8 +67,8 @@ def test_all_of_a_long_value_is_shown_before_it_is_signed(real: DaemonHome, word
     assert "harmless" not in said.out
 
 
-def test_where_nothing_is_asked_all_of_it_is_shown(real: DaemonHome) -> None:
-    """`--yes` answers the question that could have brought the rest."""
+def test_a_long_value_is_shown_in_full_if_no_question_is_asked(real: DaemonHome) -> None:
+    """`--yes` answers the question at which the person could have asked for the rest."""
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
     said = Command(real.path).at_terminal("approve", approval_id, "--yes", answers=[SIGN], NO_COLOR="1")
 

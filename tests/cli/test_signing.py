@@ -1,4 +1,4 @@
-"""Decisions with a signature: what is shown is what is signed, at a terminal alone, whatever answers for the daemon."""
+"""Signed decisions: what is shown is what is signed, only at a terminal, whichever program answers for the daemon."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ FIELDS = [
 
 @pytest.fixture
 def approver(home: Path, fake: FakeDaemon) -> Approver:
-    """The home has one; its vault is open; one run waits for them."""
+    """The home's approver, with an open vault and one run that waits."""
     fake.passphrase, fake.is_locked = "x", False
     asks(fake, question())
     return Approver(home, fake)
 
 
 def sent(fake: FakeDaemon) -> list[dict[str, Any]]:
-    """The decisions that were sent."""
+    """Return the decisions that were sent."""
     return [seen.body for seen in fake.asked("POST", f"{ONE}/decide")]
 
 
 def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decision: str) -> None:
-    """The signatures are the approver's, over this digest and this decision, and the newest row of the record."""
+    """Check that the approver signed this decision over this digest, and the newest row of the ledger."""
     statement = DecisionStatement(
         approval_id=ID,
         digest=digest,
@@ -86,8 +86,8 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
 # One decision
 
 
-def test_what_was_shown_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Shown, asked about, then the passphrase; the digest is computed, the newest row of the record is signed with it."""
+def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The run is shown and confirmed, then the passphrase is asked for. The command computes the digest, and signs the head."""
     said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert said.code == 0, said
@@ -99,7 +99,7 @@ def test_what_was_shown_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command
 
 
 def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """The reason is part of what is signed."""
+    """The signature covers the reason."""
     said = at_terminal(aileron, "deny", ID, answers=[(WHY, "not to him"), SIGN])
 
     assert said.code == 0, said
@@ -107,8 +107,8 @@ def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, 
     assert_signed(approver, sent(fake)[0], plan().digest, "deny")
 
 
-def test_a_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """75, and nothing is sent."""
+def test_answering_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The exit code is 75, and nothing is sent."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")])
 
     assert said.code == 75
@@ -117,8 +117,10 @@ def test_a_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: 
 
 
 @pytest.mark.parametrize("typed", ["deny", "deny --json", "at a terminal", "the answer of a run"])
-def test_a_no_without_a_reason_is_a_withdrawal(fake: FakeDaemon, aileron: Command, approver: Approver, typed: str):
-    """No passphrase, no signature, and nothing said in the person's name; a script may do it too, since it can only refuse."""
+def test_denying_without_a_reason_withdraws_the_request(
+    fake: FakeDaemon, aileron: Command, approver: Approver, typed: str
+):
+    """The command signs nothing in the person's name and needs no passphrase; a script can do it too, since it only refuses."""
     gone = {"status": "cancelled", "approval_id": ID, "audit_id": "run-1"}
     fake.script("POST", f"{ONE}/cancel", (200, gone))
     match typed:
@@ -139,8 +141,8 @@ def test_a_no_without_a_reason_is_a_withdrawal(fake: FakeDaemon, aileron: Comman
     assert ("withdrawn" in f"{said.out}{said.err}") is (typed != "deny --json")
 
 
-def test_yes_answers_only_the_yes_or_no(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """It is shown all the same, and signed."""
+def test_the_option_yes_skips_only_the_question(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The run is still shown, and the decision is signed."""
     said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN])
 
     assert said.code == 0, said
@@ -153,8 +155,10 @@ DENY = ("deny", ID, "--reason", "no")
 
 
 @pytest.mark.parametrize("words", [("approve", ID), ("approve", ID, "--yes"), ("approve", ID, "--json"), DENY])
-def test_a_script_cannot_decide(fake: FakeDaemon, aileron: Command, approver: Approver, words: tuple[str, ...]):
-    """6 without a terminal, whatever is on standard input, in the environment or in a file."""
+def test_a_script_cannot_sign_a_decision(
+    fake: FakeDaemon, aileron: Command, approver: Approver, words: tuple[str, ...]
+):
+    """The exit code without a terminal is 6, whatever standard input, the environment or a file contain."""
     said = aileron(*words, given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=APPROVER, AILERON_APPROVER=APPROVER)
 
     assert said.code == 6
@@ -162,8 +166,8 @@ def test_a_script_cannot_decide(fake: FakeDaemon, aileron: Command, approver: Ap
     assert sent(fake) == []
 
 
-def test_standard_input_from_elsewhere_is_no_terminal(fake: FakeDaemon, home: Path, approver: Approver):
-    """Neither a yes nor a passphrase comes from a pipe, even where there is a terminal."""
+def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home: Path, approver: Approver):
+    """Neither the yes nor the passphrase is read from a pipe."""
     script = f'printf "y\\n{APPROVER}\\n" | exec {sys.executable} -m aileron "$@"'
     said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID)
 
@@ -174,8 +178,8 @@ def test_standard_input_from_elsewhere_is_no_terminal(fake: FakeDaemon, home: Pa
 # The passphrase
 
 
-def test_a_slip_in_the_passphrase_is_asked_again(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Twice."""
+def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The passphrase can be wrong twice."""
     wrong = (PASSPHRASE, "something else")
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, SIGN])
 
@@ -184,8 +188,8 @@ def test_a_slip_in_the_passphrase_is_asked_again(fake: FakeDaemon, aileron: Comm
     assert len(sent(fake)) == 1
 
 
-def test_the_third_wrong_passphrase_ends_it(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """6, and nothing is sent."""
+def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The exit code is 6, and nothing is sent."""
     wrong = (PASSPHRASE, "something else")
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, wrong])
 
@@ -195,15 +199,15 @@ def test_the_third_wrong_passphrase_ends_it(fake: FakeDaemon, aileron: Command, 
 
 
 def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """130."""
+    """The exit code is 130."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), (PASSPHRASE, "\x03")])
 
     assert said.code == 130
     assert sent(fake) == []
 
 
-def test_the_vaults_passphrase_is_another_one(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Where it is locked both are asked for, each by its name."""
+def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The vault's and the approver's passphrase are asked for by their names if the vault is locked."""
     fake.passphrase, fake.is_locked = "the vault's", True
     fake.approver = {"status": "locked"}
     answers = [("Its passphrase: ", "the vault's"), (YES_OR_NO, "yes"), SIGN]
@@ -213,8 +217,8 @@ def test_the_vaults_passphrase_is_another_one(fake: FakeDaemon, aileron: Command
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
-def test_another_key_in_the_file_signs_nothing(fake: FakeDaemon, aileron: Command, home: Path, approver: Approver):
-    """9: whoever put it there knows its passphrase, and is not this home's approver."""
+def test_a_key_file_of_another_key_signs_nothing(fake: FakeDaemon, aileron: Command, home: Path, approver: Approver):
+    """The exit code is 9: a program that replaced the file knows its passphrase, but is not this home's approver."""
     with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
         pass
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
@@ -224,7 +228,7 @@ def test_another_key_in_the_file_signs_nothing(fake: FakeDaemon, aileron: Comman
     assert sent(fake) == []
 
 
-# What answers for the daemon
+# A program that answers for the daemon
 
 
 def _other_arguments() -> dict[str, Any]:
@@ -266,10 +270,10 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("command", ["approve", "deny"])
-def test_what_would_not_be_decided_as_shown_is_not_signed(
+def test_a_question_that_does_not_match_its_digest_is_not_signed(
     fake: FakeDaemon, aileron: Command, approver: Approver, command: str, lie: str
 ):
-    """9, before anything is asked; the control is every other test here."""
+    """The exit code is 9, before anything is asked. Positive control: every other test here."""
     asks(fake, LIES[lie]())
     said = at_terminal(aileron, command, ID)
 
@@ -280,7 +284,7 @@ def test_what_would_not_be_decided_as_shown_is_not_signed(
 
 
 def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """An older vault in the place of this one: 9, in the daemon's words."""
+    """An older vault replaced this one: the exit code is 9, and the message is the daemon's."""
     fake.approver = {"status": "problem", "problem": "the record tells of an approver and this vault of none"}
 
     assert at_terminal(aileron, "approve", ID).code == 9
@@ -291,7 +295,7 @@ def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command
 
 
 def test_the_preview_is_shown_first_and_signed_with_the_plan(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """The passphrase comes before it: nobody else may see it."""
+    """The passphrase comes first, because no other program may see the preview."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
     said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "yes")])
@@ -305,8 +309,8 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(fake: FakeDaemon, a
     assert shown.index("current state, loaded") < shown.index("arguments from the agent")
 
 
-def test_a_preview_cannot_be_left_out_by_who_answers(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """The plan says that there is one, and no flag beside it."""
+def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The plan says that there is a preview, and the flag beside it does not count."""
     asks(fake, question(previewed(), has_preview=False))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
     said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "n")])
@@ -314,8 +318,8 @@ def test_a_preview_cannot_be_left_out_by_who_answers(fake: FakeDaemon, aileron: 
     assert "\nTo          mira@example.com\n" in said.out
 
 
-def test_a_preview_that_failed_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """With its reason; then the plan alone is signed."""
+def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The reason is shown; then the plan alone is signed."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, None, "it took \x1b[2Jlong"))
     said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "yes")])
@@ -325,10 +329,10 @@ def test_a_preview_that_failed_is_shown_as_failed(fake: FakeDaemon, aileron: Com
 
 
 @pytest.mark.parametrize("given", [(), ("--yes",)], ids=["asked", "said before"])
-def test_what_only_its_preview_may_change_is_not_approved_without_it(
+def test_a_change_limited_to_its_preview_is_not_approved_without_one(
     fake: FakeDaemon, aileron: Command, approver: Approver, given: tuple[str, ...]
 ):
-    """2 with why, and no yes is asked for; with a preview that shows something it is."""
+    """The exit code is 2 with the reason, and no question is asked; with a preview that has fields the run can be approved."""
     asks(fake, question(rehearsed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, rehearsed().digest, None, "no such table"))
     said = at_terminal(aileron, "approve", ID, *given, answers=[SIGN])
@@ -345,8 +349,8 @@ def test_what_only_its_preview_may_change_is_not_approved_without_it(
     assert len(sent(fake)) == 1
 
 
-def test_a_preview_with_another_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """9: other fields than those the daemon keeps."""
+def test_a_preview_with_a_false_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The exit code is 9: the daemon keeps other fields than those shown."""
     asks(fake, question(previewed()))
     script = sealed_preview(approver, previewed().digest, FIELDS, digest="sha256:" + "00" * 32)
     fake.script("POST", f"{ONE}/preview", script)
@@ -360,7 +364,7 @@ def test_a_preview_with_another_digest_is_not_signed(fake: FakeDaemon, aileron: 
 def test_a_preview_that_is_not_sealed_to_this_command_is_refused(
     fake: FakeDaemon, aileron: Command, approver: Approver, sealed: object
 ):
-    """9, and nothing is decided."""
+    """The exit code is 9, and nothing is decided."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", (200, {"sealed": sealed}))
 
@@ -368,8 +372,8 @@ def test_a_preview_that_is_not_sealed_to_this_command_is_refused(
     assert sent(fake) == []
 
 
-def test_a_preview_is_looked_at_without_deciding(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """`approval show --preview`, for who can sign; without it, and for others, it is named and not shown."""
+def test_a_preview_can_be_shown_without_deciding(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """`approval show --preview` needs the approver at a terminal; without the option the preview is only mentioned."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
     shown = at_terminal(aileron, "approval", "show", ID, "--preview", answers=[SIGN])
@@ -383,8 +387,8 @@ def test_a_preview_is_looked_at_without_deciding(fake: FakeDaemon, aileron: Comm
     assert sent(fake) == []
 
 
-def test_a_preview_is_not_needed_to_say_no(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """The plan's own digest is denied."""
+def test_a_denial_needs_no_preview(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The denial is signed over the plan's own digest."""
     asks(fake, question(previewed()))
     said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
 
@@ -396,13 +400,13 @@ def test_a_preview_is_not_needed_to_say_no(fake: FakeDaemon, aileron: Command, a
 
 
 def waits(fake: FakeDaemon) -> None:
-    """`run send-mail` asks for a person."""
+    """Make `run send-mail` ask for approval."""
     pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "message": "Ask Mira."}
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
 
 
-def test_a_run_is_signed_where_it_was_typed(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Then it ends as any run."""
+def test_a_run_is_signed_at_the_terminal_where_it_was_typed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The command then ends like any run."""
     waits(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
 
@@ -415,7 +419,7 @@ def test_a_run_is_signed_where_it_was_typed(fake: FakeDaemon, aileron: Command, 
     "answers", [[(THREE_WAYS, "")], [(THREE_WAYS, "\x03")], [(THREE_WAYS, "y"), (PASSPHRASE, "\x03")]]
 )
 def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any):
-    """75 for Enter, 130 for Ctrl-C, with the ways to decide."""
+    """Enter exits with 75 and Ctrl-C with 130, with the commands that decide."""
     waits(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=answers)
 
@@ -424,8 +428,8 @@ def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, appr
     assert sent(fake) == []
 
 
-def test_an_agent_that_runs_it_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Nobody is asked in a pipe, and the operator's socket is not touched."""
+def test_an_agents_run_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """A pipe gets no question, and the operator socket is not used."""
     waits(fake)
     said = aileron("run", "send-mail", given=f"y\n{APPROVER}\n")
 
@@ -433,8 +437,8 @@ def test_an_agent_that_runs_it_is_told_to_wait(fake: FakeDaemon, aileron: Comman
     assert {seen.socket for seen in fake.seen} == {"agent"}
 
 
-def test_a_question_of_the_persons_is_told(fake: FakeDaemon, aileron: Command):
-    """To an agent that runs it again with the same key: as JSON, and in words."""
+def test_the_persons_question_is_shown_to_the_agent(fake: FakeDaemon, aileron: Command):
+    """An agent that runs the action again with the same key gets it as JSON or in words."""
     pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "question": "why \x1b[2Jhim?"}
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
 
@@ -442,8 +446,8 @@ def test_a_question_of_the_persons_is_told(fake: FakeDaemon, aileron: Command):
     assert "question from the person: why \\x1b[2Jhim?\n" in aileron("run", "send-mail").err
 
 
-def test_changed_arguments_are_told(fake: FakeDaemon, aileron: Command):
-    """Whoever asked must not believe that their own were used."""
+def test_changed_arguments_are_reported(fake: FakeDaemon, aileron: Command):
+    """The agent must not believe that its own arguments were used."""
     done = {"audit_id": "run-1", "result": 7, "executed_arguments": {"to": "other@example.com"}}
     fake.script("POST", "/v1/actions/send-mail/run", (200, done))
     said = aileron("run", "send-mail")
@@ -454,8 +458,8 @@ def test_changed_arguments_are_told(fake: FakeDaemon, aileron: Command):
     assert aileron("run", "send-mail", "--json").json["executed_arguments"] == {"to": "other@example.com"}
 
 
-def test_what_is_held_says_so(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """When it begins, and how it is cancelled until then."""
+def test_a_held_run_says_when_it_starts(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The output also says how to cancel it until then."""
     asks(fake, question(), answer={"held_until": "2099-11-21T04:01:00Z"})
     fake.script(
         "GET", f"{ONE}/result", (200, {"status": "approved", "held_until": "2099-11-21T04:01:00Z", "audit_id": "r"})
@@ -471,7 +475,7 @@ def test_what_is_held_says_so(fake: FakeDaemon, aileron: Command, approver: Appr
 
 
 def needs_consent(fake: FakeDaemon, *after: Reply) -> None:
-    """`run send-mail` is refused for it, then answered with these."""
+    """Make `run send-mail` fail for lack of consent, then answer with these replies."""
     refused = error("consent_required", 403, "its file is wider", details={"approval_id": ID, "action": "send-mail"})
     fake.script("POST", "/v1/actions/send-mail/run", refused, *(after or (refused,)))
     asks(
@@ -482,7 +486,7 @@ def needs_consent(fake: FakeDaemon, *after: Reply) -> None:
 
 
 def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """6 without a terminal."""
+    """The exit code without a terminal is 6."""
     needs_consent(fake)
     said = aileron("run", "send-mail", "--json")
 
@@ -491,8 +495,10 @@ def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron:
     assert said.json["error"]["details"]["approval_id"] == ID
 
 
-def test_consent_is_given_in_place_and_it_runs_again_once(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """What has changed is shown; then it is run as if it had been agreed to before."""
+def test_consent_can_be_given_in_place_and_the_run_is_repeated_once(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+):
+    """The changes of the file are shown; then it runs as if consent had been given before."""
     needs_consent(fake, (200, {"audit_id": "run-2", "result": 7}))
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
 
@@ -504,18 +510,18 @@ def test_consent_is_given_in_place_and_it_runs_again_once(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 6), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
-def test_without_consent_it_does_not_run(
+def test_a_run_without_consent_is_not_repeated(
     fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any, code: int
 ):
-    """Left waiting, or denied: it is not tried again."""
+    """The consent is left waiting, or denied."""
     needs_consent(fake)
 
     assert at_terminal(aileron, "run", "send-mail", answers=answers).code == code
     assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 1
 
 
-def test_consent_that_does_not_help_is_not_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """Changed once more meanwhile: 6, with the way."""
+def test_consent_is_asked_for_only_once(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The file changed once more meanwhile: the exit code is 6."""
     needs_consent(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
 
@@ -523,12 +529,12 @@ def test_consent_that_does_not_help_is_not_asked_for_again(fake: FakeDaemon, ail
     assert said.out.count(THREE_WAYS) == 1
 
 
-# What a consent looks like
+# The cards of consents
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
-    """Whole, in words; then what it has brought."""
+def test_each_kind_of_consent_is_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
+    """The whole card is shown in words, then the result of the consent."""
     installed = {"hash": "sha256:ab", "new": True, "replaced": [], "signature": "unsigned"}
     bound = {"kind": "basic", "secret": "pw", "username": "mira", "account": "mira", "created_at": "c", "state": "ok"}
     results = {
@@ -638,10 +644,10 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
 @pytest.mark.parametrize(
     ("gate", "words"), [("", "RUNS WITHOUT APPROVAL"), ("[approval]\nrequired = true\n", "needs approval")]
 )
-def test_whether_an_action_will_ask_is_said(
+def test_a_card_says_whether_an_action_will_ask(
     fake: FakeDaemon, aileron: Command, approver: Approver, gate: str, words: str
 ):
-    """Out of the text that is signed, which is too long to be seen whole; every line fits the terminal."""
+    """The card derives this from the signed text, which is too long to be seen whole; every line fits the terminal."""
     text = f"""+++
 name = "send-mail"
 version = "1.0.0"
@@ -673,8 +679,8 @@ idempotent = false
     assert [line for line in said.out.splitlines() if len(line) > 80] == []
 
 
-def test_a_consent_that_could_not_be_carried_out_says_why(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """With the code of its failure; as JSON it is one object."""
+def test_a_consent_that_fails_after_approval_says_why(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The exit code is that of its failure."""
     failed = error("hash_mismatch", 409, "other bytes by now")[1]["error"]
     asks(fake, subject_question(SUBJECTS["connector"]), answer={"status": "failed", "error": failed})
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN])
@@ -683,8 +689,8 @@ def test_a_consent_that_could_not_be_carried_out_says_why(fake: FakeDaemon, aile
     assert "error: other bytes by now\n" in said.out
 
 
-def test_a_consent_is_denied(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """0: what was asked for is done, which is nothing."""
+def test_a_denied_consent_exits_with_0(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The command did what was requested: it denied."""
     asks(fake, subject_question(SUBJECTS["connector"]))
     said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
 
@@ -696,7 +702,7 @@ def test_a_consent_is_denied(fake: FakeDaemon, aileron: Command, approver: Appro
 
 
 def pending(kind: str) -> Reply:
-    """What a route answers that changes nothing yet."""
+    """Return the response of a route that changes nothing yet."""
     return 202, {
         "status": "pending_approval",
         "approval_id": ID,
@@ -711,7 +717,7 @@ def pending(kind: str) -> Reply:
 
 @pytest.fixture
 def changes(fake: FakeDaemon, approver: Approver, tmp_path: Path) -> dict[str, tuple[str, ...]]:
-    """Commands that ask for a change, by the kind of their question; each is answered with one."""
+    """Commands that request a change, by the kind of the question that they get as response."""
     file = tmp_path / "send-mail.md"
     file.write_text("+++\n+++\n")
     fake.connectors = [
@@ -742,10 +748,10 @@ KINDS = ["action_file", "connector", "binding", "secret", "grant"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_waits_where_nobody_can_sign(
+def test_a_change_waits_if_no_person_can_sign(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], kind: str
 ):
-    """75, with --yes as well: the id on standard output, the way on standard error."""
+    """The exit code is 75, with --yes as well: the id is on standard output, the command on standard error."""
     asks(fake, subject_question(SUBJECTS[kind]))
     plain = aileron(*changes[kind], "--yes", given="value-value")
     as_json = aileron(*changes[kind], "--json", given="value-value")
@@ -762,7 +768,7 @@ def test_a_change_waits_where_nobody_can_sign(
 def test_a_change_is_shown_and_signed_where_it_was_typed(
     fake: FakeDaemon, aileron: Command, approver: Approver, changes: dict[str, tuple[str, ...]], kind: str
 ):
-    """Then it says what the command says where nobody signs."""
+    """The command's output is then the same as without an approver."""
     made = {"name": "what was done", "digest": "d", "hash": "h", "new": True, "replaced": [], "signature": "unsigned"}
     granted = {"id": ID, "action": "send-mail", "uses": 3, "until": "2099-11-21T04:15:00Z"}
     bound = {"kind": "basic", "connector": "c", "secret": "s", "username": "u", "account": "u", "created_at": "c"}
@@ -778,10 +784,10 @@ def test_a_change_is_shown_and_signed_where_it_was_typed(
 
 
 @pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 75), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
-def test_a_change_is_left_or_denied_where_it_was_typed(
+def test_a_change_can_be_left_waiting_or_denied(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, code: int
 ):
-    """Left waiting it says how to decide; denied it is 5."""
+    """The command that decides is shown if the question is left; a denial exits with 5."""
     asks(fake, subject_question(SUBJECTS["action_file"]))
     said = at_terminal(aileron, *changes["action_file"], answers=answers)
 
@@ -790,10 +796,10 @@ def test_a_change_is_left_or_denied_where_it_was_typed(
 
 
 @pytest.mark.parametrize(("status", "code"), [("denied", 6), ("expired", 6), ("completed", 0)])
-def test_a_change_that_somebody_else_decided_is_as_they_said(
+def test_a_decision_about_a_change_made_elsewhere_stands(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], status: str, code: int
 ):
-    """Between the question and the signature."""
+    """The other decision came between the question and the signature."""
     asks(fake, subject_question(SUBJECTS["action_file"]))
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
     said = at_terminal(aileron, *changes["action_file"], answers=[(THREE_WAYS, "y"), SIGN])
@@ -802,8 +808,8 @@ def test_a_change_that_somebody_else_decided_is_as_they_said(
     assert f"already decided elsewhere: {state_words(status)}" in said.out
 
 
-def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
-    """It is shown, the y/N is answered, and the passphrase is asked for."""
+def test_the_option_yes_does_not_sign_a_change(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
+    """The change is shown, the question is skipped, and the passphrase is asked for."""
     asks(
         fake,
         subject_question(SUBJECTS["action_file"]),
@@ -820,10 +826,10 @@ def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, cha
     ("answers", "kept"),
     [([(THREE_WAYS, "")], True), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], False), ([(THREE_WAYS, "\x03")], True)],
 )
-def test_a_secret_typed_for_a_binding_stays_as_long_as_its_question(
+def test_a_secret_typed_for_a_binding_is_kept_while_its_consent_waits(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, kept: bool
 ):
-    """A no takes it out of the vault again."""
+    """A denial removes it from the vault."""
     asks(fake, subject_question(SUBJECTS["binding"]))
     typed = ("Password or token: ", "value-value")
     at_terminal(aileron, *changes["binding"][:-2], answers=[typed, *answers])
@@ -836,7 +842,7 @@ def test_a_secret_typed_for_a_binding_stays_as_long_as_its_question(
 
 @pytest.fixture
 def edits(fake: FakeDaemon, approver: Approver) -> Plan:
-    """What the daemon makes of the edited arguments; afterwards the question names it."""
+    """Plan that the daemon makes of the edited arguments; the question then lists the edit."""
     edited = plan({"to": "anna@example.com", "body": "Dear Mira\nthe invoice is paid."})
     change = {"where": "to", "before": "mira@example.com", "after": "anna@example.com", "widens": True}
     made = {"digest": edited.digest, "plan": edited.to_json(), "made_at": "2026-11-21T04:02:00Z"}
@@ -846,7 +852,7 @@ def edits(fake: FakeDaemon, approver: Approver) -> Plan:
 
 
 def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
-    """In an editor: what was edited, and the new plan, whose digest is signed."""
+    """The change from the editor is shown, then the new plan, whose digest is signed."""
     editor = "sed -i s/mira@/anna@/"
     said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "yes"), SIGN], EDITOR=editor)
 
@@ -859,8 +865,8 @@ def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Comman
     assert "\nto          anna@example.com\n" in shown
 
 
-def test_edited_arguments_come_from_a_file_too(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path):
-    """Or the command line; the decision is signed at the terminal all the same."""
+def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path):
+    """They can come from the command line too; the decision is still signed at the terminal."""
     file = tmp_path / "args.json"
     file.write_text(json.dumps(edits.args))
     said = at_terminal(aileron, "approval", "edit", ID, "--args", f"@{file}", answers=[(YES_OR_NO, "yes"), SIGN])
@@ -871,16 +877,16 @@ def test_edited_arguments_come_from_a_file_too(fake: FakeDaemon, aileron: Comman
     assert len(sent(fake)) == 1
 
 
-def test_what_was_not_changed_is_not_decided(fake: FakeDaemon, aileron: Command, edits: Plan):
-    """75."""
+def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, edits: Plan):
+    """The exit code is 75."""
     said = at_terminal(aileron, "approval", "edit", ID, EDITOR="true")
 
     assert said.code == 75
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_that_is_not_json_can_be_mended(fake: FakeDaemon, aileron: Command, edits: Plan):
-    """Or left."""
+def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aileron: Command, edits: Plan):
+    """The exit code is 2 if it is left, and nothing is decided."""
     answers = [("Edit it again? [Y/n] ", "n")]
     said = at_terminal(aileron, "approval", "edit", ID, answers=answers, VISUAL="sed -i s/{/[/")
 
@@ -889,36 +895,34 @@ def test_an_edit_that_is_not_json_can_be_mended(fake: FakeDaemon, aileron: Comma
 
 
 @pytest.mark.parametrize(("editor", "code"), [("", 2), ("/nowhere/editor", 2), ("false", 1)])
-def test_without_an_editor_it_says_what_does_instead(
-    fake: FakeDaemon, aileron: Command, edits: Plan, editor: str, code: int
-):
-    """Nothing is changed."""
+def test_edit_without_a_working_editor_fails(fake: FakeDaemon, aileron: Command, edits: Plan, editor: str, code: int):
+    """The arguments stay as they were."""
     assert at_terminal(aileron, "approval", "edit", ID, EDITOR=editor, VISUAL="").code == code
     assert aileron("approval", "edit", ID).code == 2
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_that_is_another_one_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan):
-    """The daemon's plan must have the arguments that were typed: 9."""
+def test_an_edit_with_other_arguments_than_typed_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan):
+    """The daemon's plan must have the typed arguments; otherwise the exit code is 9."""
     said = at_terminal(aileron, "approval", "edit", ID, "--args", '{"to": "bert@example.com"}')
 
     assert said.code == 9
     assert sent(fake) == []
 
 
-def test_an_edit_is_not_approved_unasked(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
-    """Anybody of the same user can make one: `approve` is about what was asked for, and names the edits."""
+def test_approve_does_not_approve_an_edit(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
+    """Any process of the user can make an edit: `approve` decides the original request, and lists the edits."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
     assert f"edits 1, not decided: {edits.digest}" in flat(said)
 
 
-# Asking back
+# Questions to the agent
 
 
-def test_the_agent_is_asked_back(fake: FakeDaemon, aileron: Command):
-    """With the question as a word, or typed at a terminal; without one nothing is asked."""
+def test_a_person_can_ask_the_agent_a_question(fake: FakeDaemon, aileron: Command):
+    """The question is an argument or typed at a terminal; without one nothing is sent."""
     asks(fake, question())
     fake.script("POST", f"{ONE}/ask", (200, {"approval_id": ID, "question": "why him?"}))
 
@@ -928,8 +932,8 @@ def test_the_agent_is_asked_back(fake: FakeDaemon, aileron: Command):
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/ask")] == [{"question": "why him?"}] * 2
 
 
-def test_what_the_agent_says_is_no_fact(fake: FakeDaemon, aileron: Command, approver: Approver):
-    """It is boxed and marked, line by line, and cannot pass for a line of ours."""
+def test_the_agents_answer_is_marked_as_not_verified(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The answer is boxed line by line, and cannot pass for a line of the card."""
     said = "he is a customer\ngoes to     nothing\n\x1b[1Aaccount     none"
     asks(fake, question(conversation=[{"question": "why him?", "answer": said}, {"question": "sure?"}]))
     shown = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")]).out
@@ -942,11 +946,11 @@ def test_what_the_agent_says_is_no_fact(fake: FakeDaemon, aileron: Command, appr
     assert shown.count("\ngoes to     ") == 1
 
 
-# What is told beside it
+# Other contents of the card
 
 
-def test_what_differs_from_the_last_call_is_told(fake: FakeDaemon, aileron: Command):
-    """Or that nothing does, or that there was none."""
+def test_differences_from_the_last_call_are_shown(fake: FakeDaemon, aileron: Command):
+    """The card also says if nothing differs, or if there was no such call."""
     change = {"where": "to", "before": "anna@example.com", "after": "mira@example.com"}
     found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change], "problem": None}
     for difference, told in (
@@ -961,8 +965,8 @@ def test_what_differs_from_the_last_call_is_told(fake: FakeDaemon, aileron: Comm
 
 
 @pytest.mark.parametrize("host", ["xn--pple-43d.example:443", "a.xn--p1ai:443"])
-def test_a_host_that_may_look_like_another_is_marked(fake: FakeDaemon, aileron: Command, host: str):
-    """With the letters it stands for, in code points; plain ones are not."""
+def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Command, host: str):
+    """The letters are shown with their code points; a plain host has no mark."""
     asks(fake, question(plan(hosts=(host, "mail.example:443"))))
     said = aileron("approval", "show", ID).out
 
@@ -971,8 +975,8 @@ def test_a_host_that_may_look_like_another_is_marked(fake: FakeDaemon, aileron: 
     assert "mail.example:443  (!" not in said
 
 
-def test_a_long_value_is_never_cut_without_a_word(fake: FakeDaemon, aileron: Command):
-    """At a terminal how much is missing, and what shows it; in a pipe, and with --full, all of it."""
+def test_a_cut_value_is_always_marked(fake: FakeDaemon, aileron: Command):
+    """A terminal says how much is missing and how to show it; a pipe, and --full, show all of it."""
     text, value = "a line\n" * 300 + "the end of it", "x" * 5000 + "the end of that"
     asks(fake, question(plan({"body": text, "blob": value})))
     cut = at_terminal(aileron, "approval", "show", ID).out
@@ -989,7 +993,7 @@ def test_a_long_value_is_never_cut_without_a_word(fake: FakeDaemon, aileron: Com
 
 
 def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Command):
-    """In the order of the file; a file that cannot be read leaves the names."""
+    """They are in the order of the file; if it cannot be read, only their names are shown."""
     text = _ACTION.replace("TYPE", "string")
     asks(fake, question(plan({"body": "b", "to": "a"}, action_text=text)))
     labelled = aileron("approval", "show", ID).out
@@ -1028,7 +1032,7 @@ description = "What it says."
 
 
 def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command):
-    """And one that is not signed says so."""
+    """A decision without a signature says so."""
     asks(fake, question(status="denied", decided_at="2026-11-21T04:01:00Z", key_id="ed25519:" + "ab" * 16))
     signed = aileron("approval", "show", ID).out
     asks(fake, question(status="denied", decided_at="2026-11-21T04:01:00Z"))
@@ -1037,11 +1041,11 @@ def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command):
     assert "signed\tno\n" in aileron("approval", "show", ID).out
 
 
-# Hostile text where it is decided about
+# Hostile text in questions
 
 
 def _with_text(value: Any, text: str) -> Any:
-    """`value` with every string in it replaced, but for words of a closed list."""
+    """Return `value` with every string replaced, except words of a closed list."""
     if isinstance(value, dict):
         closed = ("kind", "operator", "synced")
         return {name: inner if name in closed else _with_text(inner, text) for name, inner in value.items()}
@@ -1051,8 +1055,8 @@ def _with_text(value: Any, text: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_a_consent_of_hostile_text_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
-    """Whatever an action's file, a path or a value says, where it is asked about and where it is looked at."""
+def test_a_consent_with_hostile_text_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
+    """The text is in an action's file, a path or a value; the consent is asked about, shown and listed."""
     subject = msgspec.convert(
         _with_text(msgspec.to_builtins(SUBJECTS[kind]), as_in_a_file(EVERYTHING)), type(SUBJECTS[kind])
     )
@@ -1067,8 +1071,8 @@ def test_a_consent_of_hostile_text_is_harmless(fake: FakeDaemon, aileron: Comman
 
 
 @hostile
-def test_what_stands_beside_a_plan_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, text: str):
-    """Preview, difference, edits, the conversation and who asked."""
+def test_hostile_text_around_a_plan_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, text: str):
+    """The text is in the preview, difference, edits, conversation and session."""
     text = as_in_a_file(text)
     change = {"where": text, "before": text, "after": text, "widens": True}
     edit = {"digest": text, "plan": plan().to_json(), "made_at": text}

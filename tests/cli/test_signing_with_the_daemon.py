@@ -1,4 +1,4 @@
-"""The whole way with a real daemon and a real key: from `approver init` to what was signed, and the record that says so."""
+"""Signed decisions with a real daemon and a real key: from `approver init` to the signature and its record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ multiline = ["Body"]
 
 @pytest.fixture(scope="module")
 def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """A home with some actions and a credential, and then an approver, made at a terminal."""
+    """A home with some actions and a credential, and then an approver, created at a terminal."""
     folder = tmp_path_factory.mktemp("actions")
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
@@ -70,14 +70,14 @@ def aileron(real: DaemonHome) -> Command:
 
 
 def waiting(aileron: Command, action: str, *words: str) -> str:
-    """An agent asks; the id of its question."""
+    """Request a run as an agent and return the id of its question."""
     said = aileron("run", action, *words, "--json")
     assert (said.code, said.json["status"]) == (75, "pending_approval"), said
     return str(said.json["approval_id"])
 
 
-def test_a_run_is_signed_at_the_terminal_and_on_record(aileron: Command, upstream: CountingServer):
-    """Once; the chain holds with the signature in it, and the question names its key."""
+def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream: CountingServer):
+    """The action runs once; the chain is valid with the signature in it, and `doctor` names the key."""
     before = upstream.effects
     said = at_terminal(aileron, "run", "effect", "path=/x", answers=[YES, SIGN])
 
@@ -89,7 +89,7 @@ def test_a_run_is_signed_at_the_terminal_and_on_record(aileron: Command, upstrea
     assert f"signed by {status['key_id']}" in " ".join(aileron("doctor").out.split())
 
 
-def test_a_locked_vault_is_opened_on_the_way(real: DaemonHome, aileron: Command):
+def test_a_locked_vault_is_unlocked_before_a_run(real: DaemonHome, aileron: Command):
     """The vault holds the approver, so nothing runs while it is locked, as after each restart of the daemon."""
     real.must("POST", "/v1/vault/lock")
     assert aileron("run", "effect").code == 4
@@ -100,8 +100,8 @@ def test_a_locked_vault_is_opened_on_the_way(real: DaemonHome, aileron: Command)
     assert "withdrawn" in said.out, said
 
 
-def test_what_an_agent_asked_is_signed_elsewhere(aileron: Command, upstream: CountingServer):
-    """A script with every passphrase but a terminal cannot; the person can, and `show` says whose signature it has."""
+def test_an_agents_request_is_signed_at_another_terminal(aileron: Command, upstream: CountingServer):
+    """A script with every passphrase but no terminal cannot sign; the person can, and `show` says which key signed."""
     asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects
     refused = aileron("approve", asked, "--yes", given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     assert (refused.code, upstream.effects) == (6, before)
@@ -112,7 +112,7 @@ def test_what_an_agent_asked_is_signed_elsewhere(aileron: Command, upstream: Cou
 
 
 def test_a_denial_is_signed(aileron: Command, upstream: CountingServer):
-    """And the agent reads why."""
+    """The agent gets the reason."""
     asked, before = waiting(aileron, "effect", "--idempotency-key", "no"), upstream.effects
     said = at_terminal(aileron, "deny", asked, "--reason", "not today", answers=[SIGN])
 
@@ -124,7 +124,7 @@ def test_a_denial_is_signed(aileron: Command, upstream: CountingServer):
 
 
 def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingServer):
-    """Shown first, signed with the plan; what was asked for happens once."""
+    """The preview is shown first and signed with the plan; the action runs once."""
     upstream.page = "the draft that only the person reads"
     asked, before = waiting(aileron, "seen", "path=/x"), upstream.effects
     said = at_terminal(aileron, "approve", asked, answers=[SIGN, YES_OR_NO])
@@ -134,8 +134,8 @@ def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingSe
     assert "Missing" not in said.out
 
 
-def test_arguments_are_edited_and_the_agent_is_told(aileron: Command, upstream: CountingServer):
-    """What ran is what the person made of it."""
+def test_arguments_can_be_edited_and_the_agent_is_told(aileron: Command, upstream: CountingServer):
+    """The run uses the person's arguments."""
     asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "edited")
     said = at_terminal(
         aileron, "approval", "edit", ask_id(asked), answers=[YES_OR_NO, SIGN], EDITOR="sed -i s:/x:/edited:"
@@ -148,12 +148,12 @@ def test_arguments_are_edited_and_the_agent_is_told(aileron: Command, upstream: 
 
 
 def ask_id(asked: str) -> str:
-    """The end of it, as a person types it."""
+    """Return the end of the id, as a person types it."""
     return asked[-10:]
 
 
-def test_the_agent_answers_a_question(aileron: Command, real: DaemonHome):
-    """Asked back at the terminal, answered on the agent's socket, read as no fact."""
+def test_the_agent_answers_a_question_of_the_person(aileron: Command, real: DaemonHome):
+    """The question is asked at the terminal, answered on the agent socket, and shown as not verified."""
     asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "why")
     assert aileron("approval", "ask", asked, "why this one?").code == 0
     assert aileron("run", "effect", "path=/x", "--idempotency-key", "why", "--json").json["question"] == "why this one?"
@@ -165,8 +165,8 @@ def test_the_agent_answers_a_question(aileron: Command, real: DaemonHome):
     assert aileron("approval", "cancel", asked).code == 0
 
 
-def test_what_is_held_can_be_taken_back(aileron: Command, upstream: CountingServer):
-    """Until its time is over."""
+def test_a_held_run_can_be_cancelled(aileron: Command, upstream: CountingServer):
+    """The run has not started while its undo window is open."""
     asked, before = waiting(aileron, "held", "path=/x"), upstream.effects
     said = at_terminal(aileron, "approve", asked, "--wait", "0", answers=[YES_OR_NO, SIGN])
 
@@ -178,7 +178,7 @@ def test_what_is_held_can_be_taken_back(aileron: Command, upstream: CountingServ
 
 
 def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path):
-    """75 in a script, and nothing there; at the terminal it is there, and runs."""
+    """A script exits with 75 and adds nothing; at the terminal the action is added and runs."""
     file = tmp_path / "added.md"
     file.write_text(probe_action("give_back", "text:string?", name="added"))
     scripted = aileron("action", "add", str(file), "--yes")
@@ -191,8 +191,8 @@ def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path):
     assert aileron("run", "added", "text=7").json["text"] == "7"
 
 
-def test_a_gate_that_an_agent_took_out_is_asked_about(aileron: Command, real: DaemonHome, upstream: CountingServer):
-    """The file was edited behind our back: refused with the way to agree, and after that it runs without asking."""
+def test_a_removed_gate_needs_consent(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """The file was edited directly: the run is refused with the fix, and runs without approval after consent."""
     file = real.path / "actions" / "undoable.md"
     text, before = file.read_text(), upstream.effects
     without = text.replace("irreversible = false\nrequired = true", "irreversible = false\nrequired = false")
@@ -214,7 +214,7 @@ def test_a_gate_that_an_agent_took_out_is_asked_about(aileron: Command, real: Da
 
 
 def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: DaemonHome):
-    """Another secret for the connector, and another value for one that is used."""
+    """The changes are another secret for the connector, and a new value for a secret in use."""
     words = ("binding", "setup", PROBE, "--name", "basic/probe/other", "--username", "u", "--secret", "pw")
     assert aileron(*words).code == 75
     bound = at_terminal(aileron, *words, answers=[YES, SIGN])
@@ -227,7 +227,7 @@ def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: Dae
 
 
 def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path):
-    """Shown with what it would be worth; it counts afterwards, and is taken back without one."""
+    """The card says what the key could sign; it is trusted afterwards, and revoked without a signature."""
     file, key = tmp_path / "acme.pub", SigningKey.generate().public
     file.write_text(key.to_pem())
     words = ("keyring", "trust", "github://acme", "--key", str(file))
@@ -246,8 +246,8 @@ def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path
     assert aileron("keyring", "list").out == ""
 
 
-def test_a_grant_lets_runs_through_that_fit(aileron: Command, upstream: CountingServer):
-    """Signed once; what does not fit is asked about; revoked, all of it is."""
+def test_a_grant_allows_runs_that_fit_it(aileron: Command, upstream: CountingServer):
+    """The grant is signed once; a run outside it needs approval, and so does every run after it is revoked."""
     before = upstream.effects
     irreversible = aileron("grant", "add", "effect", "--uses", "2", "--for", "1h")
     words = ("grant", "add", "undoable", "--one-of", "path=/a,/b", "--uses", "2", "--for", "1h")
@@ -266,8 +266,8 @@ def test_a_grant_lets_runs_through_that_fit(aileron: Command, upstream: Counting
     waiting(aileron, "undoable", "path=/a")
 
 
-def test_a_locked_vault_is_opened_on_the_way_to_a_signature(aileron: Command, upstream: CountingServer):
-    """Who decides is in it: its passphrase first, then the approver's."""
+def test_a_locked_vault_is_unlocked_before_a_decision(aileron: Command, upstream: CountingServer):
+    """The vault says who decides: its passphrase is asked for first, then the approver's."""
     asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects
     assert aileron("vault", "lock").code == 0
     answers = [("The vault is locked. Its passphrase: ", PASSPHRASE), YES_OR_NO, SIGN]
@@ -276,8 +276,8 @@ def test_a_locked_vault_is_opened_on_the_way_to_a_signature(aileron: Command, up
     assert (said.code, upstream.effects) == (0, before + 1), said
 
 
-def test_what_waits_is_counted(aileron: Command, tmp_path: Path):
-    """Runs and consents."""
+def test_waiting_consents_are_listed(aileron: Command, tmp_path: Path):
+    """`approval list` and `status` show a consent that waits."""
     file = tmp_path / "counted.md"
     file.write_text(probe_action("give_back", "text:string?", name="counted"))
     assert aileron("action", "add", str(file)).code == 75
@@ -288,7 +288,7 @@ def test_what_waits_is_counted(aileron: Command, tmp_path: Path):
 
 
 def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path):
-    """Other bytes of the version that is there, beside them."""
+    """The content differs from the installed one of the same version, and both are kept."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:2"))
     words = ("connector", "install", str(archive), "--keep-both")

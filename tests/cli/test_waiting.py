@@ -1,4 +1,4 @@
-"""The line that a person sees while a run goes on: there while it does, gone before anything else, and never in a script."""
+"""The progress line while a run goes on: shown while it does, removed before any other output, and never in a script."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PENDING = {
 
 
 def slow(fake: FakeDaemon, end: Any, **report: Any) -> Callable[[], None]:
-    """A run of `act` that goes on until the returned function is called, and then so."""
+    """Make a run of `act` continue until the returned function is called, and then end with this state."""
     is_over = threading.Event()
 
     def state(seen: Seen) -> Reply:
@@ -50,7 +50,7 @@ def slow(fake: FakeDaemon, end: Any, **report: Any) -> Callable[[], None]:
 
 
 def until_painted(fake: FakeDaemon, reply: Reply, *, within_s: float = DEADLINE_S) -> Answer:
-    """A run of `act` that is answered so once its line is on the terminal, to which the returned function types an empty one."""
+    """Make a run of `act` wait for its response until its line is painted; typing the empty answer signals that."""
     is_painted = threading.Event()
 
     def answered(seen: Seen) -> Reply:
@@ -68,17 +68,17 @@ def until_painted(fake: FakeDaemon, reply: Reply, *, within_s: float = DEADLINE_
 
 _LINE = re.compile(r"act  \d+ s")
 ROWS_ABOVE = ["sh", "-c", 'echo first; echo second; exec "$@"', "sh"]
-"""tmux scrolls a row away when the program ends."""
+"""Program above the command, because tmux scrolls a row away when the program ends."""
 
 
 def tmux(home: Path, *words: str, below: list[str] = ROWS_ABOVE) -> Tmux:
-    """The command in a window of 80 to 24."""
+    """Start the command in a window of 80 by 24."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AILERON_", "NO_COLOR", "TERM"))}
     return Tmux([*below, sys.executable, "-m", "aileron", *words], {**kept, "AILERON_HOME": str(home), "TZ": "UTC"})
 
 
-def test_the_line_is_there_while_it_runs_and_gone_before_the_result(fake: FakeDaemon, home: Path):
-    """With the elapsed time and what the connector says; then the result alone stands there."""
+def test_the_progress_line_is_shown_and_removed_before_the_result(fake: FakeDaemon, home: Path):
+    """The line has the elapsed time and the connector's message; then only the result remains."""
     end = slow(fake, {"status": "completed", "result": "done with it"}, number=1, done=3, total=10, message="reading")
     with tmux(home, "run", "act") as at:
         shown = at.until("3 of 10  │ reading")
@@ -91,8 +91,8 @@ def test_the_line_is_there_while_it_runs_and_gone_before_the_result(fake: FakeDa
         assert "reading" not in at.text
 
 
-def test_later_reports_are_asked_for_and_the_first_wait_is_short(fake: FakeDaemon, aileron: Command):
-    """Only where somebody looks: a script asks as it always did, and sees nothing of it."""
+def test_progress_is_requested_only_at_a_terminal(fake: FakeDaemon, aileron: Command):
+    """A terminal also makes the first wait short; a script waits longer and gets no progress."""
     slow(fake, {"status": "completed", "result": 7}, number=4, done=1)()
     shown, piped = aileron.at_terminal("run", "act"), aileron("run", "act")
     first, watched, plain, unwatched = (seen.query for seen in fake.seen if seen.path in (RUN, "/v1/runs/run-1"))
@@ -105,10 +105,10 @@ def test_later_reports_are_asked_for_and_the_first_wait_is_short(fake: FakeDaemo
 @pytest.mark.parametrize(
     ("words", "more"), [(("--json",), {}), ((), {"TERM": "dumb"})], ids=["--json", "a terminal that cannot go back"]
 )
-def test_where_it_does_not_belong_nothing_is_painted(
+def test_no_progress_line_with_json_or_on_a_dumb_terminal(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], more: dict[str, str]
 ):
-    """As a pair: with the same daemon the line is there without them."""
+    """Positive control: with the same daemon the line is painted otherwise."""
     painted = until_painted(fake, (200, {"audit_id": "run-1", "result": 7}))
 
     assert _LINE.search(aileron.at_terminal("run", "act", answers=[painted]).out)
@@ -116,8 +116,8 @@ def test_where_it_does_not_belong_nothing_is_painted(
     assert not _LINE.search(aileron.at_terminal("run", "act", *words, **more).out)
 
 
-def test_an_interrupt_leaves_an_empty_line(fake: FakeDaemon, home: Path):
-    """Ctrl-C: the line goes, the words about it stay."""
+def test_an_interrupt_removes_the_progress_line(fake: FakeDaemon, home: Path):
+    """The message about the interrupt alone remains after Ctrl-C."""
     slow(fake, {}, number=1, done=1, message="reading")
     with tmux(home, "run", "act") as at:
         at.until("│ reading")
@@ -127,8 +127,8 @@ def test_an_interrupt_leaves_an_empty_line(fake: FakeDaemon, home: Path):
         assert "reading" not in at.text
 
 
-def test_a_terminal_that_is_paused_keeps_nobody_waiting(fake: FakeDaemon, home: Path, tmp_path: Path):
-    """Ctrl-S stops the line, not the run: its result is where it was sent, and the command ends."""
+def test_a_paused_terminal_does_not_delay_the_command(fake: FakeDaemon, home: Path, tmp_path: Path):
+    """Ctrl-S stops the line, not the run: the result goes to its file, and the command ends."""
     end = slow(fake, {"status": "completed", "result": "done with it"}, number=1, done=1, message="reading")
     out = tmp_path / "out"
     to_file = ["sh", "-c", 'out=$1; shift; exec "$@" > "$out"', "sh", str(out)]
@@ -143,8 +143,8 @@ def test_a_terminal_that_is_paused_keeps_nobody_waiting(fake: FakeDaemon, home: 
     assert out.read_text() == "done with it\n"
 
 
-def test_a_run_that_turns_into_a_question_leaves_an_empty_line(fake: FakeDaemon, aileron: Command):
-    """Painted, wiped, and then the words about the question."""
+def test_a_run_that_becomes_a_question_removes_the_progress_line(fake: FakeDaemon, aileron: Command):
+    """The line is painted and erased before the text about the question."""
     shown = aileron.at_terminal("run", "act", answers=[until_painted(fake, (202, PENDING))]).out
 
     painted, wiped, rest = shown.rpartition("\r\x1b[K")
@@ -158,8 +158,10 @@ _NUMBERS = st.none() | st.integers() | st.floats() | st.booleans()
 
 
 @given(st.text(max_size=99), _NUMBERS, _NUMBERS, st.text(max_size=300) | st.just(EVERYTHING), st.integers(10, 200))
-def test_whatever_a_connector_says_is_one_harmless_line(name: str, done: Any, total: Any, message: str, columns: int):
-    """No wider than the terminal, and without anything that it would obey."""
+def test_a_progress_line_of_any_report_is_one_harmless_line(
+    name: str, done: Any, total: Any, message: str, columns: int
+):
+    """The line is no wider than the terminal and has no hidden characters."""
     line = line_of(name, 75.0, {"done": done, "total": total, "message": message}, columns)
 
     assert text_width(line) <= columns - 2
@@ -177,6 +179,6 @@ def test_whatever_a_connector_says_is_one_harmless_line(name: str, done: Any, to
         ({"done": True, "message": 7}, "act  1 min 05 s"),
     ],
 )
-def test_the_line_says_how_far_it_is(report: dict[str, Any], line: str):
-    """In the connector's own unit; a total that is none is left out."""
+def test_the_progress_line_shows_how_much_is_done(report: dict[str, Any], line: str):
+    """Numbers are in the connector's own unit; an invalid total is left out."""
     assert line_of("act", 65.9, report, 80) == line

@@ -1,4 +1,4 @@
-"""The command line and the real daemon: the whole way from nothing to a result, and that the fake one speaks as it does."""
+"""The command line with a real daemon: from an empty home to a result; and the fake daemon compared with the real one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "hunter2-hunter2"
 
 @pytest.fixture(scope="module")
 def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """A home that was set up with commands, in a script."""
+    """A home that a script set up with commands."""
     folder = tmp_path_factory.mktemp("probe")
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
@@ -66,15 +66,15 @@ def aileron(real: DaemonHome) -> Command:
     return Command(real.path)
 
 
-def test_a_run_gives_its_result(aileron: Command):
-    """With every type of argument, through a jail and back."""
+def test_a_run_prints_its_result(aileron: Command):
+    """Arguments of every type go through a jail and back."""
     said = aileron("run", "give-back", "text=7", "number=7", "flag=true", "share=1.5")
 
     assert said.json == {"text": "7", "number": 7, "flag": True, "share": 1.5}
 
 
-def test_a_credential_is_used_and_not_seen(aileron: Command, upstream: CountingServer):
-    """The service was given it, and no output has it."""
+def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: CountingServer):
+    """The run succeeds with it, and no output contains it."""
     said = aileron("run", "fetch", "with_credential=true", "--json")
 
     assert said.code == 0, said
@@ -94,8 +94,8 @@ def test_a_credential_is_used_and_not_seen(aileron: Command, upstream: CountingS
         (["give-back", "--as", "nobody"], 4, "nobody"),
     ],
 )
-def test_a_refusal_says_what_why_and_the_fix(aileron: Command, words: list[str], code: int, told: str):
-    """Each with its code."""
+def test_a_refusal_says_what_happened_and_how_to_fix_it(aileron: Command, words: list[str], code: int, told: str):
+    """Each has its own exit code."""
     said = aileron("run", *words)
 
     assert said.code == code, said
@@ -103,8 +103,8 @@ def test_a_refusal_says_what_why_and_the_fix(aileron: Command, words: list[str],
     assert told in said.err
 
 
-def test_what_a_connector_reports_is_seen_while_it_runs(aileron: Command):
-    """From a jail to the terminal, and gone before the result."""
+def test_a_connectors_progress_is_shown_while_it_runs(aileron: Command):
+    """The report comes from a jail and is erased before the result."""
     said = aileron.at_terminal("run", "report", "times=4", "seconds=3", "message=reading")
     painted, _, rest = said.out.rpartition("\r\x1b[K")
 
@@ -113,7 +113,7 @@ def test_what_a_connector_reports_is_seen_while_it_runs(aileron: Command):
 
 
 def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream: CountingServer):
-    """Told that it goes on, it does, and `audit show` has its end."""
+    """The command says that the run continues, and `audit show` has its end."""
     with upstream.holding():
         said = aileron("run", "fetch", "path=/held", "--wait", "100ms", "--json")
 
@@ -123,8 +123,8 @@ def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream
     assert shown.out.splitlines()[1] == "status\tcompleted"
 
 
-def test_the_same_key_is_the_same_run(aileron: Command):
-    """And with other arguments a conflict."""
+def test_the_same_idempotency_key_is_the_same_run(aileron: Command):
+    """Repeating the key with other arguments is a conflict."""
     first = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
     again = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
     other = aileron("run", "give-back", "text=b", "--idempotency-key", "k")
@@ -133,8 +133,8 @@ def test_the_same_key_is_the_same_run(aileron: Command):
     assert other.code == 2
 
 
-def test_a_locked_vault_is_opened_for_a_run_where_the_passphrase_was_given(aileron: Command):
-    """Also with a key: the run that was refused does not hold it."""
+def test_a_given_passphrase_unlocks_the_vault_for_a_run(aileron: Command):
+    """This works with an idempotency key too: the refused run does not occupy it."""
     assert aileron("vault", "lock").code == 0
     assert aileron("run", "fetch").code == 4
     assert aileron("run", "fetch", AILERON_VAULT_PASSPHRASE="wrong").code == 6
@@ -143,8 +143,8 @@ def test_a_locked_vault_is_opened_for_a_run_where_the_passphrase_was_given(ailer
     assert aileron("vault", "status", "--json").json["locked"] is False
 
 
-def test_a_dry_run_leaves_no_record(aileron: Command):
-    """The plan with its digest; the record does not grow."""
+def test_a_dry_run_is_not_recorded(aileron: Command):
+    """The plan is shown, and the ledger does not grow."""
     before = aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"]
     said = aileron("run", "fetch", "--dry-run")
 
@@ -152,8 +152,8 @@ def test_a_dry_run_leaves_no_record(aileron: Command):
     assert aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"] == before
 
 
-def test_what_an_input_has_to_fit_is_shown_where_a_refusal_points(aileron: Command, tmp_path: Path):
-    """In the words of the refusal; an array is JSON on the command line."""
+def test_action_show_lists_the_constraints_that_a_refusal_names(aileron: Command, tmp_path: Path):
+    """Both use the same words; an array is JSON on the command line."""
     file = tmp_path / "a.md"
     text = probe_action("give_list", "text:string?", "number:array?", name="with-rules")
     text = text.replace('type = "array"', 'type = "array"\nschema = {maxItems = 1}\ndefault = [7]')
@@ -174,8 +174,8 @@ def test_what_an_input_has_to_fit_is_shown_where_a_refusal_points(aileron: Comma
     assert aileron("action", "remove", "with-rules").code == 0
 
 
-def test_what_is_installed_is_listed_switched_and_removed(aileron: Command, tmp_path: Path):
-    """The daemon agrees with each command about what there is."""
+def test_actions_secrets_and_bindings_are_listed_changed_and_removed(aileron: Command, tmp_path: Path):
+    """The daemon's state agrees with each command."""
     file = tmp_path / "a.md"
     file.write_text(probe_action("give_back", name="short-lived"))
     assert aileron("action", "add", str(file)).code == 0
@@ -195,8 +195,8 @@ def test_what_is_installed_is_listed_switched_and_removed(aileron: Command, tmp_
     assert aileron("secret", "remove", "other").code == 0
 
 
-def test_the_record_is_filtered_and_verified(aileron: Command):
-    """By the daemon, and without it."""
+def test_the_audit_trail_is_filtered_and_verified(aileron: Command):
+    """The daemon filters it; verifying needs no daemon."""
     listed = aileron("audit", "list", "--type", "run.refused", "--action", "nope", "--json").json["events"]
 
     assert {(event["type"], event["action"]) for event in listed} <= {("run.refused", "nope")}
@@ -205,8 +205,8 @@ def test_the_record_is_filtered_and_verified(aileron: Command):
     assert aileron("audit", "verify").code == 0
 
 
-def test_names_of_actions_are_completed(aileron: Command):
-    """From the running daemon."""
+def test_action_names_are_completed(aileron: Command):
+    """They come from the running daemon."""
     said = Command(aileron.home, module="tests.cli.patient")(
         COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash"
     )
@@ -214,8 +214,8 @@ def test_names_of_actions_are_completed(aileron: Command):
     assert said.out.split() == ["fetch", "fetch-url"]
 
 
-def test_an_interrupted_run_goes_on(aileron: Command, real: DaemonHome, upstream: CountingServer):
-    """Ctrl-C after it has begun: 130, and the run completes."""
+def test_an_interrupted_run_continues(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """Ctrl-C after its start exits with 130, and the run completes."""
     since = real.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
     with upstream.holding(), aileron.start("run", "fetch", "path=/held") as process:
         run_id = _run_that_began(real, since)
@@ -228,7 +228,7 @@ def test_an_interrupted_run_goes_on(aileron: Command, real: DaemonHome, upstream
 
 
 def _run_that_began(real: DaemonHome, since: int) -> str:
-    """The run that was started after row `since`."""
+    """Return the run that started after row `since`."""
     pause = threading.Event()
     for _ in range(400):
         events = real.must("GET", f"/v1/audit?type=run.started&after={since}&limit=1")["events"]
@@ -238,14 +238,14 @@ def _run_that_began(real: DaemonHome, since: int) -> str:
     raise AssertionError("the run did not begin")
 
 
-def test_the_daemon_is_started_stopped_and_told_of(upstream: CountingServer):
-    """Each command twice: the second finds it done already. Its environment has no passphrase."""
+def test_the_daemon_is_started_restarted_and_stopped(upstream: CountingServer):
+    """Starting and stopping twice is no error. The daemon's environment has no passphrase."""
     with daemon_home() as home:
         aileron = Command(home.path)
         assert aileron("daemon", "start", AILERON_VAULT_PASSPHRASE="a-passphrase").code == 0
         assert aileron("daemon", "start").err.startswith("already running")
         status = aileron("daemon", "status", "--json").json
-        if os.geteuid() == 0:  # it is not dumpable: nobody else may read this
+        if os.geteuid() == 0:  # the process is not dumpable: only root may read this
             assert b"a-passphrase" not in Path(f"/proc/{status['pid']}/environ").read_bytes()
         assert "ready: version" in aileron("daemon", "logs").out
         home.unlock()
@@ -260,12 +260,12 @@ def test_the_daemon_is_started_stopped_and_told_of(upstream: CountingServer):
 
 
 def _is_zombie(pid: int) -> bool:
-    """Ended, in a container whose first process does not reap."""
+    """Return whether the process has ended, in a container whose first process does not reap."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_settings_that_are_not_understood_are_told_when_the_daemon_starts():
-    """69, with the file and the nearest name."""
+def test_invalid_settings_are_reported_when_the_daemon_starts():
+    """The exit code is 69, and the error has the file and the nearest name."""
     with daemon_home() as home:
         home.configure('[egress]\nprivat = ["a:1"]\n')
         said = Command(home.path)("daemon", "start")
@@ -281,14 +281,14 @@ ASKS = "leave it waiting: "
 
 @pytest.fixture
 def asked(aileron: Command) -> str:
-    """The id of a question that waits."""
+    """Id of a question that waits."""
     said = aileron("run", "effect", "path=/x", "--json")
     assert (said.code, said.json["status"]) == (75, "pending_approval"), said
     return str(said.json["approval_id"])
 
 
-def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, asked: str, upstream: CountingServer):
-    """Nothing has happened, and the approval shows exactly what would."""
+def test_a_gated_action_waits_and_can_be_inspected(aileron: Command, asked: str, upstream: CountingServer):
+    """The action has not run, and the approval shows exactly what it would do."""
     before = upstream.effects
     shown = aileron("approval", "show", asked)
 
@@ -298,8 +298,8 @@ def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, asked: str,
     assert aileron("deny", asked).code == 0
 
 
-def test_what_is_approved_happens_once(aileron: Command, asked: str, upstream: CountingServer):
-    """Its result is the answer; a second decision comes too late and does nothing."""
+def test_an_approved_run_happens_once(aileron: Command, asked: str, upstream: CountingServer):
+    """The result is printed; a second decision comes too late and has no effect."""
     before = upstream.effects
     said = aileron("approve", asked, "--reason", "fine")
     again, denied = aileron("approve", asked), aileron("deny", asked)
@@ -313,8 +313,8 @@ def test_what_is_approved_happens_once(aileron: Command, asked: str, upstream: C
     assert "reason\tfine\n" in shown
 
 
-def test_what_is_denied_or_taken_back_does_not_happen(aileron: Command, asked: str, upstream: CountingServer):
-    """The caller who asks again with the same key reads the reason."""
+def test_a_denied_or_withdrawn_run_does_not_happen(aileron: Command, asked: str, upstream: CountingServer):
+    """A caller that repeats the request with the same key gets the reason."""
     before = upstream.effects
     keyed = ("run", "effect", "--idempotency-key", "denied-once", "--json")
     other = aileron(*keyed).json["approval_id"]
@@ -340,7 +340,7 @@ def test_what_is_denied_or_taken_back_does_not_happen(aileron: Command, asked: s
 def test_a_person_at_the_terminal_decides_in_place(
     aileron: Command, upstream: CountingServer, answers: list[tuple[str, str]], code: int, effects: int
 ):
-    """Each answer, and whether anything happened."""
+    """Each answer has its exit code, and only a yes runs the action."""
     before = upstream.effects
     said = aileron.at_terminal("run", "effect", "path=/x", answers=answers, NO_COLOR="1")
 
@@ -349,7 +349,7 @@ def test_a_person_at_the_terminal_decides_in_place(
     assert ("a person denied it: not today" in said.out) == (code == 5)
 
 
-def test_who_reads_while_somebody_else_decides_is_told(aileron: Command, real: DaemonHome, upstream: CountingServer):
+def test_a_decision_made_elsewhere_first_is_reported(aileron: Command, real: DaemonHome, upstream: CountingServer):
     """The question is on the screen when it is denied elsewhere; the yes comes too late."""
     before = upstream.effects
 
@@ -366,8 +366,8 @@ def test_who_reads_while_somebody_else_decides_is_told(aileron: Command, real: D
     assert upstream.effects == before
 
 
-def test_a_question_whose_time_is_over_is_refused(aileron: Command, upstream: CountingServer, tmp_path: Path):
-    """6, whoever decides."""
+def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: CountingServer, tmp_path: Path):
+    """Approving and denying both exit with 6."""
     before = upstream.effects
     file = tmp_path / "short.md"
     file.write_text(probe_action("effect", name="short", gated=True, expires_in="1s"))
@@ -380,10 +380,10 @@ def test_a_question_whose_time_is_over_is_refused(aileron: Command, upstream: Co
     assert upstream.effects == before
 
 
-def test_what_is_approved_with_a_locked_vault_begins_when_it_is_unlocked(
+def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
     aileron: Command, asked: str, real: DaemonHome, upstream: CountingServer
 ):
-    """0 and said; then it happens."""
+    """The command exits with 0 and says so; the run starts after the unlock."""
     before = upstream.effects
     assert aileron("vault", "lock").code == 0
     said = aileron("approve", asked)
@@ -397,19 +397,19 @@ def test_what_is_approved_with_a_locked_vault_begins_when_it_is_unlocked(
     assert upstream.effects == before + 1
 
 
-def test_approving_opens_the_vault_where_the_passphrase_was_given(aileron: Command, asked: str):
-    """And then there is a result."""
+def test_approving_with_a_given_passphrase_unlocks_the_vault(aileron: Command, asked: str):
+    """The result is printed then."""
     assert aileron("vault", "lock").code == 0
     said = aileron("approve", asked, AILERON_VAULT_PASSPHRASE=PASSPHRASE)
 
     assert (said.code, said.json["body"]) == (0, "done")
 
 
-# The fake one
+# The fake daemon
 
 
 def shape(value: Any) -> Any:
-    """The names in an answer, without the values; of a list, the first entry."""
+    """Return the names in a response without the values; a list keeps its first entry."""
     if isinstance(value, dict):
         return {name: shape(entry) for name, entry in value.items() if name not in ("limits", "jail")}
     if isinstance(value, list):
@@ -420,8 +420,8 @@ def shape(value: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/v1/actions", "/v1/connectors", "/v1/bindings", "/v1/secrets", "/v1/vault/status", "/v1/status"]
 )
-def test_the_fake_daemon_has_the_names_of_the_real_one(real: DaemonHome, tmp_path: Path, path: str):
-    """Of each list that commands read; the real one may have more."""
+def test_the_fake_daemons_responses_have_names_of_the_real_one(real: DaemonHome, tmp_path: Path, path: str):
+    """This covers each response that commands read; the real one may have more names."""
     real.unlock()
     answers = json.loads(json.dumps(shape(real.must("GET", path))))
     fake = FakeDaemon(tmp_path)
@@ -436,7 +436,7 @@ def test_the_fake_daemon_has_the_names_of_the_real_one(real: DaemonHome, tmp_pat
 
 
 def _missing(fake: Any, real: Any, where: str = "") -> list[str]:
-    """Names that only the fake has."""
+    """Return the names that only the fake has."""
     match fake, real:
         case dict(), dict():
             return [
@@ -450,7 +450,7 @@ def _missing(fake: Any, real: Any, where: str = "") -> list[str]:
             return []
 
 
-# What a command imports
+# Imports of a command
 
 NEVER = {
     "typer",
@@ -466,7 +466,7 @@ NEVER = {
     "subprocess",
     "tempfile",
 }
-"""20 ms and more for most, and no command that is called often needs one of them in a pipe."""
+"""Most take 20 ms or more, and no command that is called often needs one of them in a pipe."""
 DEAR = {
     *NEVER,
     "aileron.review.card",
@@ -482,7 +482,7 @@ DEAR = {
     "tarfile",
     "zipfile",
 }
-"""With what takes 2 ms or more."""
+"""Modules of NEVER, and those that take 2 ms or more."""
 NEEDS_NOTHING = (
     *(
         "status",
@@ -502,11 +502,11 @@ NEEDS = {
     "audit verify": {"sqlite3"},  # it reads the ledger itself, row by row
     "config get": {"tomllib"},  # settings are TOML
 }
-"""Commands that people and scripts call often, with what they need of DEAR, and why."""
+"""Commands that people and scripts call often, with the modules of DEAR that they need, and why."""
 
 
-def test_a_command_imports_what_it_needs(real: DaemonHome):
-    """Somebody waits for each of them, each time."""
+def test_commands_import_only_what_they_need(real: DaemonHome):
+    """A person or a script waits for each of them, each time."""
     needs: dict[str, set[str]] = {**{command: set() for command in NEEDS_NOTHING}, **NEEDS}
     real.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     waiting = {
