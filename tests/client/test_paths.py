@@ -1,4 +1,4 @@
-"""Paths that a command asks for: a name stays one segment, whatever is in it."""
+"""Paths of requests: a name stays one segment, whatever it contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request over a Unix socket: what is sent, what of a response is taken, and that nothing hostile is waited for or kept."""
+"""HTTP over a Unix socket, one request at a time: what is sent, which responses are accepted, and bounds for hostile ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Talk = Callable[[socket.socket], None]
 
 @contextlib.contextmanager
 def listening(folder: Path, talk: Talk) -> Iterator[str]:
-    """A socket on which `talk` is had with the one who connects, after their head was read."""
+    """Listen on a socket, read the request's head and then call `talk` with the connection. Yield the path."""
     path = str(folder / "run" / "agent.sock")
     Path(path).parent.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -57,7 +57,7 @@ def listening(folder: Path, talk: Talk) -> Iterator[str]:
 
 
 def said(*pieces: bytes) -> Talk:
-    """Each piece sent by itself, and the end."""
+    """Return a talk that sends each piece by itself and then closes."""
 
     def talk(connection: socket.socket) -> None:
         for piece in pieces:
@@ -68,7 +68,7 @@ def said(*pieces: bytes) -> Talk:
 
 
 def ask(path: str, timeout_s: float = DEADLINE_S, request: bytes = REQUEST) -> tuple[int, bytes]:
-    """One exchange."""
+    """Make one exchange and return the status and the body."""
     exchange = UnixExchange(path, timeout_s, request)
     try:
         exchange.connect()
@@ -77,7 +77,7 @@ def ask(path: str, timeout_s: float = DEADLINE_S, request: bytes = REQUEST) -> t
         exchange.close()
 
 
-# What is taken
+# Accepted responses
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def ask(path: str, timeout_s: float = DEADLINE_S, request: bytes = REQUEST) -> t
         (b"HTTP/1.1 599 It did not work\r\nContent-Length: 007\r\n\r\n1234567", (599, b"1234567")),
     ],
 )
-def test_a_response_is_its_status_and_its_body(tmp_path: Path, response: bytes, taken: tuple[int, bytes]) -> None:
-    """However the bytes arrive."""
+def test_a_response_is_parsed_into_status_and_body(tmp_path: Path, response: bytes, taken: tuple[int, bytes]) -> None:
+    """The bytes may arrive in one piece or one by one."""
     for number, pieces in enumerate(([response], [response[at : at + 1] for at in range(len(response))])):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -98,14 +98,14 @@ def test_a_response_is_its_status_and_its_body(tmp_path: Path, response: bytes, 
             assert ask(path) == taken
 
 
-def test_a_long_body_is_taken_whole(tmp_path: Path) -> None:
-    """Larger than any buffer of the kernel."""
+def test_a_long_body_is_read_whole(tmp_path: Path) -> None:
+    """The body is larger than any buffer of the kernel."""
     body = os.urandom(3 << 20)
     with listening(tmp_path, said(OK + b"Content-Length: %d\r\n\r\n" % len(body), body)) as path:
         assert ask(path) == (200, body)
 
 
-# What is refused
+# Refused responses
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_a_long_body_is_taken_whole(tmp_path: Path) -> None:
         (OK + b"nothing\r\nContent-Length: 2\r\n\r\n{}", "not a header"),
     ],
 )
-def test_what_the_daemon_does_not_send_is_refused(tmp_path: Path, response: bytes, why: str) -> None:
-    """Whoever sends it is no daemon of ours, or hides where its response ends."""
+def test_a_response_that_no_daemon_sends_is_refused(tmp_path: Path, response: bytes, why: str) -> None:
+    """The sender is not Aileron's daemon, or hides where its response ends."""
     with listening(tmp_path, said(response)) as path, pytest.raises(UnreadableResponse, match=why):
         ask(path)
 
 
-def test_a_head_without_end_is_read_to_its_bound(tmp_path: Path) -> None:
-    """No line end at all, and lines that never stop."""
+def test_a_head_without_end_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    """The header lines never end."""
     sent: list[int] = []
 
     def talk(connection: socket.socket) -> None:
@@ -170,14 +170,14 @@ def test_a_head_without_end_is_read_to_its_bound(tmp_path: Path) -> None:
         (OK + b"Content-Length: 3\r\n\r\n{}", "in the middle of its response"),
     ],
 )
-def test_a_response_that_breaks_off_is_none(tmp_path: Path, response: bytes, when: str) -> None:
-    """Not even of what came."""
+def test_an_incomplete_response_is_an_error(tmp_path: Path, response: bytes, when: str) -> None:
+    """The part that arrived is not returned."""
     with listening(tmp_path, said(response)) as path, pytest.raises(ConnectionResetError, match=when):
         ask(path)
 
 
-def test_a_length_takes_no_memory_before_its_bytes_are_there(tmp_path: Path) -> None:
-    """Or a line of text would take 64 MiB."""
+def test_a_declared_length_allocates_no_memory_in_advance(tmp_path: Path) -> None:
+    """Otherwise one header line would take 64 MiB."""
     with listening(tmp_path, said(OK + b"Content-Length: %d\r\n\r\n" % MAX_BODY_BYTES)) as path:
         tracemalloc.start()
         try:
@@ -191,8 +191,8 @@ def test_a_length_takes_no_memory_before_its_bytes_are_there(tmp_path: Path) -> 
 # Time
 
 
-def test_who_sends_a_byte_now_and_then_gets_no_more_time(tmp_path: Path) -> None:
-    """The deadline is one for all of it."""
+def test_a_slow_response_does_not_extend_the_deadline(tmp_path: Path) -> None:
+    """A single deadline covers the whole exchange."""
     over = threading.Event()
 
     def drip(connection: socket.socket) -> None:
@@ -206,8 +206,8 @@ def test_who_sends_a_byte_now_and_then_gets_no_more_time(tmp_path: Path) -> None
         over.set()
 
 
-def test_who_reads_nothing_is_not_waited_for_longer(tmp_path: Path) -> None:
-    """Neither than the deadline, while a request is sent that no buffer takes."""
+def test_a_peer_that_reads_nothing_does_not_extend_the_deadline(tmp_path: Path) -> None:
+    """The request is larger than any buffer."""
     over = threading.Event()
 
     def wait(_: socket.socket) -> None:
@@ -219,8 +219,8 @@ def test_who_reads_nothing_is_not_waited_for_longer(tmp_path: Path) -> None:
         over.set()
 
 
-def test_where_many_others_wait_to_be_accepted_it_waits_too(tmp_path: Path) -> None:
-    """Until there is room, or the deadline: a daemon whose backlog is full is there."""
+def test_connecting_waits_while_the_backlog_is_full(tmp_path: Path) -> None:
+    """The client waits until there is room or the deadline passes: a daemon with a full backlog is running."""
     path = str(tmp_path / "crowded.sock")
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as closing:
         listener.bind(path)
@@ -242,11 +242,11 @@ def test_where_many_others_wait_to_be_accepted_it_waits_too(tmp_path: Path) -> N
         room.join()
 
 
-# What is sent
+# Requests
 
 
-def test_a_request_is_what_the_daemon_reads() -> None:
-    """One of a kind that has a body says how long it is, also without one."""
+def test_a_request_has_the_bytes_that_the_daemon_reads() -> None:
+    """A method with a body has a Content-Length, also without a body."""
     sent = request_bytes("POST", "/v1/a?wait=1", b"{}", {"Content-Type": "application/json"})
     assert sent == (
         b"POST /v1/a?wait=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
@@ -265,20 +265,20 @@ def test_a_request_is_what_the_daemon_reads() -> None:
         ("/x", {"Authorization": "Bearer \u017f"}),
     ],
 )
-def test_nothing_that_is_sent_can_end_its_line(target: str, headers: dict[str, str]) -> None:
-    """And what is refused is not repeated where it may be a secret."""
+def test_a_request_line_or_header_cannot_contain_a_line_end(target: str, headers: dict[str, str]) -> None:
+    """The error does not repeat a header's value, which may be a secret."""
     with pytest.raises(ValueError, match=r"cannot be requested|is not printable ASCII") as refused:
         request_bytes("GET", target, None, headers)
     assert not any(value in str(refused.value) for value in headers.values())
 
 
-# What the client makes of it
+# The client's errors
 
 
-def test_a_token_that_cannot_be_sent_is_said_before_anything_is(
+def test_an_unsendable_token_is_reported_before_anything_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was asked: that is not an answer that was lost."""
+    """The error is not that of a lost response, because no request was made."""
     monkeypatch.setenv("AILERON_SESSION_TOKEN", "ses\nret")
     with pytest.raises(DaemonUnreachable, match="Authorization is not printable") as failed:
         Client(tmp_path, operator=False).ask("GET", "/v1/actions")
@@ -295,10 +295,10 @@ def test_a_token_that_cannot_be_sent_is_said_before_anything_is(
         (OK + b"Content-Length: 2\r\n\r\n\xff\xfe", "utf-8"),
     ],
 )
-def test_what_came_of_a_request_without_a_readable_answer_is_not_known(
+def test_a_request_without_a_readable_response_has_an_unknown_outcome(
     tmp_path: Path, response: bytes, why: str
 ) -> None:
-    """It names the socket and what was wrong."""
+    """The error names the socket and what was wrong."""
     with listening(tmp_path, said(response)) as path, pytest.raises(AnswerLost, match=why) as lost:
         Client(tmp_path, operator=False).ask("POST", "/v1/x", {})
     assert path in str(lost.value)
