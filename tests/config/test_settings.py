@@ -1,4 +1,4 @@
-"""config.toml: what is read and refused, and which of it counts only as a person agreed to it."""
+"""config.toml: which settings are read and refused, and which take effect only as a person consented to them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ WEBHOOK = '[notify]\nwebhook = "https://hooks.example.com/a?b=c"\nwebhook_secret
 
 
 def load(directory: Path, text: str) -> Settings:
-    """The settings of this file."""
+    """Load the settings from this text."""
     path = directory / "config.toml"
     path.write_text(text, encoding="utf-8")
     return load_settings(path)
 
 
 def refusal(directory: Path, text: str) -> str:
-    """Why the file is refused."""
+    """Return the message with which the file is refused."""
     with pytest.raises(AileronError) as caught:
         load(directory, text)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -59,8 +59,8 @@ def refusal(directory: Path, text: str) -> str:
     return caught.value.failure.message
 
 
-def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
-    """Nothing private, nothing sent by itself, all layers, loopback only, the providers' own APIs, and a word on the desktop."""
+def test_without_a_file_the_defaults_apply(tmp_path: Path) -> None:
+    """The defaults: no private hosts, no webhook, all layers, loopback only, the providers' own APIs, desktop notifications."""
     settings = load_settings(tmp_path / "config.toml")
 
     assert settings == Settings()
@@ -70,8 +70,8 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     assert (settings.notify_desktop, settings.notify_webhook, settings.notify_webhook_secret) == (True, None, None)
 
 
-def test_a_whole_file_is_read(tmp_path: Path) -> None:
-    """Every key, and of the certificate file what is in it."""
+def test_every_key_of_a_file_is_read(tmp_path: Path) -> None:
+    """The content of the certificate files is read too."""
     (tmp_path / "ca.pem").write_text(PEM)
     (tmp_path / "own.pem").write_text(PEM * 2)
     settings = load(
@@ -187,13 +187,13 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("[daemon]\ncertificate_sha256 = 'x'\n", "unknown key 'certificate_sha256' in [daemon]"),
     ],
 )
-def test_a_mistake_is_told_with_the_setting(tmp_path: Path, text: str, message: str) -> None:
-    """And the daemon does not start."""
+def test_a_mistake_is_reported_with_its_setting(tmp_path: Path, text: str, message: str) -> None:
+    """The file is refused as a whole."""
     assert message in refusal(tmp_path, text)
 
 
-def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
-    """Of a value that is of its kind and means nothing, too; lines may end as on other systems."""
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
+    """This includes a value of the right type but without meaning; lines may end with CR LF."""
     path = tmp_path / "config.toml"
     path.write_bytes(b"# mine\r\n[egress]\r\nprivate = [\r\n  'nas.lan:443',\r\n]\r\n[vault]\r\nlock_after = '15m'\r\n")
     assert load_settings(path).vault_lock_after_s == 900
@@ -227,8 +227,8 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
         "",
     ],
 )
-def test_a_webhook_is_an_https_url_of_one_reading(tmp_path: Path, url: str) -> None:
-    """Nothing that two programs could understand differently; the plain one is taken."""
+def test_a_webhook_must_be_an_unambiguous_https_url(tmp_path: Path, url: str) -> None:
+    """A URL that two programs could read differently is refused. Positive control: plain ones are accepted."""
     assert "notify.webhook is not an https URL" in refusal(
         tmp_path, f'[notify]\nwebhook = "{url}"\nwebhook_secret = "k"\n'
     )
@@ -269,8 +269,8 @@ def test_a_webhook_is_an_https_url_of_one_reading(tmp_path: Path, url: str) -> N
         ("https://api.example.com/" + "a" * 2048, "at most 2048 characters"),
     ],
 )
-def test_an_upstream_is_a_url_of_one_reading(tmp_path: Path, url: str, why: str) -> None:
-    """https or loopback, and nothing that two programs could understand differently; plain ones are taken as they are."""
+def test_an_upstream_must_be_an_unambiguous_url(tmp_path: Path, url: str, why: str) -> None:
+    """The URL is https or loopback, and no two programs could read it differently. Positive control: plain ones are accepted."""
     message = refusal(tmp_path, f'[gateway.upstreams.openai]\nurl = "{url}"\n')
     assert "gateway.upstreams.openai.url is not a URL such as https://api.openai.com: " in message
     assert why in message
@@ -278,11 +278,11 @@ def test_an_upstream_is_a_url_of_one_reading(tmp_path: Path, url: str, why: str)
         assert load(tmp_path, f'[gateway.upstreams.openai]\nurl = "{fine}"\n').gateway.openai.url == fine
 
 
-# An address of one's own
+# The daemon's own address
 
 
 def listening(directory: Path, address: str, pem: str = PEM) -> str:
-    """The file that says where to listen, with a certificate beside it."""
+    """Return a file that sets the address, with a certificate beside it."""
     (directory / "own.pem").write_text(pem)
     files = f'certificate = "{directory}/own.pem"\ncertificate_key = "{directory}/own.key"\n'
     return f'[daemon]\nlisten = "{address}"\n{files}'
@@ -310,16 +310,16 @@ def listening(directory: Path, address: str, pem: str = PEM) -> str:
         ("[192.0.2.1]:8443", "must be written as '192.0.2.1:8443'"),
     ],
 )
-def test_an_address_of_ones_own_is_one_interface_and_a_port(tmp_path: Path, address: str, why: str) -> None:
-    """No name, which could come to mean another interface, and not all of them; IPv4 and IPv6 are taken."""
+def test_a_listen_address_is_one_interface_and_a_port(tmp_path: Path, address: str, why: str) -> None:
+    """A name could come to mean another interface, and all interfaces are too many; IPv4 and IPv6 addresses are accepted."""
     assert why in refusal(tmp_path, listening(tmp_path, address))
     for fine in ("192.0.2.1:8443", "[2001:db8::1]:1024", "127.0.0.1:65535"):
         assert str(load(tmp_path, listening(tmp_path, fine)).daemon_listen) == fine
 
 
 @pytest.mark.parametrize("missing", ["listen", "certificate", "certificate_key"])
-def test_an_address_of_ones_own_is_encrypted(tmp_path: Path, missing: str) -> None:
-    """Address, certificate and key: all of them, or none."""
+def test_a_listen_address_requires_encryption(tmp_path: Path, missing: str) -> None:
+    """Address, certificate and key are set together or not at all."""
     lines = listening(tmp_path, "192.0.2.1:8443").splitlines()
     without = [line for line in lines if not line.startswith(f"{missing} ")]
     assert len(without) == len(lines) - 1
@@ -329,20 +329,20 @@ def test_an_address_of_ones_own_is_encrypted(tmp_path: Path, missing: str) -> No
     )
 
 
-def test_a_certificate_that_is_shown_to_others_is_no_place_for_its_key(tmp_path: Path) -> None:
-    """Clients are given that file; one with the certificate alone is read, and its key is not."""
+def test_a_certificate_file_with_a_private_key_is_refused(tmp_path: Path) -> None:
+    """Clients get that file. A file with the certificate alone is read; the key's file is not."""
     key = "-----BEGIN PRIVATE KEY-----\nQUFB\n-----END PRIVATE KEY-----\n"
     assert "own.pem contains a private key" in refusal(tmp_path, listening(tmp_path, "192.0.2.1:8443", PEM + key))
 
     settings = load(tmp_path, listening(tmp_path, "192.0.2.1:8443"))
     assert settings.daemon_certificate_pem == PEM
-    assert settings.daemon_certificate_key == tmp_path / "own.key"  # which is not there
+    assert settings.daemon_certificate_key == tmp_path / "own.key"  # this file does not exist
     assert "BEGIN" not in repr(settings)
     assert settings.consented()["daemon.certificate_sha256"] == f"sha256:{hashlib.sha256(PEM.encode()).hexdigest()}"
 
 
-def test_a_certificate_that_cannot_be_read_is_named_with_its_setting(tmp_path: Path) -> None:
-    """Not there, and a folder."""
+def test_an_unreadable_certificate_is_reported_with_its_setting(tmp_path: Path) -> None:
+    """The file is missing, or a directory."""
     text = listening(tmp_path, "192.0.2.1:8443")
     (tmp_path / "own.pem").unlink()
     assert f"daemon.certificate {tmp_path}/own.pem: No such file" in refusal(tmp_path, text)
@@ -354,12 +354,12 @@ def test_a_certificate_that_cannot_be_read_is_named_with_its_setting(tmp_path: P
 
 
 def ca_setting(path: Path) -> str:
-    """The file that names this one."""
+    """Return a file that names this certificate file."""
     return f'[egress]\nca_file = "{path}"\n'
 
 
-def test_a_certificate_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Not there, too large, no text, no file: with the setting, and the path; one that can be is."""
+def test_an_unreadable_ca_file_is_reported_with_its_setting(tmp_path: Path) -> None:
+    """The file is missing, too large, no text or no regular file. Positive control: a readable one is accepted."""
     fifo, binary, large = tmp_path / "fifo", tmp_path / "der.pem", tmp_path / "large.pem"
     os.mkfifo(fifo)
     binary.write_bytes(b"\x30\x82\xff\xfe")
@@ -381,8 +381,8 @@ def test_a_certificate_file_that_cannot_be_read_is_named(tmp_path: Path) -> None
     assert load(tmp_path, ca_setting(good)).egress_ca_pem == "x" * MAX_CA_BYTES
 
 
-def test_certificates_that_are_exchanged_after_the_start_have_no_effect(tmp_path: Path) -> None:
-    """What is used is what was read, and so what was agreed to; the next start reads anew."""
+def test_replacing_a_ca_file_after_the_start_has_no_effect(tmp_path: Path) -> None:
+    """The bytes that were read are used, and the consent is for them; the next start reads the file again."""
     path = tmp_path / "ca.pem"
     path.write_text(PEM)
     settings = load(tmp_path, ca_setting(path))
@@ -393,13 +393,13 @@ def test_certificates_that_are_exchanged_after_the_start_have_no_effect(tmp_path
     assert load(tmp_path, ca_setting(path)).consented() != settings.consented()
 
 
-def test_certificates_are_not_in_what_is_logged() -> None:
-    """A megabyte of them helps nobody."""
+def test_certificates_are_not_logged() -> None:
+    """A megabyte of them would be useless in a log."""
     assert "BEGIN" not in repr(Settings(egress_ca_pem=PEM))
 
 
-def test_a_cells_limits_are_those_of_its_policy() -> None:
-    """The defaults, and the least and the most that the settings take: what is written can be made."""
+def test_a_cells_limits_are_accepted_by_its_policy() -> None:
+    """The defaults are equal, and the policy accepts the smallest and largest values of the settings."""
     usual = CellPolicy(folder="/w", home="/h", binds=(Bind("/usr", "/usr"),))
     cell = CellSettings()
     mib = 1 << 20
@@ -419,8 +419,8 @@ def test_a_cells_limits_are_those_of_its_policy() -> None:
         )
 
 
-def test_the_innermost_folder_says_what_a_session_there_has(tmp_path: Path) -> None:
-    """By whole names of folders, from the root down."""
+def test_the_innermost_folder_decides_a_sessions_selection(tmp_path: Path) -> None:
+    """Folders are compared by whole names, from the root down."""
     mcp = load(tmp_path, '[mcp]\nfolders = ["/=r", "/w/a=a", "/w/a/b=b"]\n').mcp
     told = {folder: mcp.of_folder(folder) for folder in ("/", "/w", "/w/a", "/w/ab", "/w/a/x/y", "/w/a/b", "/w/a/b/c")}
 
@@ -436,18 +436,18 @@ def test_the_innermost_folder_says_what_a_session_there_has(tmp_path: Path) -> N
     assert McpSettings().of_folder("/w") is None
 
 
-# What a person agrees to
+# Settings that need consent
 
 
-def test_the_page_has_the_closed_list() -> None:
-    """Neither more nor fewer."""
+def test_the_page_lists_exactly_the_settings_that_need_consent() -> None:
+    """The page, the constant and the settings agree in content and order."""
     section = PAGE.split("## Settings\n")[1].split("\n## ")[0]
 
     assert tuple(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == CONSENTED == tuple(Settings().consented())
 
 
-def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
-    """Lists sorted, so that the same settings have one digest."""
+def test_consented_settings_are_json_with_all_defaults() -> None:
+    """Lists are sorted, so that the same settings have one digest."""
     settings = Settings(egress_private=frozenset({HostPort("b.lan", 1), HostPort("a.lan", 2)}))
 
     assert settings.consented() == {
@@ -559,14 +559,14 @@ def _settings(draw: st.DrawFn) -> Settings:
 
 
 @given(_settings())
-def test_with_what_they_say_settings_stay_as_they_are(settings: Settings) -> None:
-    """Also where the certificate file is gone: its bytes are known."""
+def test_settings_with_their_own_consent_are_unchanged(settings: Settings) -> None:
+    """This holds without the certificate file too: its bytes are known."""
     assert settings.with_consented(settings.consented()) == settings
 
 
 @given(_settings(), _settings())
-def test_what_was_agreed_to_is_in_force_and_nothing_else(file: Settings, agreed: Settings) -> None:
-    """All of the list comes from what was agreed to, all else from the file."""
+def test_consented_settings_and_no_others_come_from_the_consent(file: Settings, agreed: Settings) -> None:
+    """Every other setting comes from the file."""
     in_force = file.with_consented(json.loads(json.dumps(agreed.consented())))
     lost = {
         name: None
@@ -586,8 +586,8 @@ def test_what_was_agreed_to_is_in_force_and_nothing_else(file: Settings, agreed:
     assert in_force.daemon_certificate_pem in {None, agreed.daemon_certificate_pem}
 
 
-def test_the_certificates_agreed_to_are_found_again_by_their_digest(tmp_path: Path) -> None:
-    """At their path, if the file names another by now; bytes that are others are trusted under no name."""
+def test_consented_certificates_are_found_by_their_digest(tmp_path: Path) -> None:
+    """They are read from their path if the file names another one; other bytes are never trusted."""
     path = tmp_path / "ca.pem"
     path.write_text(PEM)
     agreed = load(tmp_path, ca_setting(path)).consented()
@@ -601,8 +601,8 @@ def test_the_certificates_agreed_to_are_found_again_by_their_digest(tmp_path: Pa
     assert Settings().with_consented(agreed).egress_ca_pem is None
 
 
-def test_what_is_absent_from_an_older_agreement_is_at_its_default() -> None:
-    """Not as the file has it: nobody agreed to that."""
+def test_a_setting_missing_from_an_older_consent_has_its_default() -> None:
+    """The file's value is not used, because no person consented to it."""
     file = Settings(
         egress_private=frozenset({HostPort("nas.lan", 1)}),
         notify_webhook="https://a.example/",
@@ -613,8 +613,8 @@ def test_what_is_absent_from_an_older_agreement_is_at_its_default() -> None:
     assert file.with_consented({"sandbox.mode": "landlock"}) == Settings(sandbox_mode="landlock")
 
 
-def test_a_forge_of_ones_own_has_its_api_and_files_below_it(tmp_path: Path) -> None:
-    """As GitHub Enterprise Server and GitLab do; what the public one keeps its files on is not believed of it."""
+def test_a_self_hosted_forge_has_its_api_and_files_below_its_url(tmp_path: Path) -> None:
+    """GitHub Enterprise Server and GitLab have them there; the storage hosts of the public forge are not trusted for it."""
     forges = load(
         tmp_path,
         '[forges.github]\nurl = "https://ghe.example.com/"\ntoken = "ghe"\n'
@@ -652,7 +652,7 @@ def test_a_forge_of_ones_own_has_its_api_and_files_below_it(tmp_path: Path) -> N
         ("[connectors]\nrequire_signature = 'yes'", "'require_signature' is a string; expected a boolean"),
     ],
 )
-def test_a_forge_that_cannot_be_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_invalid_forge_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     """Schemes are a closed list, and every address is https."""
     assert problem in refusal(tmp_path, text + "\n")
 
@@ -673,14 +673,14 @@ def test_a_forge_that_cannot_be_is_refused(tmp_path: Path, text: str, problem: s
         {"gateway.upstreams.openai.url": "http://api.example.com"},
     ],
 )
-def test_values_that_nobody_can_have_agreed_to_are_refused(values: dict[str, Any]) -> None:
-    """The copy they come from is a file."""
+def test_values_that_cannot_have_been_consented_to_are_refused(values: dict[str, Any]) -> None:
+    """The stored consent is read from a file, which may have been changed."""
     with pytest.raises(AileronError, match="what was agreed to"):
         Settings().with_consented(values)
 
 
-def test_an_agreement_from_before_the_gateway_is_still_one() -> None:
-    """Its digest had seven names in it, and nobody is asked again because there are more now; whoever changes one is."""
+def test_a_consent_from_before_the_gateway_is_still_valid() -> None:
+    """The old digest covered seven settings. Later ones need no new consent until they are changed."""
     before = Settings(egress_private=frozenset({HostPort("nas.lan", 1)})).consented()
     seven = {key: value for key, value in before.items() if key.startswith(("egress.", "notify.webhook", "sandbox."))}
     assert len(seven) == 7
@@ -691,8 +691,8 @@ def test_an_agreement_from_before_the_gateway_is_still_one() -> None:
 
 
 @given(_settings(), _settings())
-def test_two_sets_of_settings_have_one_form_only_if_they_are_the_same(one: Settings, other: Settings) -> None:
-    """What is left out of it is a default, so nothing else can stand in its place."""
+def test_different_settings_have_different_consent_forms(one: Settings, other: Settings) -> None:
+    """A setting that is left out has its default, so no other value can share the form."""
     forms = [canonical_json(agreed_form(settings.consented())) for settings in (one, other)]
 
     assert (forms[0] == forms[1]) == (one.consented() == other.consented())
