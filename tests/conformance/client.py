@@ -1,7 +1,7 @@
 """A client for the conformance suite's own servers: the official SDK's, on `aileron-mcp`, which speaks HTTP to them.
 
-The suite starts this with the address of its server as the last word, the scenario and the revision in the environment. What it
-then looks at on the wire is the relay's: where it posts, its headers, what it does with an answer. The requests themselves are
+The suite starts this with the address of its server as the last word, the scenario and the revision in the environment. It then
+checks what the relay puts on the wire: where it posts, its headers, what it does with an answer. The requests themselves are
 the SDK's.
 
 Source: the suite's README ("Client Testing"). Not here: which scenarios, and what must come of them (test_relay_conformance.py).
@@ -22,15 +22,15 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 _ASK_S: Final = 20.0
-"""The suite gives a client 30 s."""
+"""Seconds for one request; the suite gives a client 30 s."""
 _TOKEN: Final = "ail_" + "A" * 43
-"""As long as one of Aileron's; the suite's servers want none."""
+"""A token as long as one of Aileron's; the suite's servers require none."""
 _ARGUMENTS: Final = {"add_numbers": {"a": 5, "b": 3}}
 _OLDER: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
 
 async def _converse(url: str) -> None:
-    """Everything the server has: list it, and use the first of it."""
+    """List everything that the server has, and use all of it once."""
     at = urllib.parse.urlsplit(url)
     relay = StdioServerParameters(
         command=str(Path(sys.executable).with_name("aileron-mcp")),
@@ -55,13 +55,13 @@ async def _converse(url: str) -> None:
 
 
 async def _maybe(asked: Awaitable[object]) -> None:
-    """A server of the suite may answer with an error, which is no failure of a client."""
+    """Await a request; an error of the suite's server is no failure of the client."""
     with contextlib.suppress(MCPError):
         await asked
 
 
 def _callbacks() -> dict[str, Any]:
-    """So that the SDK declares what a scenario wants a client to declare."""
+    """Return callbacks, so that the SDK declares the capabilities that a scenario expects of a client."""
 
     async def refused(*_: object) -> Any:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""One home for the suite and the Inspector, and the tools, installed once."""
+"""Fixtures: a home for the suite and the Inspector, and the tools, installed once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.support.home import DaemonHome
 
 @pytest.fixture(scope="session")
 def tools() -> Tools:
-    """Fails where they cannot be had: a skip would pass for a pass."""
+    """Return the installed tools; fail if they cannot be installed, because a skip could be taken for a pass."""
     return installed()
 
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """With the fixture tools of the suite as actions."""
+    """Return a home with the suite's fixture tools as actions."""
     with conformance_home() as made:
         yield made
 
 
 @pytest.fixture
 def session(home: DaemonHome) -> dict[str, Any]:
-    """A new one, with its token."""
+    """Begin a new session, with its token."""
     begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "inspector", "folder": "/"})
     return begun

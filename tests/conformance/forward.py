@@ -3,8 +3,8 @@
 The suite has an option for the address of the server and none for a header. So it is given this address, and what it sends
 reaches the daemon byte for byte, but for the heads of requests: `Authorization` is added; a `Host` or `Origin` that is this
 address becomes the daemon's (any other passes, so that the daemon's own check is what is tested); `Connection: close`, because
-a connection carries one request here. What the daemon answers comes back unchanged, as it comes, and either side that goes away
-takes the other with it. Runs in threads of the test process, on loopback.
+a connection carries one request here. The daemon's answer is passed back unchanged, as it comes, and the end of either side
+ends the other. Runs in threads of the test process, on loopback.
 
     with Forward(20480, token) as forward:
         ...the suite, with --url http://127.0.0.1:{forward.port}/mcp...
@@ -22,12 +22,12 @@ from typing import Final, Self
 __all__ = ["Forward"]
 
 _HEAD_BYTES: Final = 64 << 10
-"""Of one request's head: the suite sends less than 1 KiB."""
+"""Bytes of one request's head; the suite sends less than 1 KiB."""
 _CONNECT_S: Final = 10.0
 
 
 class Forward:
-    """A running one; a context manager that leaves no thread and no socket behind. `port` is on 127.0.0.1."""
+    """A running forwarder; a context manager that leaves no thread and no socket behind. `port` is on 127.0.0.1."""
 
     def __init__(self, daemon_port: int, token: str) -> None:
         self._daemon_port = daemon_port
@@ -65,7 +65,7 @@ class Forward:
             self._start(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:
-        """One connection, which is one request and its answer."""
+        """Serve one connection, which is one request and its answer."""
         with contextlib.suppress(OSError), client:
             head, rest = _request_head(client)
             if not head:
@@ -101,7 +101,7 @@ class Forward:
 
 
 def _request_head(client: socket.socket) -> tuple[bytes, bytes]:
-    """The head of a request with its end, and what came after it; nothing where the client went away before."""
+    """Return a request's head with its end, and what came after it; two empty strings if the client went away before."""
     data = b""
     while b"\r\n\r\n" not in data and len(data) < _HEAD_BYTES:
         piece = client.recv(65536)
@@ -113,7 +113,7 @@ def _request_head(client: socket.socket) -> tuple[bytes, bytes]:
 
 
 def _pass_on(reading: socket.socket, writing: socket.socket) -> None:
-    """One direction, until it ends; then both do."""
+    """Pass on one direction until it ends, then end both."""
     with contextlib.suppress(OSError):
         while piece := reading.recv(65536):
             writing.sendall(piece)

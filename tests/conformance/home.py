@@ -5,10 +5,10 @@
 | `test_simple_text`, `test_error_handling`, `test_tool_with_progress`, `test_tool_with_logging`, `greet` | one op each |
 | `give_back` | for the Inspector: an input of each type |
 | `test_logging_tool` | the same op as `test_tool_with_logging` |
-| `test_streaming_elicitation` | asks first: what Aileron has in the place of an elicitation is a person who decides |
-| `test_trigger_tool_change` | sends a request; whom it reaches switches another action off or on, as a person would |
+| `test_streaming_elicitation` | asks first: Aileron has no elicitation, but a person who decides |
+| `test_trigger_tool_change` | sends a request to a server that switches another action off or on, as a person would |
 
-Not here: what the suite makes of them (suite.py); docs/reference/mcp-conformance.md says what no action can be.
+Not here: what the suite finds in them (suite.py); docs/reference/mcp-conformance.md says what no action can be.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHANGED: Final = "comes-and-goes"
 
 @contextlib.contextmanager
 def conformance_home() -> Iterator[DaemonHome]:
-    """One, with its daemon running and its vault open."""
+    """Run a daemon with these actions in a home of its own, with its vault open."""
     with daemon_home() as home, Upstream(_Switch(home).turn) as upstream:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.ask("GET", "/healthz")
@@ -54,7 +54,7 @@ def conformance_home() -> Iterator[DaemonHome]:
 
 @contextlib.contextmanager
 def served(home: DaemonHome) -> Iterator[str]:
-    """An address at which `/mcp` answers whoever asks, as a session of its own."""
+    """Return an address whose `/mcp` answers every client, in a session of its own."""
     port = urllib.parse.urlsplit(home.must("GET", "/v1/status")["web"]).port
     assert port is not None
     token = home.must("POST", "/v1/sessions", {"agent": "conformance", "folder": "/"})["token"]
@@ -63,7 +63,7 @@ def served(home: DaemonHome) -> Iterator[str]:
 
 
 class _Switch:
-    """A server outside, at which something happens that changes the list of tools."""
+    """An outside server at which a request changes the list of tools."""
 
     def __init__(self, home: DaemonHome) -> None:
         self._home = home

@@ -21,12 +21,12 @@ from tests.conformance.install import Tools
 __all__ = ["Answered", "Inspector"]
 
 _ASK_S: Final = 60.0
-"""One question: 1 s where this was measured."""
+"""Seconds for one question; measured: 1 s."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """`result` as the server gave it, {} where there is none; `err` is what else was said."""
+    """The answer to one question: `result` as the server gave it, {} if there is none; `err` is the rest of what was printed."""
 
     code: int
     result: dict[str, Any]
@@ -35,7 +35,9 @@ class Answered:
 
 @dataclasses.dataclass(frozen=True)
 class Inspector:
-    """Asks one server. `server` are the words that name it; `era` is `legacy` (2025-11-25), `modern` (2026-07-28) or `auto`."""
+    """The Inspector for one server, named by the words `server`; `era` is `legacy` (2025-11-25), `modern` (2026-07-28)
+    or `auto`.
+    """
 
     tools: Tools
     folder: Path
@@ -43,18 +45,18 @@ class Inspector:
     era: str = "modern"
 
     def over_stdio(self, home: Path, token: str, era: str = "modern") -> Inspector:
-        """As an agent does: `aileron-mcp` is started, with a session's token."""
+        """Return the Inspector over stdio, as an agent does it: `aileron-mcp` is started, with a session's token."""
         relay = Path(sys.executable).with_name("aileron-mcp")
         words = (str(relay), "-e", f"AILERON_HOME={home}", "-e", f"AILERON_SESSION_TOKEN={token}")
         return dataclasses.replace(self, server=words, era=era)
 
     def over_http(self, web: str, token: str, era: str = "modern") -> Inspector:
-        """`/mcp` of the daemon's loopback port."""
+        """Return the Inspector over HTTP, with `/mcp` of the daemon's loopback port."""
         words = ("--server-url", f"{web}/mcp", "--transport", "http", "--header", f"Authorization: Bearer {token}")
         return dataclasses.replace(self, server=words, era=era)
 
     def __call__(self, method: str, *words: str) -> Answered:
-        """One question."""
+        """Ask one question."""
         done = subprocess.run(
             [
                 *(str(self.tools.node), str(self.tools.inspector), "--cli", *self.server),

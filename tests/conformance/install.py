@@ -22,7 +22,7 @@ __all__ = ["INSPECTOR_VERSION", "NODE_VERSION", "SUITE_VERSION", "NotInstalled",
 
 _PINS: Final = Path(__file__).parent / "pins"
 _FORM: Final = 1
-"""Raised when something else is made of the same pins."""
+"""Form of the cache; raised when something else is made from the same pins."""
 _SUITE: Final = "@modelcontextprotocol/conformance"
 _INSPECTOR: Final = "@modelcontextprotocol/inspector"
 _WANTED: Final[dict[str, str]] = json.loads((_PINS / "package.json").read_text(encoding="utf-8"))["dependencies"]
@@ -34,7 +34,7 @@ NODE_VERSION: Final = NODE_PIN.read_text(encoding="ascii").partition("==")[2].sp
 
 @dataclasses.dataclass(frozen=True)
 class Tools:
-    """What is started: `node`, and two programs for it."""
+    """The programs to start: `node`, and two programs for it."""
 
     node: Path
     suite: Path
@@ -42,7 +42,7 @@ class Tools:
 
 
 def installed() -> Tools:
-    """All three, installed first if need be; or NotInstalled."""
+    """Return all three programs; install them first if needed, or NotInstalled."""
     place = cached("conformance", _PINS, form=_FORM, build=_build)
     return Tools(
         node=place / "bin" / "node",

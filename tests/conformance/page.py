@@ -1,4 +1,4 @@
-"""docs/reference/mcp-conformance.md: its tables, of what the suite found; the words around them are written by hand.
+"""The tables of docs/reference/mcp-conformance.md, from the suite's results; the words around them are written by hand.
 
     $ python -m tests.conformance.page          # runs the suite and writes the tables
 
@@ -25,22 +25,22 @@ _ABSENT: Final = "–"
 
 
 def tables(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Heading → the table below it, in Markdown, of one run for each revision."""
+    """Return heading → the table below it, in Markdown, from one run for each revision."""
     return {"In numbers": _numbers(runs), "Scenarios": _scenarios(runs), "Reasons": reasons()}
 
 
 def reasons() -> str:
-    """Why a check fails, by the word for it."""
+    """Return the table of the reasons why checks fail."""
     return _table(["reason", "because"], [[word, why] for word, why in WHY.items()])
 
 
 def table_of(page: str, heading: str) -> str:
-    """The first table below a heading of the page."""
+    """Return the first table below a heading of the page."""
     return _found(page, heading)["table"]
 
 
 def cell(scenario: Scenario, expected: Mapping[str, str]) -> str:
-    """`3 passed`; with what did not, and for which reasons."""
+    """Return the cell of a scenario: `3 passed`, or how many of how many passed and the reasons for the failures."""
     words = dict.fromkeys(expected.get(check, "unexpected") for check in scenario.failed)
     passed = scenario.count("SUCCESS")
     if not words:

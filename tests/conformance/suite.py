@@ -4,9 +4,9 @@
     assert run.code == 0, run.said
     code, said, scenario = relayed(tools, folder, "http-standard-headers", "2026-07-28")     # the suite as the server
 
-`expected.toml` says which checks fail, each with its reason; the suite gets them as its baseline, and itself fails for a check
-that fails without standing there, and for one that stands there and passes. What does not count for a revision (`unscored`)
-it runs and does not judge.
+`expected.toml` says which checks fail, each with its reason; the suite gets them as its baseline, and fails for a check
+that fails without being listed, and for a listed one that passes. It runs scenarios that do not count for a revision
+(`unscored`), and does not judge them.
 
 Source: the suite's README ("Expected Failures", "Conformance Requirements"). Not here: what is served (home.py), the page it
 fills (page.py).
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
-"""The requirement sets the suite has; each runs over the wire of its own revision."""
+"""The requirement sets of the suite; each runs over the wire of its own revision."""
 RELAYED: Final = (
     ("initialize", "2025-11-25"),
     ("tools_call", "2025-11-25"),
@@ -56,28 +56,28 @@ RELAYED: Final = (
     ("http-invalid-tool-headers", "2026-07-28"),
     ("json-schema-ref-no-deref", "2026-07-28"),
 )
-"""What the sets ask of a client, but for elicitation and for how a client is authorized, which Aileron has no part in."""
+"""The scenarios of the sets for a client, except elicitation and authorization of a client, in which Aileron has no part."""
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _RUN_S: Final = 100.0
-"""One set: 3 to 5 s where this was measured."""
+"""Seconds for one set; measured: 3 to 5 s."""
 _MARKS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FOLDER: Final = re.compile(r"(?:server-)?(?P<scenario>.+?)-\d{4}-\d\d-\d\dT[\d-]+Z")
 _UNSCORED: Final = re.compile(r"^ *- scenario: (?P<scenario>\S+)\n *leg: server\n *reason: (?P<why>\S+)$", re.MULTILINE)
 
 _REASONS: Final = tomllib.loads((Path(__file__).parent / "expected.toml").read_text(encoding="utf-8"))
 WHY: Final[dict[str, str]] = {reason: entry["why"] for reason, entry in _REASONS.items()}
-"""By the word for it, why a check fails."""
+"""The word for each reason, and why the check fails."""
 EXPECTED: Final[dict[str, str]] = {check: reason for reason, entry in _REASONS.items() for check in entry["checks"]}
 """`SCENARIO:CHECK` → the word for the reason, for each check of the server that fails."""
 EXPECTED_OF_RELAY: Final[dict[str, str]] = {
     check: reason for reason, entry in _REASONS.items() for check in entry.get("checks_of_the_relay", ())
 }
-"""The same, where the suite is the server."""
+"""`SCENARIO:CHECK` → the word for the reason, for each failing check with the suite as the server."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing the suite looked at. `status`: SUCCESS, FAILURE, WARNING, SKIPPED or INFO."""
+    """A check of the suite. `status`: SUCCESS, FAILURE, WARNING, SKIPPED or INFO."""
 
     id: str
     status: str
@@ -86,25 +86,25 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """One conversation of the suite. `unscored` says why it does not count, where it does not: `extension`, `pending`, ..."""
+    """A conversation of the suite. `unscored` says why it does not count (`extension`, `pending`, ...), or is ""."""
 
     name: str
     checks: tuple[Check, ...]
     unscored: str
 
     def count(self, status: str) -> int:
-        """How many checks ended so."""
+        """Return how many checks ended with this status."""
         return sum(check.status == status for check in self.checks)
 
     @property
     def failed(self) -> list[str]:
-        """The checks that did not pass, as expected.toml spells them. A warning is one of them, for the suite as well."""
+        """The checks that did not pass, as expected.toml spells them. Warnings are included, as they are by the suite."""
         return [f"{self.name}:{check.id}" for check in self.checks if check.status in ("FAILURE", "WARNING")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One requirement set. `code` is 0 where all is as expected; `said` is what the suite printed."""
+    """A run of one requirement set. `code` is 0 if all is as expected; `said` is what the suite printed."""
 
     revision: str
     code: int
@@ -113,7 +113,7 @@ class Run:
 
 
 def judged(tools: Tools, url: str, folder: Path, revision: str) -> Run:
-    """Run one requirement set against what is expected; `folder` is empty, and the suite's own from then on."""
+    """Run one requirement set against what is expected; `folder` is empty, and belongs to the suite from then on."""
     results = folder / "results"
     words = ("--requirements", revision, "--expected-failures", str(baseline(folder, EXPECTED)), "-o", str(results))
     code, said = ran(tools, url, folder, *words)
@@ -124,12 +124,12 @@ def judged(tools: Tools, url: str, folder: Path, revision: str) -> Run:
 
 
 def ran(tools: Tools, url: str, folder: Path, *words: str) -> tuple[int, str]:
-    """The suite with these options: its exit code and what it printed, without colours."""
+    """Run the suite with these options; return its exit code and what it printed, without colours."""
     return _started(tools, folder, "server", "--url", url, *words)
 
 
 def relayed(tools: Tools, folder: Path, scenario: str, revision: str) -> tuple[int, str, Scenario]:
-    """One scenario in which the suite is the server and the client is on `aileron-mcp`: exit code, what was printed, checks."""
+    """Run one scenario with the suite as server and a client on `aileron-mcp`; return exit code, what was printed, and checks."""
     words = ("--scenario", scenario, "--spec-version", revision, "-o", str(folder / "results"))
     expected = baseline(folder, EXPECTED_OF_RELAY, "client")
     command = f"{shlex.quote(sys.executable)} -m tests.conformance.client"
@@ -158,7 +158,7 @@ def _started(tools: Tools, folder: Path, *words: str) -> tuple[int, str]:
 
 
 def baseline(folder: Path, checks: Collection[str], role: Literal["server", "client"] = "server") -> Path:
-    """What the suite may find failing, in its own form: a YAML file, which JSON is."""
+    """Write the list of expected failures in the suite's own form: a YAML file, which JSON is."""
     path = folder / "expected.yml"
     path.write_text(json.dumps({role: sorted(checks)}), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""The official conformance suite against `/mcp`: nothing fails that is not meant to, and the page says what was found."""
+"""The official conformance suite against `/mcp`: only expected checks fail, and the page says what was found."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.conformance.suite import EXPECTED, REVISIONS, WHY, Run, baseline, jud
 from tests.support.home import DaemonHome
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(600)]
-"""Ten minutes: where nothing is cached, the first of them installs."""
+"""Ten minutes: if nothing is cached, the first test installs the suite."""
 
 
 @pytest.fixture(scope="module")
 def url(home: DaemonHome) -> Iterator[str]:
-    """Where the suite finds the daemon."""
+    """Return the address at which the suite finds the daemon."""
     with served(home) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def runs(tools: Tools, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Each requirement set, once."""
+    """Run each requirement set once."""
     return {each: judged(tools, url, tmp_path_factory.mktemp("suite"), each) for each in REVISIONS}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_nothing_fails_but_what_is_meant_to(runs: dict[str, Run], revision: str) -> None:
-    """By the suite's own judgement, and check by check; what is expected to fail and passes is a failure, too."""
+def test_only_expected_checks_fail(runs: dict[str, Run], revision: str) -> None:
+    """The suite's own verdict and each check agree; a check that is expected to fail and passes is a failure, too."""
     run = runs[revision]
 
     assert run.code == 0, run.said
@@ -42,23 +42,25 @@ def test_nothing_fails_but_what_is_meant_to(runs: dict[str, Run], revision: str)
 
 
 @pytest.mark.parametrize("words", ["--spec-version 2025-06-18 --suite all", "--suite pending"])
-def test_it_is_so_for_an_older_revision_and_for_what_is_not_scored(
+def test_only_expected_checks_fail_for_an_older_revision_and_unscored_scenarios(
     tools: Tools, url: str, tmp_path: Path, words: str
 ) -> None:
-    """The reasons are the same: over the wire of 2025-06-18, and where the suite is asked to judge what it would only run."""
+    """Expected failures have the same reasons over the wire of 2025-06-18, and if the suite is asked to judge what it
+    would only run.
+    """
     code, said = ran(tools, url, tmp_path, *words.split(), "--expected-failures", str(baseline(tmp_path, EXPECTED)))
 
     assert code == 0, said
 
 
-def test_every_expected_failure_was_looked_for(runs: dict[str, Run]) -> None:
-    """No reason is left for a scenario that no requirement set has."""
+def test_every_expected_failure_belongs_to_a_scenario(runs: dict[str, Run]) -> None:
+    """Every reason is for a scenario that some requirement set has."""
     seen = {scenario for run in runs.values() for scenario in run.scenarios}
 
     assert {check.partition(":")[0] for check in EXPECTED} <= seen
 
 
-def test_what_the_connector_does_is_what_the_suite_saw(runs: dict[str, Run], home: DaemonHome) -> None:
+def test_the_connector_ran_what_the_suite_saw(runs: dict[str, Run], home: DaemonHome) -> None:
     """The fixture tools ran in the jail, for the session of the suite: nothing else answered in their place."""
     assert {run.code for run in runs.values()} == {0}
     sessions = home.must("GET", "/v1/sessions")["sessions"]
@@ -70,16 +72,16 @@ def test_what_the_connector_does_is_what_the_suite_saw(runs: dict[str, Run], hom
         assert {"run.started", "run.finished"} <= {event["type"] for event in home.events(run)}, action
 
 
-def test_the_daemon_was_not_surprised(runs: dict[str, Run], home: DaemonHome) -> None:
-    """Whatever the suite sends, and it sends much that is wrong, is foreseen: the daemon's log has no word of a bug."""
+def test_the_daemon_logs_no_bug(runs: dict[str, Run], home: DaemonHome) -> None:
+    """The daemon foresees whatever the suite sends, and much of it is wrong: the log has no traceback and no error."""
     assert runs
     log = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8")
 
     assert [line for line in log.splitlines() if re.search("Traceback|ERROR|foresaw", line)] == []
 
 
-def test_a_failure_that_nobody_expects_fails_the_run(tools: Tools, url: str, tmp_path: Path) -> None:
-    """And a check that was expected to fail and passes does so, too: the suite's judgement is worth something."""
+def test_an_unexpected_failure_fails_the_run(tools: Tools, url: str, tmp_path: Path) -> None:
+    """An expected failure that passes fails the run, too. This is the positive control of the suite's verdict."""
     without = baseline(tmp_path, [])
     unexpected = ran(tools, url, tmp_path, "--scenario", "prompts-list", "--expected-failures", str(without))
     passing = ran(tools, url, tmp_path, "--scenario", "tools-list", "--expected-failures", str(without))
@@ -89,15 +91,15 @@ def test_a_failure_that_nobody_expects_fails_the_run(tools: Tools, url: str, tmp
     assert (unexpected[0], passing[0], stale[0]) == (1, 0, 1), unexpected[1] + passing[1] + stale[1]
 
 
-def test_the_page_says_what_was_found(runs: dict[str, Run]) -> None:
-    """Every table; `python -m tests.conformance.page` writes them."""
+def test_the_page_documents_what_was_found(runs: dict[str, Run]) -> None:
+    """Every table of the page matches; `python -m tests.conformance.page` writes them."""
     page = PAGE.read_text(encoding="utf-8")
 
     assert {heading: table_of(page, heading) for heading in tables(runs)} == tables(runs)
 
 
-def test_the_page_names_what_was_run() -> None:
-    """The versions that are pinned, and each reason."""
+def test_the_page_names_the_versions_and_reasons() -> None:
+    """The page has the pinned versions and each reason."""
     page = PAGE.read_text(encoding="utf-8")
 
     for version in (SUITE_VERSION, INSPECTOR_VERSION, NODE_VERSION):

@@ -1,4 +1,4 @@
-"""The Inspector, a client nobody here wrote: it lists, and calls, over stdio and over HTTP, in both eras."""
+"""Tests with the Inspector, a client of another maker: it lists and calls tools, over stdio and over HTTP, in both eras."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conformance.install import Tools
 from tests.support.home import DaemonHome
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(600)]
-"""Ten minutes: where nothing is cached, the first of them installs."""
+"""Ten minutes: if nothing is cached, the first test installs the Inspector."""
 
 OWN = ["cancel_action", "check_action_status", "list_pending", "wait_for_action"]
 WAYS = ("stdio", "http")
@@ -23,7 +23,7 @@ _Asking = Callable[[str, str], Inspector]
 
 @pytest.fixture
 def asking(tools: Tools, home: DaemonHome, session: dict[str, Any], tmp_path: Path) -> _Asking:
-    """The Inspector over a transport, in an era; `auto` finds out which the server speaks."""
+    """Return a function that makes the Inspector for a transport and an era; `auto` finds out which the server speaks."""
     inspector = Inspector(tools, tmp_path)
 
     def over(way: str, era: str) -> Inspector:
@@ -35,8 +35,8 @@ def asking(tools: Tools, home: DaemonHome, session: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize(("way", "era"), OVER)
-def test_it_lists_every_tool_and_has_nothing_to_say_about_the_schemas(asking: _Asking, way: str, era: str) -> None:
-    """`--strict` ends with 6 for a schema that some client cannot read, and says which."""
+def test_the_inspector_lists_every_tool_and_accepts_the_schemas(asking: _Asking, way: str, era: str) -> None:
+    """The Inspector's `--strict` exits with 6 for a schema that some client cannot read, and says which."""
     ask = asking(way, era)
     listed = ask("tools/list", "--strict")
 
@@ -50,8 +50,8 @@ def test_it_lists_every_tool_and_has_nothing_to_say_about_the_schemas(asking: _A
 
 
 @pytest.mark.parametrize(("way", "era"), OVER)
-def test_it_calls_an_action(asking: _Asking, way: str, era: str, home: DaemonHome, session: dict[str, Any]) -> None:
-    """Words become the types of the schema; the run is on record as the session's."""
+def test_an_action_is_called(asking: _Asking, way: str, era: str, home: DaemonHome, session: dict[str, Any]) -> None:
+    """The words become the types of the schema; the run is recorded as the session's."""
     ask = asking(way, era)
     called = ask(
         "tools/call", "--tool-name", "give_back", "--tool-arg", "text=a b", "number=7", "flag=true", "share=0.5"
@@ -65,8 +65,8 @@ def test_it_calls_an_action(asking: _Asking, way: str, era: str, home: DaemonHom
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_gated_action_waits_and_runs_once_a_person_said_yes(asking: _Asking, way: str, home: DaemonHome) -> None:
-    """The call answers at once; processes later the same session is told the result."""
+def test_a_gated_action_waits_and_runs_after_approval(asking: _Asking, way: str, home: DaemonHome) -> None:
+    """The call answers at once; a later process of the same session gets the result."""
     ask = asking(way, "auto")
     asked = ask("tools/call", "--tool-name", "test_streaming_elicitation").result["structuredContent"]
     waits = ask("tools/call", "--tool-name", "list_pending").result["structuredContent"]
@@ -81,8 +81,8 @@ def test_a_gated_action_waits_and_runs_once_a_person_said_yes(asking: _Asking, w
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_fails_is_an_error_of_the_tool(asking: _Asking, way: str) -> None:
-    """Its exit code for `isError` is 5."""
+def test_a_failed_action_is_an_error_of_the_tool(asking: _Asking, way: str) -> None:
+    """The Inspector exits with 5 for `isError`."""
     ask = asking(way, "auto")
     failed = ask("tools/call", "--tool-name", "test_error_handling")
 
@@ -90,8 +90,8 @@ def test_what_fails_is_an_error_of_the_tool(asking: _Asking, way: str) -> None:
     assert failed.result["structuredContent"]["error"]["class"] == "external_api_error"
 
 
-def test_a_session_that_has_ended_is_told_so(tools: Tools, home: DaemonHome, tmp_path: Path) -> None:
-    """The same question was answered a moment ago."""
+def test_an_ended_session_is_told_that_it_is_unauthorized(tools: Tools, home: DaemonHome, tmp_path: Path) -> None:
+    """The positive control: the same question was answered before the session ended."""
     begun = home.must("POST", "/v1/sessions", {"agent": "inspector", "folder": "/"})
     ask = Inspector(tools, tmp_path).over_stdio(home.path, begun["token"])
 

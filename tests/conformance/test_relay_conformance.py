@@ -1,4 +1,4 @@
-"""`aileron-mcp` over HTTP, against servers of the conformance suite: what it puts on the wire is what the protocol wants."""
+"""`aileron-mcp` over HTTP, against servers of the conformance suite: it puts on the wire what the protocol requires."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.conformance.page import PAGE, cell, table_of
 from tests.conformance.suite import EXPECTED_OF_RELAY, RELAYED, relayed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-"""Ten minutes: where nothing is cached, the first of them installs."""
+"""Ten minutes: if nothing is cached, the first test installs the suite."""
 
 
 @pytest.mark.parametrize(("scenario", "revision"), RELAYED)
-def test_a_server_of_the_suite_has_nothing_to_say_against_the_relay(
+def test_a_server_of_the_suite_finds_only_expected_faults_in_the_relay(
     tools: Tools, tmp_path: Path, scenario: str, revision: str
 ) -> None:
-    """But for what is meant; the page says which, and why."""
+    """The page says which failures are expected, and why."""
     code, said, found = relayed(tools, tmp_path, scenario, revision)
 
     assert code == 0, said
@@ -27,8 +27,8 @@ def test_a_server_of_the_suite_has_nothing_to_say_against_the_relay(
     assert row in table_of(PAGE.read_text(encoding="utf-8"), "The relay")
 
 
-def test_the_page_has_these_scenarios_of_a_client() -> None:
-    """Neither more nor less."""
+def test_the_page_has_exactly_these_client_scenarios() -> None:
+    """The table has these scenarios in this order, and no others."""
     table = table_of(PAGE.read_text(encoding="utf-8"), "The relay")
 
     rows = [row.split("|")[1:3] for row in table.splitlines()[2:]]

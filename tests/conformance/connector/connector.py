@@ -5,19 +5,19 @@ from aileron_connector import ExternalApiError, hosts, http, log, op, progress, 
 
 @op
 def test_simple_text():
-    """Words."""
+    """Return a text."""
     return "This is a simple text response for testing."
 
 
 @op
 def test_error_handling():
-    """Always fails."""
+    """Fail, always."""
     raise ExternalApiError("This tool intentionally returns an error for testing", status=500)
 
 
 @op
 def test_tool_with_progress():
-    """Says three times how far it is."""
+    """Report progress three times."""
     for done in (0, 50, 100):
         progress(done, total=100)
     return "done"
@@ -25,7 +25,7 @@ def test_tool_with_progress():
 
 @op
 def test_tool_with_logging():
-    """Writes three lines of a log; `test_logging_tool` is this, too."""
+    """Write three log lines; the tool `test_logging_tool` is this operation, too."""
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         log.info(line)
     return "done"
@@ -33,19 +33,19 @@ def test_tool_with_logging():
 
 @op
 def give_back(text: str, number: int, flag: bool, share: float = 0.0):
-    """What came in."""
+    """Return the arguments."""
     return {"text": text, "number": number, "flag": flag, "share": share}
 
 
 @op
 def greet(name: str):
-    """A word to somebody."""
+    """Return a greeting."""
     return f"Hello, {name}!"
 
 
 @op
 def test_trigger_tool_change():
-    """Asks its one host to change something; there, an action is switched off or on."""
+    """Ask the one granted host to change something; the test's server then switches an action off or on."""
     with http.request("POST", hosts()[0].url + "/change") as response:
         return response.raise_for_status().status
 
