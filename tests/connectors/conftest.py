@@ -1,4 +1,4 @@
-"""Connectors have no proxy: what the person's environment says of one is not there, as in a jail."""
+"""Fixture for connectors' tests: they have no proxy of the person's environment, as in a jail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Libraries would go to it, and a cell and many a company's machine have one."""
+    """Remove proxy variables: libraries would use them, and a cell and many a company's machine have one."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

@@ -49,14 +49,14 @@ Call = Callable[..., Report]
 
 
 def calendar_object(*events: str, zone: str = "") -> str:
-    """An iCalendar file; each event is its lines."""
+    """Return an iCalendar file; each event is its lines."""
     bodies = "".join(f"BEGIN:VEVENT\nDTSTAMP:20260101T000000Z\n{lines.strip()}\nEND:VEVENT\n" for lines in events)
     return f"BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:-//test//EN\n{zone}{bodies}END:VCALENDAR\n".replace("\n", "\r\n")
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zip that `aileron connector build` makes."""
+    """Return the zip that `aileron connector build` makes."""
     path = tmp_path_factory.mktemp("built") / "connector"
     path.write_bytes(build(SOURCE, [HostPort("127.0.0.1", 5232)]).connector)
     return path
@@ -64,14 +64,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RadicaleServer]:
-    """One server for the module; each test has a user's worth of calendars to itself by emptying them."""
+    """Run one server for the module; each test begins with its calendars emptied."""
     with RadicaleServer(tmp_path_factory.mktemp("radicale")) as server:
         yield server
 
 
 @pytest.fixture
 def server(running: RadicaleServer) -> RadicaleServer:
-    """The server with nothing on it but the calendar Work."""
+    """Return the server with nothing on it but the calendar Work."""
     running.request("DELETE", f"/{running.user}/")
     running.request("MKCOL", f"/{running.user}/")
     running.make_calendar("work", "Work")
@@ -80,18 +80,18 @@ def server(running: RadicaleServer) -> RadicaleServer:
 
 @pytest.fixture
 def call(server: RadicaleServer, program: Path) -> Call:
-    """Run an operation: call(op, **args)."""
+    """Return a function that runs an operation: call(op, **args)."""
     return host_for(server, program).call
 
 
 def host_for(server: RadicaleServer, program: Path, password: str | None = None) -> PlainHost:
-    """A host that grants the server, and has the password."""
+    """Return a host that grants the server, and has the password."""
     granted = GrantedHost("127.0.0.1", server.port, True)
     return PlainHost(program, hosts=[granted], basic=(server.user, password or server.password))
 
 
 def titles(report: Report) -> list[str]:
-    """Titles of the events of a listing."""
+    """Return the titles of the events of a listing."""
     return [event["title"] for event in report.output["events"]]
 
 
@@ -99,7 +99,7 @@ def titles(report: Report) -> list[str]:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """As an install would read them, with the two placeholders where they belong."""
+    """They are read as an install would, with the two placeholders where they belong."""
     manifest = parse_connector_manifest((SOURCE / "manifest.toml").read_bytes(), file="m", allow_unbound=True)
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
@@ -129,7 +129,7 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 
 
 def test_calendars_are_found_from_the_account(server: RadicaleServer, call: Call) -> None:
-    """By principal and home set; task lists and address books are not calendars for events."""
+    """They are found by principal and home set; task lists and address books are not calendars for events."""
     server.make_calendar("home", "Zuhause ü & <b>")
     tasks = (
         '<C:mkcalendar xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav"><D:set><D:prop>'
@@ -145,8 +145,8 @@ def test_calendars_are_found_from_the_account(server: RadicaleServer, call: Call
     }
 
 
-def test_events_of_all_calendars_come_sorted_with_all_their_fields(server: RadicaleServer, call: Call) -> None:
-    """Text with every escape, a folded line, a zone of its own, an all-day event, a duration."""
+def test_events_of_all_calendars_are_sorted_and_complete(server: RadicaleServer, call: Call) -> None:
+    """The cases are text with every escape, a folded line, a zone of its own, an all-day event, and a duration."""
     server.make_calendar("home", "Home")
     server.put(
         "work/zoned.ics",
@@ -189,8 +189,8 @@ def test_events_of_all_calendars_come_sorted_with_all_their_fields(server: Radic
     assert report.output["left_out"] == 0
 
 
-def test_a_recurring_event_comes_as_its_instances(server: RadicaleServer, call: Call) -> None:
-    """Expanded by the server: over the change of the clocks, without the one taken out, with the one moved."""
+def test_a_recurring_event_is_listed_as_its_instances(server: RadicaleServer, call: Call) -> None:
+    """The server expands it: over the change of the clocks, without the cancelled instance, with the moved one."""
     server.put(
         "work/weekly.ics",
         calendar_object(
@@ -214,7 +214,7 @@ def test_a_recurring_event_comes_as_its_instances(server: RadicaleServer, call: 
 
 
 def test_without_a_span_the_coming_days_are_listed(server: RadicaleServer, call: Call) -> None:
-    """From now, seven days unless said otherwise."""
+    """The list starts now and has seven days by default."""
     now = datetime.now(UTC)
     for name, days in (("past", -2), ("soon", 2), ("later", 20)):
         start = (now + timedelta(days=days)).strftime("%Y%m%dT%H%M%SZ")
@@ -223,8 +223,8 @@ def test_without_a_span_the_coming_days_are_listed(server: RadicaleServer, call:
     assert titles(call("list_events", days=30)) == ["soon", "later"]
 
 
-def test_a_calendar_is_named_by_title_or_href_and_a_wrong_name_lists_them(server: RadicaleServer, call: Call) -> None:
-    """Case does not matter; the answer to a wrong name is the names there are."""
+def test_a_calendar_is_named_by_title_or_href(server: RadicaleServer, call: Call) -> None:
+    """Case does not matter; the error for a wrong name lists the calendars."""
     server.make_calendar("home", "Home")
     server.put("home/a.ics", calendar_object("UID:a\nSUMMARY:At home\nDTSTART:20260330T070000Z"))
     server.put("work/b.ics", calendar_object("UID:b\nSUMMARY:At work\nDTSTART:20260330T080000Z"))
@@ -236,7 +236,7 @@ def test_a_calendar_is_named_by_title_or_href_and_a_wrong_name_lists_them(server
 
 
 def test_a_long_listing_is_cut_and_says_so(server: RadicaleServer, call: Call) -> None:
-    """The first ones by time."""
+    """The first events by time are listed, with the number of those left out."""
     for number in range(5):
         server.put(
             f"work/{number}.ics",
@@ -261,8 +261,8 @@ def test_a_long_listing_is_cut_and_says_so(server: RadicaleServer, call: Call) -
         ({"start": "0001-01-01"}, "start"),
     ],
 )
-def test_a_span_that_makes_no_sense_is_bad_input(call: Call, args: dict[str, Any], argument: str) -> None:
-    """Before any request goes out."""
+def test_an_invalid_span_is_bad_input(call: Call, args: dict[str, Any], argument: str) -> None:
+    """The failure comes before any request."""
     report = call("list_events", **args)
     assert report.failure.failure_class == "bad_input"
     assert report.failure.details == {"argument": argument}
@@ -273,7 +273,7 @@ def test_a_span_that_makes_no_sense_is_bad_input(call: Call, args: dict[str, Any
 
 
 def test_a_created_event_is_on_the_server_and_in_the_listing(server: RadicaleServer, call: Call) -> None:
-    """With every field, as another client would read it."""
+    """The event has every field, as another client would read it."""
     created = call(
         "create_event",
         title="Lunch; with Mira, 🎉",
@@ -300,7 +300,7 @@ def test_two_dates_make_an_all_day_event(call: Call) -> None:
 
 
 def test_an_event_in_a_zone_is_stored_in_it(server: RadicaleServer, call: Call) -> None:
-    """Local times are read in the zone, and the file brings the zone's rules along."""
+    """Local times are read in the zone, and the file contains the zone's rules."""
     created = call(
         "create_event",
         title="Zoned",
@@ -335,10 +335,10 @@ def test_an_event_in_a_zone_is_stored_in_it(server: RadicaleServer, call: Call) 
         ({"description": "\x00"}, None, "control characters"),
     ],
 )
-def test_an_event_that_makes_no_sense_is_bad_input(
+def test_an_invalid_event_is_bad_input(
     server: RadicaleServer, call: Call, changed: dict[str, str], argument: str | None, words: str
 ) -> None:
-    """And nothing is stored."""
+    """The server stores nothing."""
     good = {"title": "T", "start_time": "2026-03-30T12:00:00+02:00", "end_time": "2026-03-30T13:00:00+02:00"}
     report = call("create_event", **{**good, **changed})
     assert report.failure.failure_class == "bad_input"
@@ -347,8 +347,8 @@ def test_an_event_that_makes_no_sense_is_bad_input(
     assert "PUT" not in [request.method for request in report.requests]
 
 
-def test_with_several_calendars_one_must_be_named(server: RadicaleServer, call: Call) -> None:
-    """Nothing is guessed about where it goes."""
+def test_with_several_calendars_a_new_event_must_name_one(server: RadicaleServer, call: Call) -> None:
+    """The connector does not guess where the event goes."""
     server.make_calendar("home", "Home")
     times = {"title": "T", "start_time": "2026-03-30", "end_time": "2026-03-31"}
     failed = call("create_event", **times).failure
@@ -357,7 +357,7 @@ def test_with_several_calendars_one_must_be_named(server: RadicaleServer, call: 
 
 
 def test_an_event_is_deleted_by_uid_or_by_href(server: RadicaleServer, call: Call) -> None:
-    """That one and no other."""
+    """Only that event is deleted; deleting it again is an error."""
     for name in ("a", "b", "c"):
         server.put(f"work/{name}.ics", calendar_object(f"UID:{name}\nSUMMARY:{name}\nDTSTART:20260330T070000Z"))
     assert call("delete_event", uid="a", title="as the action says it").output == {
@@ -370,7 +370,7 @@ def test_an_event_is_deleted_by_uid_or_by_href(server: RadicaleServer, call: Cal
 
 
 def test_an_event_is_read_by_its_uid(server: RadicaleServer, call: Call) -> None:
-    """One and whole; of a recurring one the first; none is no event, and in two calendars it is not guessed."""
+    """The event is complete; of a recurring one it is the first. An unknown UID is an error, and so is one in two calendars."""
     server.put("work/a.ics", calendar_object("UID:a\nSUMMARY:One\nDTSTART:20260330T070000Z\nLOCATION:Room 4"))
     server.put("work/r.ics", calendar_object("UID:r\nSUMMARY:Many\nDTSTART:20260330T070000Z\nRRULE:FREQ=DAILY;COUNT=3"))
 
@@ -405,8 +405,8 @@ def test_an_event_is_read_by_its_uid(server: RadicaleServer, call: Call) -> None
         "http://elsewhere.example/ada/work/a.ics",
     ],
 )
-def test_a_delete_reaches_single_events_only(server: RadicaleServer, call: Call, href: str) -> None:
-    """An href that is a calendar, or outside of one, is no event: the calendar and its events are still there."""
+def test_only_single_events_can_be_deleted(server: RadicaleServer, call: Call, href: str) -> None:
+    """An href of a calendar, or outside one, is no event: the calendar and its events are still there."""
     server.put("work/a.ics", calendar_object("UID:a\nSUMMARY:a\nDTSTART:20260330T070000Z"))
     report = call("delete_event", href=href)
     assert report.failure.message == "there is no such event"
@@ -414,8 +414,8 @@ def test_a_delete_reaches_single_events_only(server: RadicaleServer, call: Call,
     assert titles(call("list_events", **WEEK)) == ["a"]
 
 
-def test_a_uid_with_markup_is_looked_for_as_it_is(server: RadicaleServer, call: Call) -> None:
-    """It cannot break out of the query."""
+def test_a_uid_with_markup_is_searched_literally(server: RadicaleServer, call: Call) -> None:
+    """The UID cannot break out of the query."""
     uid = "a&b</C:text-match>"
     server.put("work/odd.ics", calendar_object(f"UID:{uid}\nSUMMARY:odd\nDTSTART:20260330T070000Z"))
     server.put("work/b.ics", calendar_object("UID:b\nSUMMARY:b\nDTSTART:20260330T070000Z"))
@@ -427,7 +427,7 @@ def test_a_uid_with_markup_is_looked_for_as_it_is(server: RadicaleServer, call: 
 
 
 def test_the_password_never_enters_the_connector(server: RadicaleServer, call: Call) -> None:
-    """Not in what goes in, comes out or is printed, in no encoding; and the server accepted it each time."""
+    """The password is not in what goes in, comes out or is printed, in no encoding; and the server accepted it each time."""
     before = len(server.accepted_users())
     report = call("create_event", title="T", start_time="2026-03-30", end_time="2026-03-31")
     assert report.output["event"]["title"] == "T"
@@ -440,16 +440,16 @@ def test_the_password_never_enters_the_connector(server: RadicaleServer, call: C
         assert secret not in report.printed.encode()
 
 
-def test_a_wrong_password_is_said_as_such(server: RadicaleServer, program: Path) -> None:
-    """With the status, and what to look at."""
+def test_a_wrong_password_is_reported(server: RadicaleServer, program: Path) -> None:
+    """The error has the status, and what to check."""
     failed = host_for(server, program, password="wrong-wrong").call("list_calendars").failure
     assert failed.failure_class == "external_api_error"
     assert "did not accept the credential (401); check user name and password of the binding" in failed.message
     assert failed.details == {"status": 401}
 
 
-def test_it_works_over_tls(tmp_path: Path, program: Path) -> None:
-    """The usual case: https, and hrefs that are resolved against it."""
+def test_the_connector_works_over_tls(tmp_path: Path, program: Path) -> None:
+    """This is the usual case: https, and hrefs that are resolved against it."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     certificate = authority.issue_cert("127.0.0.1")
@@ -466,14 +466,14 @@ def test_it_works_over_tls(tmp_path: Path, program: Path) -> None:
         assert {request.url.partition("/")[0] for request in host.call("list_events").requests} == {"https:"}
 
 
-def test_a_server_that_is_not_there_is_a_network_error(program: Path) -> None:
-    """As the host says it."""
+def test_an_unreachable_server_is_a_network_error(program: Path) -> None:
+    """The error is the host's."""
     granted = GrantedHost("127.0.0.1", 1, True)
     assert PlainHost(program, hosts=[granted]).call("list_calendars").failure.failure_class == "network_error"
 
 
-def test_it_is_for_exactly_one_server(program: Path) -> None:
-    """Built wrongly, it says how to build it."""
+def test_a_connector_without_a_host_says_how_to_build_it(program: Path) -> None:
+    """The connector is for exactly one server."""
     failed = PlainHost(program, hosts=[]).call("list_calendars").failure
     assert "aileron connector build --host NAME:PORT" in failed.message
 
@@ -490,7 +490,7 @@ CALENDAR = "<D:resourcetype><D:collection/><C:calendar/></D:resourcetype><D:disp
 
 
 def found(href: str, properties: str, status: str = "HTTP/1.1 200 OK") -> str:
-    """A multistatus with one response."""
+    """Return a multistatus with one response."""
     inside = f"<D:prop>{properties}</D:prop><D:status>{status}</D:status>"
     return MULTISTATUS.format(f"<D:response><D:href>{href}</D:href><D:propstat>{inside}</D:propstat></D:response>")
 
@@ -506,7 +506,7 @@ HONEST: dict[tuple[str, str], tuple[int, str]] = {
 
 @contextmanager
 def lying_server(answers: dict[tuple[str, str], tuple[int, str]]) -> Iterator[GrantedHost]:
-    """A server with these answers to method and path; a body that begins with `Location:` is that header."""
+    """Run a server with these answers to method and path; a body that begins with `Location:` is that header."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -538,13 +538,13 @@ def lying_server(answers: dict[tuple[str, str], tuple[int, str]]) -> Iterator[Gr
 
 
 def listing_from(program: Path, changed: dict[tuple[str, str], tuple[int, str]]) -> Report:
-    """What list_events makes of a server that is honest but for these answers."""
+    """Return the report of list_events for a server that is honest but for these answers."""
     with lying_server({**HONEST, **changed}) as granted:
         return PlainHost(program, hosts=[granted], basic=("u", "password-password")).call("list_events")
 
 
 def test_an_honest_small_server_is_understood(program: Path) -> None:
-    """The positive control of the lies below."""
+    """This is the positive control of the lies below."""
     assert listing_from(program, {}).output["events"] == []
 
 
@@ -602,7 +602,7 @@ LIES: dict[str, tuple[dict[tuple[str, str], tuple[int, str]], str]] = {
 def test_a_lying_server_is_an_external_error(
     program: Path, changed: dict[tuple[str, str], tuple[int, str]], words: str
 ) -> None:
-    """Each by its reason, and no request ever leaves the granted server."""
+    """Each lie has its own reason, and no request ever leaves the granted server."""
     report = listing_from(program, changed)
     assert report.failure.failure_class == "external_api_error"
     assert words in report.failure.message
@@ -610,7 +610,7 @@ def test_a_lying_server_is_an_external_error(
 
 
 def test_a_redirect_on_the_same_server_is_followed(program: Path) -> None:
-    """The usual answer of a well-known address, as a path or as a whole URL."""
+    """This is the usual answer of a well-known address, as a path or as a whole URL."""
     for location in ("/", "http://127.0.0.1:{port}/"):
         answers = dict(HONEST)
         with lying_server(answers) as granted:
@@ -620,7 +620,7 @@ def test_a_redirect_on_the_same_server_is_followed(program: Path) -> None:
 
 
 def test_one_broken_event_does_not_hide_the_others(program: Path) -> None:
-    """It is left out and said in the log."""
+    """The broken event is left out, and the log has a warning."""
     good = calendar_object("UID:g\nSUMMARY:Good\nDTSTART:20260330T070000Z")
     answers = "".join(
         f"<D:response><D:href>/home/cal/{name}.ics</D:href><D:propstat><D:prop><C:calendar-data>{text}</C:calendar-data>"
@@ -634,8 +634,8 @@ def test_one_broken_event_does_not_hide_the_others(program: Path) -> None:
     assert (warning.level, warning.fields["href"]) == ("warning", "/home/cal/bad.ics")
 
 
-def test_a_server_that_does_not_expand_gives_the_rule(program: Path) -> None:
-    """The first instance, marked with its rule: never silently the wrong date."""
+def test_a_server_that_does_not_expand_events_returns_the_rule(program: Path) -> None:
+    """The event is the first instance, marked with its rule: never silently the wrong date."""
     data = calendar_object("UID:w\nSUMMARY:W\nDTSTART:20200106T070000Z\nRRULE:FREQ=WEEKLY")
     answer = found("/home/cal/w.ics", f"<C:calendar-data>{data}</C:calendar-data>")
     [event] = listing_from(program, {("REPORT", "/home/cal/"): (207, answer)}).output["events"]

@@ -1,4 +1,4 @@
-"""The connector's iCalendar: laws, and the corners of times."""
+"""The connector's iCalendar: laws, and edge cases of times."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ END:VTIMEZONE\r
 
 
 def event(*lines: str, zone: str = "") -> Any:
-    """The one event of a calendar with these lines in it."""
+    """Return the one event of a calendar with these lines in it."""
     inside = "\r\n".join(lines)
     text = (
         f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\n{zone}BEGIN:VEVENT\r\nUID:1\r\n{inside}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
@@ -65,7 +65,7 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from
 @given(texts, texts)
 @example("Grüße 🎉" * 20, "\\n is not a newline\n; , \\")
 def test_any_text_survives_writing_and_reading(title: str, description: str) -> None:
-    """Escapes, folding of multi-byte characters, line breaks; nothing in a text can become a line of its own."""
+    """The text has escapes, multi-byte characters that are folded, and line breaks; it can never become a line of its own."""
     data = ical.write_event("u", title, DAY, now=NOW, description=description, location=description)
     [found] = ical.read_events(data)
     assert (found.title, found.description, found.location) == (title, description or None, description or None)
@@ -95,8 +95,8 @@ lines = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(lines | st.text(max_size=20), max_size=25))
-def test_any_text_is_events_or_ical_error(found: list[str]) -> None:
-    """A server sends what it likes."""
+def test_any_text_is_read_as_events_or_is_an_ical_error(found: list[str]) -> None:
+    """A server can send any text."""
     wrapped = ["BEGIN:VCALENDAR", *found, "END:VCALENDAR"]
     for text in ("\r\n".join(found), "\n".join(wrapped)):
         with contextlib.suppress(ical.ICalError):
@@ -105,8 +105,8 @@ def test_any_text_is_events_or_ical_error(found: list[str]) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=100))
-def test_any_bytes_are_events_or_ical_error(data: bytes) -> None:
-    """Also where it is no text at all."""
+def test_any_bytes_are_an_ical_error(data: bytes) -> None:
+    """Short bytes without the frame of a calendar are never events, and never another exception."""
     with pytest.raises(ical.ICalError):
         ical.read_events(data)
 
@@ -118,8 +118,8 @@ def test_any_bytes_are_events_or_ical_error(data: bytes) -> None:
 @example(datetime(2026, 3, 29, 3, 0))
 @example(datetime(2026, 10, 25, 2, 30))
 @example(datetime(2026, 10, 25, 3, 0))
-def test_a_vtimezone_means_what_the_zone_database_means(local: datetime) -> None:
-    """At any moment, the skipped hour and the doubled hour included."""
+def test_a_vtimezone_means_the_same_as_the_zone_database(local: datetime) -> None:
+    """The moments include the skipped hour and the doubled hour."""
     # The second of a doubled hour cannot be told from the first in iCalendar (RFC 5545 section 3.3.5).
     local = local.replace(microsecond=0, fold=0)
     stamp = f"DTSTART;TZID=Europe/Berlin:{local:%Y%m%dT%H%M%S}"
@@ -140,7 +140,7 @@ def test_a_vtimezone_means_what_the_zone_database_means(local: datetime) -> None
     st.timedeltas(timedelta(minutes=1), timedelta(days=300)),
 )
 def test_an_event_in_a_zone_keeps_its_moments(name: str, start: datetime, length: timedelta) -> None:
-    """What is written brings its own zone, and read without the machine's zone data gives the same moments."""
+    """The file contains its own zone, and read without the machine's zone data it gives the same moments."""
     start = start.replace(second=0, microsecond=0)
     times = ical.Times(start, start + timedelta(minutes=length // timedelta(minutes=1)))
     data = ical.write_event("u", "t", times, now=NOW, zone=(name, ZoneInfo(name)))
@@ -151,8 +151,8 @@ def test_an_event_in_a_zone_keeps_its_moments(name: str, start: datetime, length
             assert moment == original
 
 
-def test_a_zone_of_the_machine_serves_where_the_file_has_none() -> None:
-    """And where nobody knows the zone, the local time stays without an offset, with the zone's name."""
+def test_the_machines_zone_is_used_if_the_file_has_none() -> None:
+    """A zone that is unknown to the machine too leaves the local time without an offset, with the zone's name."""
     known = event("DTSTART;TZID=Europe/Berlin:20260701T100000")
     assert known.start.isoformat() == "2026-07-01T10:00:00+02:00"
     unknown = event("DTSTART;TZID=Nowhere:20260701T100000")
@@ -176,8 +176,8 @@ def test_a_zone_of_the_machine_serves_where_the_file_has_none() -> None:
         (["DTSTART;TZID=Europe/Berlin:20260328T120000", "DURATION:PT24H"], "2026-03-29T13:00:00+02:00"),
     ],
 )
-def test_an_end_comes_from_where_the_standard_says(given_lines: list[str], end: str) -> None:
-    """DTEND, DURATION, or neither."""
+def test_the_end_is_found_as_the_standard_says(given_lines: list[str], end: str) -> None:
+    """The end comes from DTEND, from DURATION, or from neither."""
     found = event(*given_lines, zone=BERLIN).end
     expected = date.fromisoformat(end) if len(end) == 10 else datetime.fromisoformat(end)
     assert found == expected
@@ -201,14 +201,14 @@ def test_an_end_comes_from_where_the_standard_says(given_lines: list[str], end: 
         [*["BEGIN:X"] * 9, *["END:X"] * 9],
     ],
 )
-def test_an_event_that_cannot_be_read_is_an_ical_error(given_lines: list[str]) -> None:
-    """And nothing else: the listing goes on without it."""
+def test_an_unreadable_event_is_an_ical_error(given_lines: list[str]) -> None:
+    """The reader raises no other exception: the listing goes on without the event."""
     with pytest.raises(ical.ICalError):
         event(*given_lines, zone=BERLIN)
 
 
-def test_parameters_may_hold_separators_and_carets() -> None:
-    """Quoted values and RFC 6868."""
+def test_parameters_may_contain_separators_and_carets() -> None:
+    """The cases are quoted values and RFC 6868."""
     found = event('DTSTART;X-A="a;b:c";TZID="Europe/Berlin":20260301T100000', 'SUMMARY;ALTREP="x^\'y":t')
     assert found.start.utcoffset() == timedelta(hours=1)
     assert found.title == "t"
@@ -223,33 +223,33 @@ def test_parameters_may_hold_separators_and_carets() -> None:
     ],
 )
 def test_a_rule_may_be_written_in_other_ways(rule: str) -> None:
-    """As Outlook, Apple and others write the last Sunday of March."""
+    """Outlook, Apple and others write the last Sunday of March like this."""
     zone = BERLIN.replace("FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", rule).replace("Europe/Berlin", "Mine")
     assert event("DTSTART;TZID=Mine:20260329T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
     assert event("DTSTART;TZID=Mine:20260328T120000", zone=zone).start.utcoffset() == timedelta(hours=1)
 
 
 def test_a_rule_that_has_ended_stays_at_its_last_change() -> None:
-    """A country that gave up summer time."""
+    """The example is a country that gave up summer time."""
     zone = BERLIN.replace("BYDAY=-1SU", "BYDAY=-1SU;UNTIL=20101231T000000Z").replace("Europe/Berlin", "Mine")
     assert event("DTSTART;TZID=Mine:20260701T120000", zone=zone).start.utcoffset() == timedelta(hours=1)
     assert event("DTSTART;TZID=Mine:20100701T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
 
 
 def test_before_the_first_change_the_offset_is_the_one_it_left() -> None:
-    """As the standard says, down to the year 1."""
+    """The standard says so, and it holds down to the year 1."""
     assert event("DTSTART;TZID=Europe/Berlin:00010101T000000", zone=BERLIN).start.utcoffset() == timedelta(hours=1)
 
 
-def test_a_rule_that_is_not_handled_makes_the_zone_unknown() -> None:
-    """Not wrong by an hour: without an offset."""
+def test_an_unsupported_rule_makes_the_zone_unknown() -> None:
+    """The time has no offset, rather than one that is wrong by an hour."""
     zone = BERLIN.replace("FREQ=YEARLY", "FREQ=MONTHLY").replace("Europe/Berlin", "Mine")
     found = event("DTSTART;TZID=Mine:20260701T120000", zone=zone)
     assert (found.start.tzinfo, found.timezone) == (None, "Mine")
 
 
 def test_times_are_written_in_utc_unless_a_zone_is_given() -> None:
-    """The offset of the caller is not kept, the moment is."""
+    """The moment is kept, the caller's offset is not."""
     start = datetime(2026, 3, 1, 10, tzinfo=timezone(timedelta(hours=1)))
     data = ical.write_event("u", "t", ical.Times(start, start + timedelta(hours=1)), now=NOW)
     assert b"DTSTART:20260301T090000Z\r\nDTEND:20260301T100000Z\r\n" in data

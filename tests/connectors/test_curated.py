@@ -21,7 +21,7 @@ from tests.support.plain_host import ROOT
 
 CURATED: Final = ("github", "stripe")
 MOST_BYTES: Final = 600_000
-"""Of one connector in this repository, its record included."""
+"""Bytes that one connector in this repository may have, its record included."""
 MONEY: Final = {
     "stripe-create-payment",
     "stripe-create-refund",
@@ -36,18 +36,18 @@ NOTHING_TO_SHOW: Final = {
     "stripe-create-product",
     "stripe-create-payment-link",
 }
-"""What is new and belongs to nothing that has one path."""
+"""Actions without a preview: what they create is new and belongs to nothing that has one path."""
 
 
 def actions_of(name: str) -> dict[str, ActionFile]:
-    """By their names."""
+    """Return the action files by their names."""
     paths = sorted((ROOT / "connectors" / name).glob("actions/*/action.md"))
     found = (parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in paths)
     return {action.name: action for action in found}
 
 
 def operations_of(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Method and operation of the packed document, by their names."""
+    """Return method and operation of the packed document, by operation name."""
     document = json.loads((ROOT / "connectors" / name / "service" / "document.json").read_bytes())
     return {
         one["operationId"]: (method, one) for methods in document["paths"].values() for method, one in methods.items()
@@ -57,7 +57,7 @@ def operations_of(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
 @pytest.mark.jail
 @pytest.mark.parametrize("name", CURATED)
 def test_the_cases_pass_in_the_jail(name: str) -> None:
-    """Those that the import made, and those that were written."""
+    """The cases are those that the import made, and those that were written by hand."""
     folder = ROOT / "connectors" / name
     cases = parse_cases((folder / "tests" / "cases.toml").read_text(), file="cases.toml").cases
     with Bench(artifact_of(folder, ())) as bench:
@@ -68,8 +68,8 @@ def test_the_cases_pass_in_the_jail(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_only_what_reads_runs_without_a_person(name: str) -> None:
-    """By the method of what is requested; and nothing but that is tried again, or is a preview."""
+def test_only_reads_run_without_approval(name: str) -> None:
+    """The method of the request decides; nothing else is retried or used as a preview."""
     methods = {op: method for op, (method, _) in operations_of(name).items()}
     methods |= {"read_text_file": "get", "write_text_file": "put"}
     for action in actions_of(name).values():
@@ -79,8 +79,8 @@ def test_only_what_reads_runs_without_a_person(name: str) -> None:
         assert action.preview is None or methods[action.preview.op] == "get"
 
 
-def test_effects_are_what_a_call_does() -> None:
-    """Money, mail and deletions are all that weigh so much, and such a call can have no grant."""
+def test_effects_match_what_a_call_does() -> None:
+    """The named actions are all that pay, send or delete, and such a call can have no grant."""
     every = actions_of("github") | actions_of("stripe")
     weighs = {effect: {name for name, one in every.items() if one.steps[0].effect is effect} for effect in Effect}
 
@@ -90,8 +90,8 @@ def test_effects_are_what_a_call_does() -> None:
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_words_are_those_of_somebody_who_wrote_them(name: str) -> None:
-    """Each action has a summary of its own, and descriptions that are short; none is the import's."""
+def test_summaries_and_descriptions_are_hand_written(name: str) -> None:
+    """Each action has a summary of its own, and short descriptions; no text is the import's."""
     made = parse_record((ROOT / "connectors" / name / "import.json").read_bytes()).texts
     actions = actions_of(name)
 
@@ -107,8 +107,8 @@ def test_words_are_those_of_somebody_who_wrote_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_the_licence_of_the_document_goes_with_it(name: str) -> None:
-    """Beside the document, where it is packed too; and all of it is small."""
+def test_the_document_is_shipped_with_its_licence(name: str) -> None:
+    """The licence is beside the document, and packed with it; the connector stays small."""
     folder = ROOT / "connectors" / name
     packed = artifact_of(folder, ()).connector
     licence = (folder / "service" / "LICENSE").read_text()

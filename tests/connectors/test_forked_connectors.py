@@ -1,4 +1,4 @@
-"""A connector that is forked by the tests (tests/support/forks.py) finds and says what one does whose interpreter is started."""
+"""Forked connectors of the tests (tests/support/forks.py) compared with ones whose interpreter is started: they behave alike."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CASES = {
 
 
 def _ran(program: Path) -> tuple[Any, int, list[str]]:
-    """What it answers, its exit code, and the lines that it prints but for those of a traceback."""
+    """Return its answer, its exit code, and the lines that it prints except those of a traceback."""
     with ConnectorProcess(program, invoke("x")) as connector:
         try:
             answer = connector.receive_until_over()
@@ -62,8 +62,8 @@ def _ran(program: Path) -> tuple[Any, int, list[str]]:
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_it_is_as_one_that_is_started(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its arguments, environment, streams, descriptors and signals, what it prints, and how it ends."""
+def test_a_forked_connector_acts_like_a_started_one(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison has its arguments, environment, streams, descriptors and signals, what it prints, and how it ends."""
     program = written(tmp_path, _CASES[case])
     forked = _ran(program)
     monkeypatch.setattr(forks, "is_allowed", False)

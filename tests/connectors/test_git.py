@@ -25,13 +25,13 @@ BOT = {"author_name": "Bot", "author_email": "bot@example.com", "date": DATE}
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The connector as it is packed."""
+    """Return the connector as it is packed."""
     return program_of(tmp_path_factory.mktemp("program"))
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Repositories on a server: `site.git` with five commits and a tag, and an empty one."""
+    """Create a server's repositories: `site.git` with five commits and a tag, and an empty one."""
     folder = tmp_path_factory.mktemp("repositories")
     git("init", "-q", "--bare", "-b", "main", "site.git", at=folder)
     git("init", "-q", "--bare", "-b", "main", "empty.git", at=folder)
@@ -49,24 +49,24 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repositories(origin: Path, tmp_path: Path) -> Path:
-    """A copy that a test may push to."""
+    """Return a copy that a test may push to."""
     return Path(shutil.copytree(origin, tmp_path / "repositories", symlinks=True))
 
 
 @pytest.fixture
 def host(program: Path, repositories: Path) -> GitHost:
-    """Of a server that speaks the first version of the protocol, as most do behind OpenSSH."""
+    """Return a host of a server that speaks the first version of the protocol, as most do behind OpenSSH."""
     return GitHost(program, repositories)
 
 
 def clone(repository: Path, into: Path) -> Path:
-    """A working copy."""
+    """Clone the repository; return the working copy."""
     git("clone", "-q", str(repository), "work", at=into)
     return into / "work"
 
 
 def commit(work: Path, message: str, day: int = 9) -> str:
-    """Commit all that changed; the id."""
+    """Commit every change; return the id."""
     git("add", "-A", at=work)
     moment = f"2026-03-{day:02}T10:00:00+01:00"
     git("commit", "-q", "-m", message, at=work, GIT_AUTHOR_DATE=moment, GIT_COMMITTER_DATE=moment)
@@ -74,18 +74,18 @@ def commit(work: Path, message: str, day: int = 9) -> str:
 
 
 def tip(repositories: Path, ref: str = "refs/heads/main", repository: str = "site.git") -> str:
-    """Where a ref is."""
+    """Return the commit that a ref is at."""
     return git("rev-parse", ref, at=repositories / repository)
 
 
 def bundle(work: Path, *revisions: str) -> str:
-    """What `git bundle create` makes, as an argument."""
+    """Return the bundle that `git bundle create` makes, as an argument."""
     git("bundle", "create", "-q", "new.bundle", *revisions, at=work)
     return base64.b64encode((work / "new.bundle").read_bytes()).decode()
 
 
 def change(repositories: Path, **other: Any) -> dict[str, Any]:
-    """Arguments of a commit that changes a file, adds one in a new folder, and deletes one."""
+    """Return arguments of a commit that changes a file, adds one in a new folder, and deletes one."""
     changes = [
         {"path": "readme.txt", "text": "line 0\nnew\n"},
         {"path": "src/run", "text": "#!/bin/sh\n", "executable": True},
@@ -100,7 +100,7 @@ def change(repositories: Path, **other: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_refs_files_and_commits_are_read(program: Path, origin: Path, version: int) -> None:
-    """As git has them, with either version of the protocol; a tag stands for its commit."""
+    """They are as git has them, with either version of the protocol; a tag stands for its commit."""
     git("config", "uploadpack.allowFilter", "true" if version == 2 else "false", at=origin / "site.git")
     host, here = GitHost(program, origin, version=version), {"repository": "site.git"}
     refs = host.call("list_refs", **here, prefix="refs/").output
@@ -128,8 +128,8 @@ def test_refs_files_and_commits_are_read(program: Path, origin: Path, version: i
     assert set(host.commands) == {"git-upload-pack 'site.git'"}
 
 
-def test_links_and_bytes_are_data(program: Path, origin: Path) -> None:
-    """A link says where it leads and is not followed; what is no text is base64."""
+def test_links_and_bytes_are_returned_as_data(program: Path, origin: Path) -> None:
+    """A link says where it leads and is not followed; a file that is not text is base64."""
     host = GitHost(program, origin)
     link = host.call("read_file", repository="site.git", path="link").output
     logo = host.call("read_file", repository="site.git", path="docs/logo.bin").output
@@ -139,8 +139,8 @@ def test_links_and_bytes_are_data(program: Path, origin: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_commit_and_a_comparison_show_the_diff_that_git_shows(program: Path, origin: Path, version: int) -> None:
-    """Also of a commit that no ref is at; the patch is one that git applies."""
+def test_a_commit_and_a_comparison_show_gits_diff(program: Path, origin: Path, version: int) -> None:
+    """The commit may have no ref; the diff is the one that git prints."""
     third, fifth = tip(origin, "main~2"), tip(origin)
     host = GitHost(program, origin, version=version)
     shown = host.call("show_commit", repository="site.git", commit=third).output
@@ -153,8 +153,10 @@ def test_a_commit_and_a_comparison_show_the_diff_that_git_shows(program: Path, o
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_bundle_brings_what_is_new(program: Path, origin: Path, tmp_path: Path, version: int) -> None:
-    """git clones from a whole one, and fetches from one without what it knows; what the server lacks is not said to be known."""
+def test_a_bundle_has_the_commits_that_are_not_known(program: Path, origin: Path, tmp_path: Path, version: int) -> None:
+    """git clones from a whole bundle, and fetches from one without the known commits. A commit that the server lacks
+    is an error.
+    """
     host, third = GitHost(program, origin, version=version), tip(origin, "main~2")
     whole = host.call("fetch_bundle", repository="site.git").output
     newer = host.call("fetch_bundle", repository="site.git", ref="main", known=[third]).output
@@ -172,8 +174,8 @@ def test_a_bundle_brings_what_is_new(program: Path, origin: Path, tmp_path: Path
     assert unknown.message == f"the server does not have {'1' * 40}; leave it out of known"
 
 
-def test_what_is_not_there_is_said(host: GitHost) -> None:
-    """No such repository, ref, file; an empty repository; a folder where a file is asked for."""
+def test_missing_things_are_reported(host: GitHost) -> None:
+    """The cases are an unknown repository, ref or file, an empty repository, and a folder in place of a file."""
     asked = [
         ("list_refs", {"repository": "nothing.git"}, "the server ended the connection"),
         ("log_commits", {"repository": "site.git", "ref": "nothing"}, "there is no ref 'nothing'"),
@@ -192,7 +194,7 @@ def test_what_is_not_there_is_said(host: GitHost) -> None:
 # Pushing a commit
 
 
-def test_the_commit_that_was_shown_is_the_one_that_is_pushed(host: GitHost, repositories: Path) -> None:
+def test_the_previewed_commit_is_the_one_that_is_pushed(host: GitHost, repositories: Path) -> None:
     """The preview reads only, and has the id, the files and the diff; git finds nothing wrong with what arrives."""
     before = tip(repositories)
     shown = host.call("preview_commit", **change(repositories)).output
@@ -217,8 +219,8 @@ def test_the_commit_that_was_shown_is_the_one_that_is_pushed(host: GitHost, repo
     assert "100755 blob" in git("ls-tree", "-r", "main", "src/run", at=repositories / "site.git")
 
 
-def test_a_branch_that_moved_meanwhile_is_not_touched(host: GitHost, repositories: Path, tmp_path: Path) -> None:
-    """Not before the pack is made, and not between that and the push: the server checks it once more, and says so."""
+def test_a_branch_that_moved_is_not_touched(host: GitHost, repositories: Path, tmp_path: Path) -> None:
+    """The push is refused if the branch is no longer at the expected commit, and the error says where it is."""
     asked = change(repositories)
     work = clone(repositories / "site.git", tmp_path)
     (work / "other").write_text("of somebody else")
@@ -233,8 +235,8 @@ def test_a_branch_that_moved_meanwhile_is_not_touched(host: GitHost, repositorie
     assert tip(repositories) == theirs
 
 
-def test_new_branches_and_first_commits(host: GitHost, repositories: Path) -> None:
-    """With `new_branch` alone; a branch that exists is not one, and one that does not is not made without it."""
+def test_new_branches_and_first_commits_need_new_branch(host: GitHost, repositories: Path) -> None:
+    """An existing branch is an error with `new_branch`, and a missing one without it."""
     made = host.call("push_commit", **change(repositories, branch="feature/x", new_branch=True)).output
     again = host.call("push_commit", **change(repositories, branch="feature/x", new_branch=True, message="b")).failure
     missing = host.call("push_commit", **change(repositories, branch="feature/y")).failure
@@ -268,7 +270,7 @@ def test_new_branches_and_first_commits(host: GitHost, repositories: Path) -> No
 def test_files_that_cannot_be_committed_are_refused(
     host: GitHost, repositories: Path, changes: list[dict[str, Any]], words: str
 ) -> None:
-    """Before anything is pushed: no name that leads out of a working copy or into its `.git`."""
+    """They are refused before anything is pushed: no name may lead out of a working copy or into its `.git`."""
     refused = host.call("push_commit", **change(repositories, changes=changes)).failure
 
     assert refused.failure_class == "bad_input"
@@ -288,15 +290,15 @@ def test_files_that_cannot_be_committed_are_refused(
         ({"message": " "}, "message is empty"),
     ],
 )
-def test_a_commit_that_git_would_not_take_is_refused(
+def test_a_commit_that_git_would_refuse_is_refused(
     host: GitHost, repositories: Path, wrong: dict[str, Any], words: str
 ) -> None:
-    """Names, dates and messages."""
+    """The cases are invalid names, dates and messages."""
     assert words in host.call("push_commit", **change(repositories, **wrong)).failure.message
 
 
-def test_what_the_server_refuses_is_said_in_its_words(host: GitHost, repositories: Path) -> None:
-    """A hook of the server's, whose reason is passed on; the branch stays."""
+def test_a_servers_refusal_is_reported_with_its_reason(host: GitHost, repositories: Path) -> None:
+    """A hook of the server refuses; its reason is passed on, and the branch stays."""
     before = tip(repositories)
     hook = repositories / "site.git" / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
@@ -309,8 +311,8 @@ def test_what_the_server_refuses_is_said_in_its_words(host: GitHost, repositorie
     assert tip(repositories) == before
 
 
-def test_a_server_that_goes_after_the_push_leaves_it_unknown(host: GitHost, repositories: Path) -> None:
-    """The branch has moved here, and nobody said so: the failure says where to look, and not that it failed."""
+def test_a_server_that_ends_after_the_push_leaves_the_result_unknown(host: GitHost, repositories: Path) -> None:
+    """The branch has moved, but the server did not report it: the failure says where to look, and not that the push failed."""
     before = tip(repositories)
     hook = repositories / "site.git" / "hooks" / "post-receive"
     hook.parent.mkdir(exist_ok=True)
@@ -326,7 +328,7 @@ def test_a_server_that_goes_after_the_push_leaves_it_unknown(host: GitHost, repo
 
 
 def test_commits_of_a_working_copy_are_pushed_as_a_bundle(host: GitHost, repositories: Path, tmp_path: Path) -> None:
-    """With the ids that they have there; the preview lists them. A bundle's deltas are against what the server has."""
+    """They keep their ids; the preview lists them. A bundle's deltas are against what the server has."""
     work = clone(repositories / "site.git", tmp_path)
     lines = "".join(f"{line} of many\n" for line in range(500))
     for number in (1, 2):
@@ -344,8 +346,8 @@ def test_commits_of_a_working_copy_are_pushed_as_a_bundle(host: GitHost, reposit
     git("fsck", "--strict", at=repositories / "site.git")
 
 
-def test_nothing_in_a_repository_chooses_how_it_is_shown(host: GitHost, repositories: Path, tmp_path: Path) -> None:
-    """Attributes, the zone and the encoding of a commit, a mode that changes where no diff is shown."""
+def test_a_repository_cannot_choose_how_it_is_shown(host: GitHost, repositories: Path, tmp_path: Path) -> None:
+    """The attempts are attributes, the zone and encoding of a commit, and a mode that changes where no diff is shown."""
     work = clone(repositories / "site.git", tmp_path)
     (work / ".gitattributes").write_text("*.txt -diff\nreadme.txt diff=none linguist-generated\n")
     (work / "readme.txt").write_text("changed\n")
@@ -367,8 +369,8 @@ def test_nothing_in_a_repository_chooses_how_it_is_shown(host: GitHost, reposito
     assert "+changed" in shown["diff"]
 
 
-def test_commits_of_the_branch_are_replaced_by_force_only(host: GitHost, repositories: Path, tmp_path: Path) -> None:
-    """The preview says which are lost; without force nothing is pushed; with it, only where the branch is as expected."""
+def test_commits_of_the_branch_are_replaced_only_by_force(host: GitHost, repositories: Path, tmp_path: Path) -> None:
+    """The preview lists the lost commits. Without force nothing is pushed; with it, only if the branch is as expected."""
     work = clone(repositories / "site.git", tmp_path)
     before = tip(repositories)
     git("reset", "-q", "--hard", "HEAD~2", at=work)
@@ -392,7 +394,7 @@ def test_commits_of_the_branch_are_replaced_by_force_only(host: GitHost, reposit
 
 
 def test_a_bundle_with_a_dangerous_tree_is_refused(host: GitHost, repositories: Path, tmp_path: Path) -> None:
-    """A folder that has `.git` in it, which git would not check out and a careless client would."""
+    """A folder contains `.git`, which git would not check out and a careless client would."""
     work = clone(repositories / "site.git", tmp_path)
     blob = git("hash-object", "-w", "--stdin", at=work, data=b"[core]")
     inner = b"100644 config\0" + bytes.fromhex(blob)
@@ -409,8 +411,8 @@ def test_a_bundle_with_a_dangerous_tree_is_refused(host: GitHost, repositories: 
 # Refs
 
 
-def test_branches_and_tags_are_made_once_and_deleted_where_they_are(host: GitHost, repositories: Path) -> None:
-    """A tag is never moved, a branch is deleted only where it is expected to be."""
+def test_branches_and_tags_are_created_once_and_deleted_as_expected(host: GitHost, repositories: Path) -> None:
+    """A tag is never moved, and a branch is deleted only where it is expected to be."""
     at = {"repository": "site.git", "at": tip(repositories, "main~1")}
     made = host.call("create_branch", **at, branch="old").output, host.call("create_tag", **at, tag="v0").output
     moved = host.call("create_tag", **{**at, "at": tip(repositories)}, tag="v0").failure
@@ -435,14 +437,14 @@ def test_branches_and_tags_are_made_once_and_deleted_where_they_are(host: GitHos
 
 
 def answers(data: bytes, into: Path, *, listens: bool = False) -> Callable[[str], list[str]]:
-    """A server that says this, whatever it is told. One that listens goes when its client does, and not before."""
+    """Return a server that sends this, whatever it is told. One that listens ends when its client does, and not before."""
     (into / "said").write_bytes(data)
     then = "; cat > /dev/null" if listens else ""
     return lambda _command: ["sh", "-c", f"cat {into / 'said'}{then}"]
 
 
 def lines(*packets: bytes) -> bytes:
-    """pkt-lines, and a flush."""
+    """Return pkt-lines, and a flush."""
     return b"".join(b"%04x%s" % (len(one) + 4, one) for one in packets) + b"0000"
 
 
@@ -459,10 +461,10 @@ def lines(*packets: bytes) -> bytes:
         (lines(b"2" * 40 + b" HEAD\0shallow", b"shallow\xff"), "the server sent what git does not send"),
     ],
 )
-def test_a_server_that_does_not_speak_git_is_a_failure_in_words(
+def test_a_server_that_does_not_speak_git_is_a_clear_error(
     program: Path, tmp_path: Path, said: bytes, words: str
 ) -> None:
-    """Never a traceback, and no control character of it passes."""
+    """The failure has no traceback and no control character of the server's."""
     host = GitHost(program, tmp_path, serve=answers(said, tmp_path))
     failed = host.call("log_commits", repository="site.git").failure
 
@@ -471,8 +473,8 @@ def test_a_server_that_does_not_speak_git_is_a_failure_in_words(
     assert failed.message.isprintable()
 
 
-def test_refs_with_names_that_cannot_be_shown_are_left_out(program: Path, tmp_path: Path) -> None:
-    """Control characters, what is no UTF-8, ids that are none; the others are there."""
+def test_refs_with_unprintable_names_are_left_out(program: Path, tmp_path: Path) -> None:
+    """Names with control characters or without UTF-8 and invalid ids are left out; the other refs are there."""
     said = lines(
         b"2" * 40 + b" refs/heads/good\0symref=HEAD:refs/heads/\x1b",
         b"2" * 40 + b" refs/heads/\x1b[2J",
@@ -485,8 +487,8 @@ def test_refs_with_names_that_cannot_be_shown_are_left_out(program: Path, tmp_pa
     assert found == {"head": None, "refs": [{"name": "refs/heads/good", "id": "2" * 40}], "left_out": 0}
 
 
-def test_a_server_without_an_end_is_too_large(program: Path, tmp_path: Path) -> None:
-    """Refs that do not end."""
+def test_an_endless_server_is_too_large(program: Path, tmp_path: Path) -> None:
+    """The server sends refs without end."""
     ref = "2" * 40 + " refs/heads/main"
     host = GitHost(program, tmp_path, serve=lambda _command: ["yes", f"{len(ref) + 5:04x}{ref}"])
     failed = host.call("list_refs", repository="site.git").failure
@@ -497,8 +499,8 @@ def test_a_server_without_an_end_is_too_large(program: Path, tmp_path: Path) -> 
 # Its actions
 
 
-def test_only_what_reads_runs_without_a_person() -> None:
-    """Each push has a preview that only reads, and force is a word of one action file alone."""
+def test_only_reads_run_without_approval() -> None:
+    """Each push has a preview that only reads, and `force` is in one action file alone."""
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
         for path in (ROOT / "connectors" / "git" / "actions").glob("*/action.md")

@@ -1,4 +1,4 @@
-"""What the git connector reads of strangers' bytes: packs, bundles, folders without an end. Bounds, and failures in words.
+"""The git connector's reading of untrusted bytes: packs, bundles, folders without an end. Limits, and failures in words.
 
 Not here: the connector as a whole (test_git.py).
 """
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 def _loaded() -> dict[str, ModuleType]:
-    """The connector's own modules, which no package has; under their names only while they are loaded."""
+    """Load the connector's own modules, which no package has; they have their names only while they are loaded."""
     before = {name: sys.modules.pop(name) for name in NAMES if name in sys.modules}
     sys.path.insert(0, str(ROOT / "connectors" / "git"))
     try:
@@ -45,7 +45,7 @@ Objects: Any = GIT["packs"].Objects
 
 
 def entry(kind: int, data: bytes, *, says: int | None = None, base: bytes = b"") -> bytes:
-    """One object of a pack: of this kind, with a size that it only claims to have."""
+    """Return one object of a pack: of this kind, with a size that may be a lie."""
     size = len(data) if says is None else says
     head = bytearray([kind << 4 | size & 15])
     size >>= 4
@@ -57,14 +57,14 @@ def entry(kind: int, data: bytes, *, says: int | None = None, base: bytes = b"")
 
 
 def pack(*entries: bytes, count: int | None = None) -> bytes:
-    """With a checksum that is right."""
+    """Return a pack with a correct checksum."""
     data = b"PACK" + (2).to_bytes(4, "big") + (len(entries) if count is None else count).to_bytes(4, "big")
     data += b"".join(entries)
     return data + hashlib.sha1(data, usedforsecurity=False).digest()
 
 
 def size_of(value: int) -> bytes:
-    """A size as a delta has it."""
+    """Return a size as a delta has it."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -73,14 +73,14 @@ def size_of(value: int) -> bytes:
 
 
 def failure_of(data: bytes) -> ConnectorError:
-    """That with which a pack is not taken in."""
+    """Return the failure with which a pack is refused."""
     with pytest.raises(ConnectorError) as raised:
         Objects().add_pack(data)
     return raised.value
 
 
 def said_of(call: Callable[[], object], *errors: type[ConnectorError]) -> str:
-    """The words of the one of these failures that it ends with; nothing where it succeeds."""
+    """Return the message of one of these failures if the call ends with one; "" if it succeeds."""
     try:
         call()
     except errors as error:
@@ -90,7 +90,7 @@ def said_of(call: Callable[[], object], *errors: type[ConnectorError]) -> str:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A pack of git's, with deltas."""
+    """Return a pack of git's, with deltas."""
     work = tmp_path_factory.mktemp("work")
     git("init", "-q", at=work)
     for number in range(6):
@@ -102,8 +102,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return found.read_bytes()
 
 
-def test_a_pack_of_gits_is_read_whole(real: bytes) -> None:
-    """Every object under its id: commits, trees, files, those that are deltas too."""
+def test_a_pack_of_gits_is_read_completely(real: bytes) -> None:
+    """Every object has its id: commits, trees and files, deltas included."""
     objects = Objects()
     ids = objects.add_pack(real)
 
@@ -112,8 +112,8 @@ def test_a_pack_of_gits_is_read_whole(real: bytes) -> None:
 
 
 @given(st.data())
-def test_any_bytes_are_a_pack_or_a_failure_in_words(real: bytes, data: st.DataObject) -> None:
-    """Arbitrary ones, and a real pack with some of it changed or cut, its checksum made right again."""
+def test_any_bytes_are_a_pack_or_an_error(real: bytes, data: st.DataObject) -> None:
+    """The bytes are arbitrary, or a real pack with some of it changed or cut and its checksum corrected."""
     if data.draw(st.booleans()):
         raw = data.draw(st.binary(max_size=200).map(lambda tail: b"PACK\0\0\0\2" + tail))
     else:
@@ -143,13 +143,15 @@ def test_any_bytes_are_a_pack_or_a_failure_in_words(real: bytes, data: st.DataOb
         (b"PACK", "not a pack of git's"),
     ],
 )
-def test_a_pack_that_lies_is_refused(data: bytes, words: str) -> None:
-    """Before what it claims is unpacked."""
+def test_a_lying_pack_is_refused(data: bytes, words: str) -> None:
+    """The refusal comes before what the pack claims is unpacked."""
     assert words in failure_of(data).message
 
 
 def test_a_bomb_of_zlib_or_of_deltas_is_refused() -> None:
-    """64 files of 1 MiB each fit; one more does not. A delta of some bytes that makes 1 GiB, and thousands of 1 MiB, neither."""
+    """64 files of 1 MiB each fit; one more does not. Nor does a small delta that makes 1 GiB, or thousands that make 1
+    MiB each.
+    """
     blobs = [entry(3, bytes([at]) * MIB) for at in range(65)]
     copies = size_of(10) + size_of(1 << 30) + b"\x80"
     one = entry(7, copies, base=bytes(20))
@@ -161,16 +163,16 @@ def test_a_bomb_of_zlib_or_of_deltas_is_refused() -> None:
     assert "unpack to more" in failure_of(pack(*many)).message
 
 
-def test_a_delta_against_nothing_is_refused() -> None:
-    """And its base is named by the check, so that it can be fetched."""
+def test_a_delta_without_its_base_is_refused() -> None:
+    """The check names the base, so that it can be fetched."""
     data = pack(entry(7, size_of(1) + size_of(1) + b"\1x", base=b"\x11" * 20))
 
     assert check_pack(data) == {b"11" * 20}
     assert failure_of(data).message == "this is not a pack of git's (UnresolvedDeltas)"
 
 
-def test_folders_that_contain_each_other_have_an_end() -> None:
-    """Ten copies of a folder in a folder, thirty deep: a comparison stops after so many looks, and a listing at its limit."""
+def test_nested_folders_are_read_up_to_a_limit() -> None:
+    """Each folder has ten copies of another, thirty deep: a comparison stops at its limit of visits, and a listing at its own."""
     objects = Objects()
     tree = Tree()
     tree.add(b"file", 0o100644, Blob.from_string(b"").id)
@@ -188,8 +190,8 @@ def test_folders_that_contain_each_other_have_an_end() -> None:
     assert len([next(listing) for _ in range(1000)]) == 1000
 
 
-def test_empty_folders_that_contain_each_other_have_an_end() -> None:
-    """Nothing in them is ever found, so only the looks can be counted."""
+def test_nested_empty_folders_are_read_up_to_a_limit() -> None:
+    """The folders never lead to a file, so only the visits can be counted."""
     objects = Objects()
     tree = Tree()
     objects.add(tree)
@@ -204,8 +206,8 @@ def test_empty_folders_that_contain_each_other_have_an_end() -> None:
         GIT["changes"].differences(objects, None, tree.id)
 
 
-def test_what_is_malformed_is_said() -> None:
-    """A tree, a commit and a tag that cannot be read, in a pack that can."""
+def test_malformed_objects_are_reported() -> None:
+    """A tree, a commit and a tag cannot be read, in a pack that can."""
     for kind, data in ((1, b"tree x"), (2, b"100644"), (4, b"object x")):
         objects = Objects()
         (sha,) = objects.add_pack(pack(entry(kind, data)))
@@ -218,8 +220,8 @@ REFS = st.dictionaries(st.from_regex(rb"refs/heads/[a-z/]{1,20}", fullmatch=True
 
 
 @given(REFS, st.lists(IDS, max_size=5), st.binary(max_size=60))
-def test_a_bundle_that_was_written_is_read(refs: dict[bytes, bytes], known: list[bytes], data: bytes) -> None:
-    """Refs, prerequisites, and the pack to its last byte."""
+def test_a_written_bundle_is_read_back(refs: dict[bytes, bytes], known: list[bytes], data: bytes) -> None:
+    """The bundle has its refs, its prerequisites, and the pack to its last byte."""
     read = GIT["bundles"].read_bundle(GIT["bundles"].write_bundle(refs, known, data))
 
     assert (read.refs, read.prerequisites, read.pack) == (refs, tuple(known), data)
@@ -227,12 +229,12 @@ def test_a_bundle_that_was_written_is_read(refs: dict[bytes, bytes], known: list
 
 @given(st.binary(max_size=100) | st.binary(max_size=100).map(lambda tail: b"# v2 git bundle\n" + tail))
 def test_any_bytes_are_a_bundle_or_bad_input(data: bytes) -> None:
-    """Whatever is given as one."""
+    """The reader raises no other exception."""
     assert said_of(lambda: GIT["bundles"].read_bundle(data), BadInput).isprintable()
 
 
-def test_a_diff_of_a_long_file_compares_what_differs() -> None:
-    """A line in the middle of 100,000 costs nothing; more than 4,000 lines that differ are not compared, and that is said."""
+def test_a_diff_of_a_long_file_compares_only_what_differs() -> None:
+    """A new line in the middle of 100,000 is cheap. More than 4,000 lines that differ are not compared, and a note says so."""
     objects = Objects()
     lines = [b"%d\n" % at for at in range(100_000)]
     texts = [lines, [*lines[:50_000], b"new\n", *lines[50_000:]], lines[::-1]]
@@ -254,6 +256,6 @@ def test_a_diff_of_a_long_file_compares_what_differs() -> None:
     assert large["files"][0]["note"].startswith("too large to compare")
 
 
-def test_modules_are_the_connectors_own() -> None:
-    """Not some package's of the same name."""
+def test_the_modules_are_the_connectors_own() -> None:
+    """A package with a module of the same name is not loaded in its place."""
     assert {Path(str(one.__file__)).parent for one in GIT.values()} == {ROOT / "connectors" / "git"}

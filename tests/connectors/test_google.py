@@ -35,7 +35,7 @@ Call = Callable[..., Report]
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zip that `aileron connector build` makes."""
+    """Return the zip that `aileron connector build` makes."""
     path = tmp_path_factory.mktemp("built") / "connector"
     path.write_bytes(build(SOURCE, (), APPLICATION).connector)
     return path
@@ -43,7 +43,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def google(authority: Authority) -> Iterator[GoogleServer]:
-    """An account with nothing in it, and a token for all of it."""
+    """Return the server of an empty account, and a token for all of it."""
     with GoogleServer(authority.server_context(*NAMES)) as server:
         server.allow(TOKEN)
         yield server
@@ -51,13 +51,13 @@ def google(authority: Authority) -> Iterator[GoogleServer]:
 
 @pytest.fixture
 def call(google: GoogleServer, program: Path, authority: Authority) -> Call:
-    """Run an operation: call(op, **args)."""
+    """Return a function that runs an operation: call(op, **args)."""
     tls = ssl.create_default_context(cafile=str(authority.ca_file))
     return PlainHost(program, hosts=HOSTS, bearer=TOKEN, at=("127.0.0.1", google.port), tls=tls).call
 
 
 def raw(**fields: str) -> bytes:
-    """A message of text as a stranger's program writes it."""
+    """Return a message of text as an unknown program writes it."""
     message = EmailMessage(policy=email.policy.SMTP)
     text = fields.pop("text", "hello")
     for name, value in fields.items():
@@ -70,7 +70,7 @@ def raw(**fields: str) -> bytes:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """As an install would read them once the application is bound; before, it is refused."""
+    """They are read as an install would once the application is bound; without one the build is refused."""
     manifest = parse_connector_manifest(build(SOURCE, (), APPLICATION).manifest, file="m")
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
@@ -104,8 +104,8 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 # Reading mail
 
 
-def test_the_latest_messages_come_first_with_who_and_what(google: GoogleServer, call: Call) -> None:
-    """As many as asked for, and found as Gmail searches."""
+def test_the_latest_messages_are_listed_first(google: GoogleServer, call: Call) -> None:
+    """The listing has sender and subject, and a query selects as Gmail's search does."""
     google.receive(subject="older", labels=["INBOX"])
     key = google.receive(
         raw=raw(From="Jürgen <j@example.com>", To="mira@example.com", Subject=f"Grüße & {FULL}", text="a <b>")
@@ -122,8 +122,8 @@ def test_the_latest_messages_come_first_with_who_and_what(google: GoogleServer, 
     assert call("list_recent_emails", query="from:nobody").output == {"messages": [], "next_page_token": None}
 
 
-def test_a_listing_goes_over_as_many_pages_as_it_takes(google: GoogleServer, call: Call) -> None:
-    """Google may give less than was asked for; where there is more, the token goes on from there, and each comes once."""
+def test_a_listing_uses_as_many_pages_as_needed(google: GoogleServer, call: Call) -> None:
+    """Google may give less than requested. If there is more, the token continues there, and each message is listed once."""
     google.largest_page = 3
     for number in range(9):
         google.receive(subject=str(number))
@@ -136,8 +136,8 @@ def test_a_listing_goes_over_as_many_pages_as_it_takes(google: GoogleServer, cal
     assert pages == [["7"], ["4"], ["1"], ["7"]]
 
 
-def test_a_message_comes_with_its_text_and_the_names_of_what_is_attached(google: GoogleServer, call: Call) -> None:
-    """Alternatives, a charset of its own, an attachment with a name outside of ASCII (RFC 2231)."""
+def test_a_message_is_read_with_its_text_and_attachments(google: GoogleServer, call: Call) -> None:
+    """The message has alternatives, a charset of its own, and an attachment with a name outside ASCII (RFC 2231)."""
     message = EmailMessage(policy=email.policy.SMTP)
     message["From"], message["To"], message["Reply-To"] = (
         "Ada <ada@example.com>",
@@ -156,7 +156,7 @@ def test_a_message_comes_with_its_text_and_the_names_of_what_is_attached(google:
 
 
 def test_html_alone_becomes_text(google: GoogleServer, call: Call) -> None:
-    """And it is said that it was HTML."""
+    """The result says that it was HTML."""
     message = EmailMessage()
     message["To"] = "mira@example.com"
     message.set_content("<style>p{}</style><p>Click <a href='https://x.example/'>here</a>", subtype="html")
@@ -168,8 +168,8 @@ def test_html_alone_becomes_text(google: GoogleServer, call: Call) -> None:
 # Writing mail
 
 
-def test_a_message_is_sent_to_everybody_and_nobody_sees_who_is_in_bcc(google: GoogleServer, call: Call) -> None:
-    """Several recipients, names and a subject outside of ASCII; what is sent can be listed."""
+def test_a_message_is_sent_to_everybody_without_showing_bcc(google: GoogleServer, call: Call) -> None:
+    """The message has several recipients, and names and a subject outside ASCII; once sent, it can be listed."""
     report = call(
         "send_email",
         to='"Müller, Jürgen" <j@example.com>, bob@example.com',
@@ -194,8 +194,10 @@ def test_a_message_is_sent_to_everybody_and_nobody_sees_who_is_in_bcc(google: Go
     assert (log.message, log.fields) == ("message sent", {"recipients": 4})
 
 
-def test_a_draft_is_made_read_and_sent(google: GoogleServer, call: Call) -> None:
-    """Nothing goes out before; what is read is what goes out, its Bcc included; and then it is gone."""
+def test_a_draft_is_created_read_and_sent(google: GoogleServer, call: Call) -> None:
+    """The draft is not sent before. The message that is read is the one that is sent, its Bcc included; then the draft
+    is gone.
+    """
     args = {"to": "Ann <ann@example.com>", "bcc": "eve@example.com", "subject": "Grüße", "body": "a\nb"}
     draft = call("draft_email", **args).output["draft"]
     assert google.outbox == []
@@ -212,8 +214,8 @@ def test_a_draft_is_made_read_and_sent(google: GoogleServer, call: Call) -> None
     assert (gone.details["status"], len(google.outbox)) == (404, 1)
 
 
-def test_what_a_draft_has_besides_its_plain_text_is_said(google: GoogleServer, call: Call) -> None:
-    """Its HTML may say something else, and most programs show that; and what is attached goes out too."""
+def test_a_drafts_html_and_attachments_are_reported(google: GoogleServer, call: Call) -> None:
+    """A draft's HTML may say something else than its text, and most programs show it; attachments are sent too."""
     plain, both, page = EmailMessage(), EmailMessage(), EmailMessage()
     for message in (plain, both, page):
         message["To"] = "ann@example.com"
@@ -234,8 +236,8 @@ def test_what_a_draft_has_besides_its_plain_text_is_said(google: GoogleServer, c
     assert [draft["attached"] for draft in drafts] == ["", "Übersicht.pdf, image/png", ""]
 
 
-def test_an_answer_is_put_into_its_thread(google: GoogleServer, call: Call) -> None:
-    """By Gmail's thread and by the fields of other programs; the message it answers gives nothing else to it."""
+def test_a_reply_is_put_into_its_thread(google: GoogleServer, call: Call) -> None:
+    """The reply has Gmail's thread and the header fields of other programs; nothing else is taken from the message it answers."""
     asked = google.receive(
         raw=raw(From="Ada <ada@example.com>", Message_ID="<2@x.yy>", References="<1@x.yy>", Bcc="eve@x.yy")
     )
@@ -280,10 +282,10 @@ def test_an_answer_is_put_into_its_thread(google: GoogleServer, call: Call) -> N
         ("create_calendar_event", {"attendees": "ann"}, "attendees"),
     ],
 )
-def test_what_makes_no_sense_is_bad_input(
+def test_invalid_arguments_are_bad_input(
     google: GoogleServer, call: Call, op: str, args: dict[str, Any], argument: str
 ) -> None:
-    """Named, and before any request goes out. The controls are the tests around it."""
+    """The argument is named, and no request is sent. The positive controls are the tests around it."""
     good: dict[str, dict[str, Any]] = {
         "send_email": {"to": "ann@example.com", "subject": "s", "body": "b"},
         "draft_email": {"to": "ann@example.com", "subject": "s", "body": "b"},
@@ -303,13 +305,13 @@ def test_what_makes_no_sense_is_bad_input(
 
 
 def put(google: GoogleServer, title: str, at: datetime, **more: Any) -> None:
-    """An event of an hour, as another client would make it."""
+    """Add an event of an hour, as another client would."""
     times = {"start": {"dateTime": at.isoformat()}, "end": {"dateTime": (at + timedelta(hours=1)).isoformat()}}
     google.events[title] = {"id": title, "summary": title, "status": "confirmed"} | times | more
 
 
-def test_the_coming_events_are_listed_by_start(google: GoogleServer, call: Call) -> None:
-    """Over pages; who is invited, whole days, cut descriptions."""
+def test_upcoming_events_are_listed_by_start(google: GoogleServer, call: Call) -> None:
+    """The list uses several pages, and has attendees, whole days, and cut descriptions."""
     google.largest_page = 2
     now = datetime.now(UTC)
     for title, hours in (("past", -3), ("third", 72), ("first", 1), ("second", 2), ("later", 24 * 9)):
@@ -333,8 +335,8 @@ def test_the_coming_events_are_listed_by_start(google: GoogleServer, call: Call)
     assert [event["title"] for event in call("list_upcoming_events", days=30).output["events"]][-1] == "later"
 
 
-def test_an_event_is_added_and_who_is_invited_is_told(google: GoogleServer, call: Call) -> None:
-    """With every field; or not told, if that is asked for."""
+def test_an_event_is_added_and_its_attendees_are_invited(google: GoogleServer, call: Call) -> None:
+    """The event has every field. With `send_invitations=False` nobody is invited."""
     made = call(
         "create_calendar_event",
         title="Lunch with Mira 🎉",
@@ -366,7 +368,7 @@ def test_an_event_is_added_and_who_is_invited_is_told(google: GoogleServer, call
 
 
 def test_local_times_go_to_google_with_their_zone(google: GoogleServer, call: Call) -> None:
-    """It knows the zones; here nobody does."""
+    """Google knows the zones; the connector does not."""
     made = call(
         "create_calendar_event",
         title="Zoned",
@@ -386,7 +388,7 @@ def test_local_times_go_to_google_with_their_zone(google: GoogleServer, call: Ca
 
 
 def test_the_token_never_enters_the_connector(google: GoogleServer, call: Call) -> None:
-    """Not in what goes in, comes out or is printed, in no shape; and Google got it each time."""
+    """The token is not in what goes in, comes out or is printed, in no shape; and Google got it each time."""
     report = call("send_email", to="ann@example.com", subject="s", body="b")
     report.output  # noqa: B018
     assert {asked.authorization for asked in google.asked} == {digest_of(TOKEN)}
@@ -395,8 +397,8 @@ def test_the_token_never_enters_the_connector(google: GoogleServer, call: Call) 
         assert find(data, TOKEN.encode()) == []
 
 
-def test_nothing_of_a_message_is_told_but_in_the_result(google: GoogleServer, call: Call) -> None:
-    """Neither in the log nor printed: not a word, not an address."""
+def test_a_message_appears_only_in_the_result(google: GoogleServer, call: Call) -> None:
+    """The log and the printed text have no word and no address of it."""
     key = google.receive(sender="Ada Secretive <hidden@example.com>", subject="Confidential", text="Confidential words")
     for report in (
         call("list_recent_emails"),
@@ -415,7 +417,7 @@ def test_nothing_of_a_message_is_told_but_in_the_result(google: GoogleServer, ca
 
 
 def test_an_expired_token_asks_for_a_new_sign_in(google: GoogleServer, call: Call) -> None:
-    """401, after whatever the host has tried: with its status, and the command."""
+    """The failure has status 401, after whatever the host has tried, and the command."""
     google.allow(TOKEN, expires_at=1.0)
     failed = call("list_recent_emails").failure
 
@@ -423,8 +425,8 @@ def test_an_expired_token_asks_for_a_new_sign_in(google: GoogleServer, call: Cal
     assert "aileron binding reauthorize NAME" in failed.message
 
 
-def test_a_missing_scope_and_a_full_minute_are_told_apart(google: GoogleServer, call: Call) -> None:
-    """Both are 403 at Google. One is for a person; the other passes, and is told as 429 so that the host tries again."""
+def test_a_missing_scope_and_a_rate_limit_are_distinguished(google: GoogleServer, call: Call) -> None:
+    """Both are 403 at Google. A person must fix the scope; the limit passes, and becomes 429 so that the host tries again."""
     google.allow(TOKEN, [scope for scope in SCOPES if "compose" not in scope])
     scope = call("send_email", to="ann@example.com", subject="s", body="b").failure
     google.disturb(403, None, "Retry-After: 7", reason="userRateLimitExceeded", domain="usageLimits")
@@ -454,10 +456,10 @@ def test_a_missing_scope_and_a_full_minute_are_told_apart(google: GoogleServer, 
         (418, "teapot", [], {"status": 418}, "Google answered 418 [teapot]"),
     ],
 )
-def test_each_refusal_has_its_status_and_its_words(
+def test_each_refusal_has_its_status_and_message(
     google: GoogleServer, call: Call, status: int, reason: str, fields: list[str], details: dict[str, Any], words: str
 ) -> None:
-    """What passes is what the host tries again: 429 and 5xx, with Google's own wish for when."""
+    """Temporary ones are those that the host tries again: 429 and 5xx, with Google's own delay."""
     google.disturb(status, None, *fields, reason=reason)
     failed = call("list_recent_emails").failure
 
@@ -486,10 +488,10 @@ def test_each_refusal_has_its_status_and_its_words(
         (200 + 4, b"", {"status": 204}),
     ],
 )
-def test_a_refusal_that_is_not_googles_is_told_by_its_status(
+def test_a_refusal_in_another_form_is_reported_by_its_status(
     google: GoogleServer, call: Call, status: int, body: bytes, details: dict[str, Any]
 ) -> None:
-    """A proxy's page, no body, another form, too deep, too long: one failure, and none of its words."""
+    """The cases are a proxy's page, no body, another form, too deep, and too long; each is one failure with a short message."""
     google.disturb(status, body)
     failed = call("list_recent_emails").failure
 
@@ -522,10 +524,10 @@ LIES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("op", "body"), LIES.values(), ids=LIES)
-def test_an_answer_that_is_not_what_the_reference_says_is_a_failure(
+def test_an_answer_unlike_the_reference_is_a_clear_failure(
     google: GoogleServer, call: Call, op: str, body: Any
 ) -> None:
-    """A clear one: never a crash, never half a result, never a retry."""
+    """The failure is clear: never a crash, never half a result, never a retry."""
     google.disturb(200, body if isinstance(body, bytes) else json.dumps(body).encode(), times=9)
     args = {"message_id": "1"} if op == "get_email" else {}
     failed = call(op, **args).failure
@@ -543,15 +545,15 @@ def test_half_a_character_does_not_lose_a_message(google: GoogleServer, call: Ca
     assert (read["snippet"], read["text"]) == ("x\ufffd", "a")
 
 
-def test_pages_without_end_end(google: GoogleServer, call: Call) -> None:
-    """A server that always has another page, and nothing on it."""
+def test_endless_pages_are_stopped(google: GoogleServer, call: Call) -> None:
+    """The server always has another page, with nothing on it."""
     google.disturb(200, b'{"messages": [], "nextPageToken": "again"}', times=99)
     assert "in more than 20 pages" in call("list_recent_emails").failure.message
     assert len(google.asked) == 20
 
 
-def test_a_listed_id_is_never_more_than_an_id(google: GoogleServer, call: Call) -> None:
-    """It becomes a part of a path; and a listing that gives more than was asked for is cut."""
+def test_a_listed_id_cannot_change_the_path(google: GoogleServer, call: Call) -> None:
+    """The id becomes a part of a path. A listing with more than was requested is cut."""
     google.disturb(200, json.dumps({"messages": [{"id": "../../../calendar/v3/x?y=/"}]}).encode())
     failed = call("list_recent_emails").failure
     assert "not what its reference says: an id" in failed.message
@@ -561,15 +563,15 @@ def test_a_listed_id_is_never_more_than_an_id(google: GoogleServer, call: Call) 
     assert [one["subject"] for one in call("list_recent_emails", max_results=2).output["messages"]] == ["0", "1"]
 
 
-def test_a_message_that_goes_away_meanwhile_is_left_out(google: GoogleServer, call: Call) -> None:
-    """The others are there."""
+def test_a_message_deleted_meanwhile_is_left_out(google: GoogleServer, call: Call) -> None:
+    """The other messages are listed."""
     kept = google.receive(subject="kept")
     google.disturb(200, json.dumps({"messages": [{"id": "0123456789abcdef"}, {"id": kept}]}).encode())
     assert [one["id"] for one in call("list_recent_emails").output["messages"]] == [kept]
 
 
-def test_a_hundred_messages_fit_into_a_result_however_long_their_fields_are(google: GoogleServer, call: Call) -> None:
-    """Nobody can keep the others from being listed by writing long ones."""
+def test_a_hundred_messages_with_long_fields_fit_into_a_result(google: GoogleServer, call: Call) -> None:
+    """A sender of long messages cannot keep the others from being listed."""
     for _ in range(100):
         google.receive(raw=b"From: a@b.cc\r\nSubject: " + b'"' * 20_000 + b"\r\n\r\n")
     listed = call("list_recent_emails", max_results=100).output["messages"]
@@ -577,15 +579,15 @@ def test_a_hundred_messages_fit_into_a_result_however_long_their_fields_are(goog
     assert {len(one["subject"]) for one in listed} == {301}
 
 
-def test_a_sent_message_with_an_unreadable_answer_says_that_it_may_be_sent(google: GoogleServer, call: Call) -> None:
-    """Whoever asks again without looking would send it twice."""
+def test_an_unreadable_answer_to_a_sent_message_says_that_it_may_be_sent(google: GoogleServer, call: Call) -> None:
+    """An agent that repeated the call without looking would send it twice."""
     google.disturb(200, b"<html>", path="/send")
     failed = call("send_email", to="ann@example.com", subject="s", body="b").failure
     assert "Google has taken the request: look whether it is done before you ask again" in failed.message
 
 
 def test_a_full_listing_of_long_events_fits_into_a_result(google: GoogleServer, call: Call) -> None:
-    """What does not fit is left out, and it says so."""
+    """Events that do not fit are left out, and `more` says so."""
     now = datetime.now(UTC)
     for number in range(250):
         put(

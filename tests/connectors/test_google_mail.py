@@ -1,4 +1,4 @@
-"""The Google connector's messages: what is written reads back as it was meant, what is read becomes text or a failure."""
+"""The Google connector's messages: a written one reads back as it was meant, a received one becomes text or a failure."""
 
 from __future__ import annotations
 
@@ -46,19 +46,21 @@ BODIES = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_fro
 
 
 def read_back(data: bytes) -> EmailMessage:
-    """As another program reads it."""
+    """Return a message as another program reads it."""
     return BytesParser(EmailMessage, policy=email.policy.default).parsebytes(data)
 
 
 def mailboxes(data: bytes, name: str) -> list[tuple[str, str]]:
-    """The mailboxes of a field. By the standard library's older functions: its newer ones put spaces between encoded words."""
+    """Return the mailboxes of a field, by the standard library's older functions: its newer ones put spaces between
+    encoded words.
+    """
     raw = BytesParser(policy=email.policy.compat32).parsebytes(data)[name]
     found = email.utils.getaddresses([] if raw is None else [re.sub(r"\r?\n(?=[ \t])", "", raw)])
     return [(str(make_header(decode_header(shown))), address) for shown, address in found]
 
 
 def people(*to: Any, **others: Any) -> Any:
-    """Whom a message names."""
+    """Return the people whom a message names."""
     return mail.People(list(to), **others)
 
 
@@ -70,8 +72,8 @@ def people(*to: Any, **others: Any) -> Any:
 @example(
     [mail.Address("Müller, " * 12 + "Ä", "x@y.zz")] * 5, [mail.Address("=?x?=", "x@y.zz")], "ü" * 400, "\n.\nFrom x\n"
 )
-def test_a_message_reads_back_as_it_was_meant(to: list[Any], bcc: list[Any], subject: str, body: str) -> None:
-    """Every name, address and word, by the standard library's own parser; and every line fits (RFC 5322 section 2.1.1)."""
+def test_a_message_reads_back_as_it_was_written(to: list[Any], bcc: list[Any], subject: str, body: str) -> None:
+    """The standard library's parser finds every name, address and word; and every line fits (RFC 5322 section 2.1.1)."""
     data = mail.compose(people(*to, bcc=bcc), subject=subject, body=body)
     message = read_back(data)
 
@@ -93,8 +95,8 @@ def test_a_message_reads_back_as_it_was_meant(to: list[Any], bcc: list[Any], sub
 @example("x\nBcc: eve@example.com", "to")
 @example("x\u2028Bcc: eve@example.com", "name")
 @example('"x\r\n y" <a@b.cc>', "reply_to")
-def test_no_argument_makes_a_field_of_its_own(text: str, where: str) -> None:
-    """Whatever is in it: the message has the fields that were asked for, once each, or is refused."""
+def test_no_argument_can_add_a_header_field(text: str, where: str) -> None:
+    """The message has the requested fields, once each, or is refused."""
     values = {"to": "ann@example.com", "reply_to": "bob@example.com", "subject": "s"}
     values["to" if where == "name" else where] = f"{text} <ann@example.com>" if where == "name" else text
     try:
@@ -126,7 +128,7 @@ def test_no_argument_makes_a_field_of_its_own(text: str, where: str) -> None:
     ],
 )
 def test_addresses_are_read_as_people_write_them(text: Any, found: list[tuple[str, str]]) -> None:
-    """With names, quotes, commas in quotes, a comma too many."""
+    """They have names, quotes, commas in quotes, and a comma too many."""
     assert [tuple(one) for one in mail.addresses(text, "to")] == found
 
 
@@ -157,8 +159,8 @@ def test_addresses_are_read_as_people_write_them(text: Any, found: list[tuple[st
         "Ann <>",
     ],
 )
-def test_what_could_be_read_in_two_ways_is_no_address(text: str) -> None:
-    """Refused, and quoted; the control is above."""
+def test_an_ambiguous_address_is_refused(text: str) -> None:
+    """The error quotes it; the positive control is the test above."""
     with pytest.raises(BadInput) as caught:
         mail.addresses(text, "cc")
     assert "cc " in caught.value.message
@@ -167,7 +169,7 @@ def test_what_could_be_read_in_two_ways_is_no_address(text: str) -> None:
 
 @pytest.mark.parametrize("bad", ["a\rb", "a\nb", "a\r\n b", "a\0b", "a\x1bb", "a\x85b", "a\u2028b", "a\x7fb"])
 def test_a_control_character_in_a_field_is_refused(bad: str) -> None:
-    """Not taken out: who has sent it meant something by it."""
+    """The character is not removed: the sender meant something by it."""
     for name, call in {
         "subject": lambda: mail.compose(people(mail.Address("", "a@b.cc")), subject=bad, body=""),
         "to": lambda: mail.addresses(f"{bad} <a@b.cc>", "to"),
@@ -176,8 +178,8 @@ def test_a_control_character_in_a_field_is_refused(bad: str) -> None:
             call()
 
 
-def test_what_is_too_much_is_refused() -> None:
-    """Recipients, subject, body; one less is fine."""
+def test_too_many_recipients_or_too_long_texts_are_refused() -> None:
+    """The limits are for recipients, subject and body; exactly the limit is accepted."""
     one = mail.Address("", "a@b.cc")
     mail.compose(people(*[one] * 99, bcc=[one]), subject="s" * 500, body="b" * 200_000)
     for to, subject, body, words in (
@@ -190,8 +192,10 @@ def test_what_is_too_much_is_refused() -> None:
             mail.compose(people(*to, bcc=[one]), subject=subject, body=body)
 
 
-def test_an_answer_continues_its_thread() -> None:
-    """References of the answered message, and it; what is no message id is nothing, and long threads keep both ends."""
+def test_a_reply_continues_its_thread() -> None:
+    """The reply references the answered message and its references. Invalid message ids are dropped; long threads keep
+    both ends.
+    """
     parent = mail.Parent.of(
         message(
             {
@@ -212,21 +216,21 @@ def test_an_answer_continues_its_thread() -> None:
 
 
 def message(fields: dict[str, str] | None = None, /, **payload: Any) -> Any:
-    """A message as Gmail says it."""
+    """Return a message as Gmail describes it."""
     headers = [{"name": name, "value": value} for name, value in (fields or {}).items()]
     told = {"id": "1", "threadId": "t", "payload": {"headers": headers, **payload}}
     return msgspec.json.decode(json.dumps(told), type=mail.Message)
 
 
 def part(kind: str, data: bytes = b"", charset: str | None = None, **more: Any) -> dict[str, Any]:
-    """One part."""
+    """Return one part of a message."""
     fields = [{"name": "Content-Type", "value": f'{kind}; charset="{charset}"'}] if charset else []
     body = {"size": len(data), "data": base64.urlsafe_b64encode(data).decode()}
     return {"mimeType": kind, "headers": fields, "body": body, **more}
 
 
 def text_of(**payload: Any) -> tuple[str, str]:
-    """Text and where it is from."""
+    """Return the text and the form that it is from."""
     found = mail.text_of(message(**payload))
     return found.text, found.source
 
@@ -245,19 +249,19 @@ def text_of(**payload: Any) -> tuple[str, str]:
     ],
 )
 def test_a_body_is_decoded_by_its_charset(charset: str, text: str) -> None:
-    """Or as UTF-8, where it has been converted on the way and still names the other."""
+    """A text that was converted on the way and still names the old charset is read as UTF-8."""
     assert text_of(**part("text/plain", text.encode(charset), charset)) == (text, "plain")
     assert text_of(**part("text/plain", text.encode(), charset))[0] == text or charset == "utf-16"
 
 
 @pytest.mark.parametrize("charset", ["nonsense", "zip", "rot13", "idna", "unicode_escape", "utf-7", "x" * 99, ""])
-def test_a_charset_nobody_knows_is_read_as_utf_8(charset: str) -> None:
-    """Codecs of Python's that are no charsets of mail among them."""
+def test_an_unknown_charset_is_read_as_utf_8(charset: str) -> None:
+    """The cases include codecs of Python's that are no charsets of mail."""
     assert text_of(**part("text/plain", b"a\\n+AGE- \xff", charset)) == ("a\\n+AGE- \ufffd", "plain")
 
 
-def test_of_several_forms_the_plain_one_is_read() -> None:
-    """Parts beside each other all count, alternatives do not; what has a name is attached."""
+def test_the_plain_form_is_preferred() -> None:
+    """Parts beside each other are all read, of alternatives only one; a part with a name is an attachment."""
     plain, page = part("text/plain", b"plain"), part("text/html", b"<p>page</p>")
     both = {"mimeType": "multipart/alternative", "parts": [page, plain]}
     attached = {
@@ -301,8 +305,8 @@ def test_of_several_forms_the_plain_one_is_read() -> None:
         ("x<!-- y", "x"),
     ],
 )
-def test_html_becomes_what_a_reader_would_see(page: str, text: str) -> None:
-    """More or less."""
+def test_html_becomes_the_text_that_a_reader_would_see(page: str, text: str) -> None:
+    """The comparison ignores the number of line breaks."""
     found = text_of(**part("text/html", page.encode(), "utf-8"))
     assert (re.sub(r"\n+", "\n", found[0]), found[1]) == (re.sub(r"\n+", "\n", text), "html")
 
@@ -317,7 +321,7 @@ def test_html_becomes_what_a_reader_would_see(page: str, text: str) -> None:
     )
 )
 def test_any_markup_becomes_text(pieces: list[str]) -> None:
-    """Never an exception."""
+    """The reader raises no exception."""
     assert isinstance(text_of(**part("text/html", "".join(pieces).encode(), "utf-8"))[0], str)
 
 
@@ -333,14 +337,14 @@ def test_any_markup_becomes_text(pieces: list[str]) -> None:
     ],
 )
 def test_encoded_words_are_decoded(value: str, shown: str | None) -> None:
-    """What is none stays as it is, and nothing becomes a second line."""
+    """Invalid ones stay as they are, and none becomes a second line."""
     found = mail.field(message({"subject": value}), "Subject")
     assert "\n" not in found
     assert shown is None or found == shown
 
 
 def test_a_name_that_spells_an_address_does_not_become_one() -> None:
-    """Decoded, it would stand before the address that mail goes to, and look like it."""
+    """Decoded, the name would stand before the real address, and look like it."""
     trick = "=?utf-8?q?boss=40example=2Ecom=3E=2C_Eve?= <eve@evil.example>"
     found = message({"From": trick, "To": "=?utf-8?q?J=C3=BCrgen?= <j@example.com>"})
 
@@ -351,14 +355,16 @@ def test_a_name_that_spells_an_address_does_not_become_one() -> None:
 @pytest.mark.parametrize(
     "piece", ["<a ", "<!--", "<a href='", "<a x=", "</", "&", "<script>", "<svg>", "<a href=x>", '<a "']
 )
-def test_a_page_that_is_made_to_take_long_does_not(piece: str) -> None:
-    """As many of these as a part may have: a quadratic reader takes minutes, and the test's own deadline ends it."""
+def test_a_page_made_to_be_slow_is_read_in_time(piece: str) -> None:
+    """The page has as many of these pieces as a part may have: a quadratic reader takes minutes, and fails by the
+    test's time limit.
+    """
     assert isinstance(markup.text_from(piece * (mail.MAX_HTML_CHARACTERS // len(piece))), str)
 
 
 @given(st.text(max_size=300))
 def test_any_field_becomes_one_line(value: str) -> None:
-    """Never an exception, never a control character."""
+    """The reader raises no exception and returns no control character."""
     found = mail.field(message({"Subject": value, "From": value}), "From")
     assert not any(ord(char) < 32 or char in "\x85\u2028\u2029" for char in found)
 
@@ -385,7 +391,7 @@ MESSAGE = {
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Each dict or list in the value, with each of its keys."""
+    """Return each dict or list in the value, with each of its keys."""
     if not isinstance(value, dict | list):
         return []
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
@@ -393,8 +399,8 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @given(st.data())
-def test_a_message_with_anything_in_it_is_read_whole_or_refused(data: st.DataObject) -> None:
-    """Any one value in it exchanged for any other: JSON comes out, or one of two failures, and nothing else."""
+def test_a_message_with_any_value_changed_is_read_or_refused(data: st.DataObject) -> None:
+    """A single value in it is replaced by any other: the result is JSON or one of two failures, and nothing else."""
     told = copy.deepcopy(MESSAGE)
     inside, key = data.draw(st.sampled_from(_places(told)))
     inside[key] = data.draw(ANY)
@@ -407,8 +413,8 @@ def test_a_message_with_anything_in_it_is_read_whole_or_refused(data: st.DataObj
         pass
 
 
-def test_what_is_long_says_where_it_was_cut() -> None:
-    """Text, fields, parts."""
+def test_long_texts_and_fields_say_where_they_were_cut() -> None:
+    """The limits are for text and fields; too many parts are a failure."""
     found = mail.text_of(message(**part("text/plain", b"x" * 100_001)))
     assert (len(found.text), found.is_cut) == (100_000, True)
     assert not mail.text_of(message(**part("text/plain", b"x" * 100_000))).is_cut
@@ -419,7 +425,7 @@ def test_what_is_long_says_where_it_was_cut() -> None:
 
 @pytest.mark.parametrize("data", ["a", "a*==", "ä", "YQ=\nYQ", "YQ==YQ=="])
 def test_a_body_that_is_not_base64url_is_a_failure(data: str) -> None:
-    """And no half of it is text."""
+    """The body is not read in part either."""
     with pytest.raises(ExternalApiError, match="not base64url"):
         mail.text_of(message(mimeType="text/plain", body={"data": data}))
     assert text_of(mimeType="text/plain", body={"data": "YWI_"}) == ("ab?", "plain")

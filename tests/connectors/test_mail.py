@@ -55,7 +55,7 @@ class Account:
         self._host = PlainHost(program, hosts=hosts, streams=self._connect)
 
     def call(self, op: str, **args: Any) -> Report:
-        """One operation."""
+        """Run one operation."""
         self.logins.clear()
         with self._undo:
             report = self._host.call(op, **args)
@@ -63,16 +63,16 @@ class Account:
         return report
 
     def done(self, op: str, **args: Any) -> Any:
-        """What comes of one that has to succeed."""
+        """Return the output of an operation that has to succeed."""
         return self.call(op, **args).output
 
     def failure(self, op: str, **args: Any) -> tuple[str, str]:
-        """Class and words of one that has to fail."""
+        """Return class and message of an operation that has to fail."""
         failed = self.call(op, **args).failure
         return failed.failure_class, failed.message
 
     def previewed(self, op: str, **args: Any) -> Any:
-        """What comes of it where nothing may change at the service."""
+        """Return the output of an operation that may change nothing at the service."""
         self.reads_only = True
         try:
             return self.done(op, **args)
@@ -88,13 +88,13 @@ class Account:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[imaplib.IMAP4_SSL]:
-        """A mail program of hers."""
+        """Open a connection of another mail program of hers."""
         with imaplib.IMAP4_SSL(HOST, self.dovecot.imaps, ssl_context=self._tls, timeout=10) as client:
             client.authenticate("PLAIN", lambda _: b"\0mira\0" + PASSWORD.encode())
             yield client
 
     def put(self, message: EmailMessage | bytes, folder: str = "INBOX") -> str:
-        """A message in a folder; its id."""
+        """Put a message into a folder; return its id."""
         data = message if isinstance(message, bytes) else message.as_bytes(policy=policy.SMTP)
         with self.client() as client:
             client.create(folder)
@@ -103,36 +103,36 @@ class Account:
         return f"{folder};UIDVALIDITY={validity}/;UID={uid}"
 
     def flags(self, message_id: str) -> str:
-        """What a message is marked as."""
+        """Return the flags of a message."""
         with self.client() as client:
             client.select(message_id.partition(";")[0], readonly=True)
             return str(client.uid("FETCH", message_id.rpartition("=")[2], "(FLAGS)")[1])
 
     def in_folder(self, folder: str) -> list[EmailMessage]:
-        """All messages of a folder, as another program reads them."""
+        """Return all messages of a folder, as another program reads them."""
         with self.client() as client:
             assert client.select(folder, readonly=True)[0] == "OK"
             _, found = client.fetch("1:*", "(BODY.PEEK[])")
         return [read(piece[1]) for piece in found if isinstance(piece, tuple)]
 
     def settled(self, user: str) -> int:
-        """How many messages somebody has, once what earlier tests sent has arrived."""
+        """Return how many messages a user has, once the messages of earlier tests have arrived."""
         self.postfix.settle()
         return len(self.dovecot.messages(user))
 
     def arrived(self, user: str, count: int) -> list[EmailMessage]:
-        """What somebody got, once it is so many."""
+        """Wait until a user has this many messages; return them."""
         wait_until(lambda: len(self.dovecot.messages(user)) >= count, f"{user} gets mail", seen=self.postfix.log)
         return [read(data) for data in self.dovecot.messages(user)]
 
 
 def read(data: bytes) -> EmailMessage:
-    """As another program reads it."""
+    """Return a message as another program reads it."""
     return BytesParser(EmailMessage, policy=policy.default).parsebytes(data.replace(b"\r\n", b"\n"))
 
 
 def mail(text: str = "hello", **fields: str) -> EmailMessage:
-    """A message as somebody else's program writes it."""
+    """Return a message as another sender's program writes it."""
     message = EmailMessage()
     named = {"From": "Noor <noor@example.com>", "To": FROM, "Subject": "news", **fields}
     for name, value in named.items():
@@ -143,7 +143,7 @@ def mail(text: str = "hello", **fields: str) -> EmailMessage:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zip that `aileron connector build` makes."""
+    """Return the zip that `aileron connector build` makes."""
     path = tmp_path_factory.mktemp("built") / "connector"
     path.write_bytes(build(SOURCE, logins=LOGINS).connector)
     return path
@@ -151,7 +151,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[None]:
-    """Its operations in this process, for what is refused before anything is asked: here every stream is."""
+    """Declare the connector's operations in this process, for calls that are refused before any request: streams are
+    refused here.
+    """
     operations, modules = dict(operation.OPERATIONS), set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SOURCE))
@@ -166,7 +168,7 @@ def loaded() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def account(program: Path, authority: Authority) -> Iterator[Account]:
-    """One account for all of these tests."""
+    """Return one account for all of these tests."""
     with Dovecot(authority) as dovecot, Postfix(authority, dovecot, [OFFER]) as postfix:
         yield Account(dovecot, postfix, program, authority)
 
@@ -175,7 +177,7 @@ def account(program: Path, authority: Authority) -> Iterator[Account]:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """As an install would read them once both servers are bound; before, it is refused."""
+    """They are read as an install would once both servers are bound; without them the build is refused."""
     manifest = parse_connector_manifest(build(SOURCE, logins=LOGINS).manifest, file="m")
     assert manifest.credential is not None
     assert manifest.credential.logins == tuple(LOGINS)
@@ -197,7 +199,7 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 
 
 def test_messages_are_found_newest_first_and_page_by_page(account: Account) -> None:
-    """Each with an id that names it for good; the cursor goes on where the page ended."""
+    """Each has an id that names it permanently; the cursor continues where the page ended."""
     ids = [account.put(mail(Subject=f"number {number}"), "Paged") for number in range(5)]
 
     first = account.done("search_messages", folder="Paged", limit=2)
@@ -229,15 +231,15 @@ def test_messages_are_found_newest_first_and_page_by_page(account: Account) -> N
         ({"subject": "\\"}, []),
     ],
 )
-def test_every_condition_counts(account: Account, searched: None, args: dict[str, Any], subjects: list[str]) -> None:
-    """In ASCII and beyond, and quotes are only quotes."""
+def test_every_condition_applies(account: Account, searched: None, args: dict[str, Any], subjects: list[str]) -> None:
+    """Values may be ASCII or not, and quotes in them are only quotes."""
     found = account.done("search_messages", folder="Searched", **args)
     assert [one["subject"] for one in found["messages"]] == subjects
 
 
 @pytest.fixture(scope="module")
 def searched(account: Account) -> None:
-    """Two messages to find."""
+    """Put two messages to find into a folder."""
     account.put(mail("the walrus says Grüße", To="team@example.com", Subject="Lunch"), "Searched")
     message = mail("see attached", From="Ann <ann@example.com>", Subject="Prices")
     message.add_attachment(b"a;b", maintype="text", subtype="csv", filename="prices.csv")
@@ -256,8 +258,8 @@ def searched(account: Account) -> None:
         ({"limit": 51}, "limit"),
     ],
 )
-def test_what_no_command_can_carry_is_refused(loaded: None, args: dict[str, Any], argument: str) -> None:
-    """By the argument's name, before anything is asked."""
+def test_arguments_that_no_command_can_carry_are_refused(loaded: None, args: dict[str, Any], argument: str) -> None:
+    """The failure names the argument, and no request is made."""
     failed = call("search_messages", args).failure
     assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
 
@@ -270,14 +272,14 @@ def test_what_no_command_can_carry_is_refused(loaded: None, args: dict[str, Any]
         ({"cursor": "1.5"}, "cursor"),
     ],
 )
-def test_what_the_mailbox_does_not_have_is_refused(account: Account, args: dict[str, Any], argument: str) -> None:
-    """By the argument's name, and nothing of it becomes a command."""
+def test_unknown_folders_and_cursors_are_refused(account: Account, args: dict[str, Any], argument: str) -> None:
+    """The failure names the argument, and no part of it becomes a command."""
     failed = account.call("search_messages", **args).failure
     assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
 
 
 def test_a_message_is_read_and_stays_unread(account: Account) -> None:
-    """Plain text before HTML, its header decoded, what is attached by number; nothing is marked."""
+    """Plain text is preferred to HTML, the header is decoded, attachments have numbers, and the message is not marked."""
     message = mail("plain wörds", Subject="Grüße", Cc="team@example.com", Reply_To="list@example.com")
     message.add_alternative("<p>html words</p>", subtype="html")
     message.add_attachment(b"%PDF-1", maintype="application", subtype="pdf", filename="Überweisung.pdf")
@@ -315,14 +317,14 @@ NESTED = b"--q\r\nContent-Type: multipart/alternative%s\r\n\r\n--r\r\n\r\ninner\
     ids=["whole", "epilogue", "empty", "cut", "none", "another", "preamble", "nested", "second", "nested whole"],
 )
 def test_a_message_without_its_boundary_is_not_empty(account: Account, raw: bytes, text: str, damage: str) -> None:
-    """The output gives what came, and says what is wrong with it; a real server finds no part in it."""
+    """The output has what came, and says what is wrong with it; a real server finds no part in it."""
     found = account.done("read_message", message_id=account.put(raw))
     assert text in found["text"]
     assert [report[: len(damage)] for report in found.get("damage", [])] == ([damage] if damage else [])
 
 
 def test_attachments_are_read_by_their_number(account: Account) -> None:
-    """Text as text, anything else as base64; a part that is not there is named."""
+    """Text is returned as text, anything else as base64; the error for an unknown part lists the known ones."""
     message = mail("see below")
     message.add_attachment("a;ü\n", subtype="csv", filename="a.csv")
     message.add_attachment(bytes(range(256)), maintype="image", subtype="png", filename="b.png")
@@ -338,7 +340,7 @@ def test_attachments_are_read_by_their_number(account: Account) -> None:
 
 
 def test_an_attachment_too_large_for_an_answer_is_refused(account: Account) -> None:
-    """By its size, before it is fetched."""
+    """The attachment's size is checked before it is fetched."""
     message = mail("see below")
     message.add_attachment(b"x" * ((512 << 10) + 1), maintype="application", subtype="zip", filename="a.zip")
     failed = account.failure("read_attachment", message_id=account.put(message), part="2")
@@ -347,7 +349,7 @@ def test_an_attachment_too_large_for_an_answer_is_refused(account: Account) -> N
 
 
 def test_an_id_never_means_another_message(account: Account) -> None:
-    """After the folder was made anew, its UIDs begin again, and an old id is refused."""
+    """A folder that was created again numbers its messages from the start, and an old id is refused."""
     old = account.put(mail(Subject="old"), "Anew")
     with account.client() as client:
         client.delete("Anew")
@@ -363,13 +365,13 @@ def test_an_id_never_means_another_message(account: Account) -> None:
 @pytest.mark.parametrize(
     "text", ["", "INBOX", "INBOX;UIDVALIDITY=1/;UID=0", "x\r\n;UIDVALIDITY=1/;UID=1", "a;UIDVALIDITY=1/;UID=1,2"]
 )
-def test_what_is_no_id_is_refused(loaded: None, text: str) -> None:
-    """Before anything is asked."""
+def test_an_invalid_id_is_refused(loaded: None, text: str) -> None:
+    """The failure comes before any request."""
     assert call("read_message", {"message_id": text}).failure.failure_class == "bad_input"
 
 
-def test_folders_are_listed_with_what_they_are_for(account: Account) -> None:
-    """Names in any script, out of modified UTF-7, and back into it."""
+def test_folders_are_listed_with_their_use(account: Account) -> None:
+    """Names in any script are decoded from modified UTF-7, and encoded back into it."""
     account.put(mail(), '"Entw&APw-rfe &- mehr"')
     folders = {one["name"]: one for one in account.done("list_folders", counts=True)["folders"]}
 
@@ -384,8 +386,8 @@ def test_folders_are_listed_with_what_they_are_for(account: Account) -> None:
 # Writing
 
 
-def test_a_draft_lies_in_the_folder_that_the_server_names(account: Account) -> None:
-    """Marked as one, with whoever gets a blind copy, in the thread of what it answers, and nothing is sent."""
+def test_a_draft_is_saved_in_the_servers_drafts_folder(account: Account) -> None:
+    """The draft is in the thread of the message it answers, with its Bcc, and nothing is sent."""
     parent = account.put(mail(Subject="question", Message_ID="<q@example.com>"))
     made = account.done(
         "create_draft", to="noor@example.com", bcc="team@example.com", body="not yet", reply_to_id=parent
@@ -402,8 +404,8 @@ def test_a_draft_lies_in_the_folder_that_the_server_names(account: Account) -> N
     assert [login.order.target.protocol for login in account.logins] == ["imap"]
 
 
-def test_a_message_arrives_and_a_copy_of_it_is_kept(account: Account) -> None:
-    """Nobody sees who got a blind copy; what was taken is noted before the message left."""
+def test_a_message_arrives_and_a_copy_is_saved(account: Account) -> None:
+    """The recipient does not see the Bcc, and the envelope is noted."""
     before = account.settled("noor")
     sent = account.done(
         "send_message",
@@ -434,8 +436,8 @@ def test_a_message_arrives_and_a_copy_of_it_is_kept(account: Account) -> None:
     )
 
 
-def test_a_part_of_a_message_is_sent_on(account: Account) -> None:
-    """By its id and number: the bytes go from the mailbox into the new message."""
+def test_an_attachment_of_a_message_is_forwarded(account: Account) -> None:
+    """The attachment is named by message id and part: the bytes go from the mailbox into the new message."""
     message = mail("see below")
     message.add_attachment(bytes(range(256)) * 20, maintype="image", subtype="png", filename="b.png")
     before = account.settled("noor")
@@ -447,8 +449,8 @@ def test_a_part_of_a_message_is_sent_on(account: Account) -> None:
     assert attached.get_content() == bytes(range(256)) * 20
 
 
-def test_where_one_recipient_is_refused_nobody_gets_it(account: Account) -> None:
-    """Asked before, the server says whom; sent all the same, it goes to nobody. Without that one it goes."""
+def test_a_refused_recipient_stops_the_whole_message(account: Account) -> None:
+    """The check names the refused recipient. A message sent anyway goes to nobody; without that recipient it arrives."""
     people = {"from_address": FROM, "to": "noor@example.com, nobody@example.com", "subject": "x", "body": "y"}
     before = account.settled("noor")
     asked = account.previewed("check_recipients", **people)
@@ -466,7 +468,7 @@ def test_where_one_recipient_is_refused_nobody_gets_it(account: Account) -> None
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_sent(account: Account) -> None:
-    """By what the server says it takes."""
+    """The limit is the one that the server announces."""
     message = mail("see below")
     message.add_attachment(b"x" * MAX_MESSAGE, maintype="application", subtype="zip", filename="a.zip")
     wanted = {"message_id": account.put(message), "part": "2"}
@@ -476,8 +478,8 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent(account: Accou
     assert f"the server takes {MAX_MESSAGE}" in account.failure("send_message", **sending)[1]
 
 
-def test_an_answer_goes_to_whom_the_message_asks_for(account: Account) -> None:
-    """Shown before as it is sent: people, subject, quote; and it belongs to the thread."""
+def test_a_reply_goes_to_the_addresses_that_the_message_asks_for(account: Account) -> None:
+    """The preview shows people, subject and quote as they are sent; and the reply belongs to the thread."""
     message = mail(
         "shall we?\n\nNoor",
         Subject="Lunch",
@@ -510,8 +512,8 @@ def test_an_answer_goes_to_whom_the_message_asks_for(account: Account) -> None:
     assert "Answered" in account.flags(message_id)
 
 
-def test_an_answer_to_oneself_goes_to_whom_the_message_went(account: Account) -> None:
-    """And without reply_all nobody else gets it."""
+def test_a_reply_to_oneself_goes_to_the_recipients_of_the_message(account: Account) -> None:
+    """The preview has no other recipient without reply_all."""
     message_id = account.put(mail(From=FROM, To="noor@example.com", Cc="locked@example.com", Subject="Re: Lunch"))
     shown = account.previewed("check_recipients", from_address=FROM, message_id=message_id, body="and?", quote=False)
     assert (shown["to"], shown["cc"], shown["subject"], shown["text"]) == (
@@ -542,18 +544,18 @@ def test_an_answer_to_oneself_goes_to_whom_the_message_went(account: Account) ->
         ({"to": ["noor@example.com"] * 101}, "to"),
     ],
 )
-def test_nothing_in_an_argument_becomes_a_field_or_a_recipient(
+def test_no_argument_can_add_a_header_field_or_another_recipient(
     loaded: None, args: dict[str, Any], argument: str
 ) -> None:
-    """Refused by the argument's name, before anybody who sends is asked; without that argument, somebody would be."""
+    """The failure names the argument, before the server is contacted. The control without that argument contacts it."""
     sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
     failed = call("send_message", sending | args, hosts=TWO).failure
     assert (failed.failure_class, failed.details.get("argument")) == ("bad_input", argument)
     assert call("send_message", sending, hosts=TWO).failure.failure_class == "network_error"
 
 
-def test_letters_outside_of_ascii_need_a_server_that_takes_them(account: Account) -> None:
-    """Postfix does, and has nobody of that name; a domain has to be given in ASCII."""
+def test_addresses_outside_ascii_need_a_server_that_takes_them(account: Account) -> None:
+    """Postfix takes them, and has no such user; a domain has to be given in ASCII."""
     account.put(mail())
     sending = {"from_address": FROM, "subject": "x", "body": "y"}
     asked = account.previewed("check_recipients", **sending, to="jürgen@example.com")
@@ -562,7 +564,7 @@ def test_letters_outside_of_ascii_need_a_server_that_takes_them(account: Account
 
 
 def test_messages_are_marked_and_moved(account: Account) -> None:
-    """Exactly the one that is named; a folder that is not there is refused."""
+    """Only the named message changes; an unknown folder is refused."""
     message_id, other = account.put(mail(Subject="this"), "Here"), account.put(mail(Subject="other"), "Here")
     account.put(mail(), "There")
     account.done("mark_message", message_id=message_id, read=True, flagged=True)
@@ -578,8 +580,8 @@ def test_messages_are_marked_and_moved(account: Account) -> None:
     assert account.done("read_message", message_id=other)["subject"] == "other"
 
 
-def test_the_same_step_makes_the_same_message_id(account: Account) -> None:
-    """So that a person can tell whether a try arrived. The host of these tests has one run for all."""
+def test_a_repeated_step_has_the_same_message_id(account: Account) -> None:
+    """A person can therefore tell whether a try arrived. The host of these tests has one run for all calls."""
     sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
     first, second = (account.done("send_message", **sending) for _ in range(2))
     assert first["message_id"] == second["message_id"]

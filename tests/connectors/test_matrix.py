@@ -1,6 +1,6 @@
-"""The Matrix connector, which was imported and then changed by hand: its cases, and that a newer document leaves its changes.
+"""The Matrix connector, imported and then changed by hand: its cases, and updates that keep the changes.
 
-Against a real homeserver: tests/documents/test_matrix.py.
+A real homeserver is in tests/documents/test_matrix.py.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ NAME: Final = "github://aileron/connector-matrix"
 
 @pytest.fixture
 def aileron(tmp_path: Path) -> Command:
-    """The command, with a home in which nothing is."""
+    """Return the command, with an empty home."""
     return Command(tmp_path / "home")
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The sources, to be changed."""
+    """Return a copy of the sources, to be changed."""
     return Path(shutil.copytree(SOURCES, tmp_path / "matrix"))
 
 
 def actions(folder: Path) -> dict[str, ActionFile]:
-    """All of them, by their names."""
+    """Return all action files by their names."""
     found = sorted(folder.glob("actions/*/action.md"))
     parsed = [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in found]
     return {one.name: one for one in parsed}
 
 
 def curated(action: ActionFile) -> Any:
-    """What was decided by hand."""
+    """Return the parts of an action that were decided by hand."""
     labels = [(one.name, one.label) for one in action.inputs]
     return action.summary, action.intent, action.steps, action.approval, action.preview, labels
 
 
 def newer(aileron: Command, folder: Path, document: Any) -> Any:
-    """What the import of a newer document says."""
+    """Import a newer document; return what the command said."""
     (folder / "newer.json").write_text(json.dumps(document))
     return aileron("connector", "new", NAME, str(folder), "--from", str(folder / "newer.json"), "--update")
 
 
 @pytest.mark.jail
-def test_its_cases_pass_in_the_jail(aileron: Command) -> None:
-    """Of each operation one, and of what connector.py adds."""
+def test_the_cases_pass_in_the_jail(aileron: Command) -> None:
+    """The cases are one of each operation, and those of what connector.py adds."""
     said = aileron("connector", "test", str(SOURCES), "--json")
 
     assert said.code == 0, said
     assert (said.json["passed"], said.json["failed"]) == (29, 0)
 
 
-def test_what_is_packed_is_what_its_document_says(aileron: Command, copy: Path) -> None:
-    """Else somebody changed one of the two alone: an import of the document as it lies there changes no file."""
+def test_the_packed_document_matches_the_sources_document(aileron: Command, copy: Path) -> None:
+    """Importing the document as it lies there changes no file; else one of the two was changed alone."""
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     said = aileron("connector", "new", NAME, str(copy), "--from", str(copy / "openapi.yaml"), "--update")
 
@@ -71,8 +71,8 @@ def test_what_is_packed_is_what_its_document_says(aileron: Command, copy: Path) 
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_a_newer_document_leaves_what_was_changed_by_hand(aileron: Command, copy: Path) -> None:
-    """A message has fewer characters and other words: gates, previews, fixed inputs, labels and summaries stay as they were."""
+def test_a_newer_document_keeps_what_was_changed_by_hand(aileron: Command, copy: Path) -> None:
+    """A message gets another limit and description: gates, previews, fixed inputs, labels and summaries stay as they were."""
     document = yaml.safe_load((copy / "openapi.yaml").read_text())
     send = document["paths"]["/_matrix/client/v3/rooms/{roomId}/send/m.room.message/{txnId}"]["put"]
     body = send["requestBody"]["content"]["application/json"]["schema"]["properties"]["body"]
@@ -87,8 +87,8 @@ def test_a_newer_document_leaves_what_was_changed_by_hand(aileron: Command, copy
     assert {name: curated(one) for name, one in after.items()} == {name: curated(one) for name, one in before.items()}
 
 
-def test_only_what_reads_runs_without_a_person() -> None:
-    """And whatever cannot be taken back has the effect that says so."""
+def test_only_reads_run_without_approval() -> None:
+    """Actions that cannot be undone have the effect `delete`."""
     effects = {one.name: one.steps[0].effect.value for one in actions(SOURCES).values() if one.steps[0].effect}
     gated = {one.name for one in actions(SOURCES).values() if one.approval.required}
 

@@ -23,7 +23,7 @@ SOURCE: Final = ROOT / "connectors" / "postgres"
 
 
 class Database:
-    """The connector behind logins as the owner: what it may do is not what is looked at here."""
+    """The connector behind logins as the database's owner: permissions are not what is tested here."""
 
     def __init__(self, server: PostgreSQL, program: Path, ca_pem: str) -> None:
         self._tls = trusting(ca_pem)
@@ -32,12 +32,12 @@ class Database:
         self._host = PlainHost(program, hosts=[GrantedHost("localhost", server.port, False)], streams=self._connect)
 
     def call(self, op: str, **args: Any) -> Report:
-        """One operation."""
+        """Run one operation."""
         with self._undo:
             return self._host.call(op, **args)
 
     def refused(self, details: dict[str, Any]) -> Report:
-        """A query whose stream the host does not open."""
+        """Run a query whose stream the host refuses to open."""
         self._refusal = details
         try:
             return self.call("query", sql="SELECT 1")
@@ -55,7 +55,7 @@ class Database:
 
 @pytest.fixture(scope="module")
 def database(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """A server of its own."""
+    """Return a server of these tests' own, with the connector."""
     program = tmp_path_factory.mktemp("connector") / "connector.zip"
     with PostgreSQL(authority) as server:
         program.write_bytes(build(SOURCE, logins=[LoginTarget.parse(f"postgres://localhost:{server.port}")]).connector)
@@ -93,22 +93,22 @@ def database(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> 
         ("''", ""),
     ],
 )
-def test_a_value_is_one_of_json(database: Database, expression: str, found: Any) -> None:
-    """As long as no digit is lost by it."""
+def test_a_value_becomes_json(database: Database, expression: str, found: Any) -> None:
+    """A value that would lose digits as a number becomes text."""
     [row] = database.call("query", sql=f"SELECT {expression} AS a").output["rows"]
     assert row == {"a": found}
 
 
-def test_values_go_beside_the_statement(database: Database) -> None:
-    """Of each kind, and none is read as SQL."""
+def test_values_are_sent_beside_the_statement(database: Database) -> None:
+    """The values are of each kind, and none is read as SQL."""
     values = ["'; DROP TABLE x; --", 7, 0.5, True, None]
     sql = "SELECT $1::text AS a, $2::int AS b, $3::float8 AS c, $4::bool AS d, $5::int AS e, $1::text AS a"
     [row] = database.call("query", sql=sql, values=values).output["rows"]
     assert row == dict(zip("abcde", values, strict=True)) | {"a_2": values[0]}
 
 
-def test_no_more_comes_than_was_asked_for_or_fits(database: Database) -> None:
-    """And it is said that there is more."""
+def test_rows_stop_at_the_limit_and_at_what_fits(database: Database) -> None:
+    """The output says whether there are more."""
     two = database.call("query", sql="SELECT * FROM generate_series(1, 3) AS n", limit=2).output
     assert (two["rows"], two["row_count"], two["more"]) == ([{"n": 1}, {"n": 2}], 2, True)
     all_of_it = database.call("query", sql="SELECT * FROM generate_series(1, 3) AS n", limit=3).output
@@ -122,8 +122,8 @@ def test_no_more_comes_than_was_asked_for_or_fits(database: Database) -> None:
 
 
 @pytest.mark.parametrize("mib", [3, 17])
-def test_a_row_that_does_not_fit_is_said_to_be_too_large(database: Database, mib: int) -> None:
-    """The error says what to ask for instead; a large row after rows that fit counts as more to come."""
+def test_a_row_that_does_not_fit_is_reported_as_too_large(database: Database, mib: int) -> None:
+    """The error says what to select instead; a large row after rows that fit counts as more to come."""
     failed = database.call("query", sql=f"SELECT repeat('x', {mib << 20})").failure
     assert failed.failure_class == "bad_input"
     assert f"row has {(mib << 10) + 1} KiB" in failed.message
@@ -133,8 +133,8 @@ def test_a_row_that_does_not_fit_is_said_to_be_too_large(database: Database, mib
     assert found["more"] is True
 
 
-def test_the_hosts_reason_is_the_connectors(database: Database) -> None:
-    """A login that is not made: its class, words and details are told as they are."""
+def test_the_hosts_reason_is_passed_on(database: Database) -> None:
+    """The host refuses the login: its class, message and details are passed on as they are."""
     told = {"phase": "connect", "reason": "refused"}
     failed = database.refused(told).failure
     assert (failed.failure_class, failed.message, failed.details) == ("network_error", "nobody there", told)
@@ -150,15 +150,15 @@ def test_the_hosts_reason_is_the_connectors(database: Database) -> None:
         ("SELECT pg_terminate_backend(pg_backend_pid())", "external_api_error", "terminating connection"),
     ],
 )
-def test_an_error_of_the_server_says_who_can_mend_it(database: Database, sql: str, failure: str, words: str) -> None:
-    """In the server's words."""
+def test_a_server_error_has_the_class_of_its_cause(database: Database, sql: str, failure: str, words: str) -> None:
+    """The message has the server's words."""
     failed = database.call("query", sql=sql).failure
     assert failed.failure_class == failure, failed
     assert words in failed.message
 
 
-def test_a_table_that_is_not_there_is_said(database: Database) -> None:
-    """Beside one that is."""
+def test_a_missing_table_is_reported(database: Database) -> None:
+    """An existing table is described; this is the positive control."""
     told = database.call("describe_table", table="pg_catalog.pg_class").output
     assert told["columns"][0] == {
         "name": "oid",
@@ -170,8 +170,8 @@ def test_a_table_that_is_not_there_is_said(database: Database) -> None:
     assert "no table 'nothing'" in database.call("describe_table", table="nothing").failure.message
 
 
-def test_a_statement_has_no_character_that_a_server_would_end_it_at(database: Database) -> None:
-    """Nor is it run without it."""
+def test_a_statement_with_a_nul_is_refused(database: Database) -> None:
+    """A server would end the statement there, and it is not run without the character either."""
     failed = database.call("query", sql="SELECT 1\0").failure
     assert (failed.failure_class, "NUL" in failed.message) == ("bad_input", True)
     assert database.call("query", sql="SELECT 1").output["rows"]

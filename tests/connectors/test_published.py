@@ -1,4 +1,4 @@
-"""The reference connectors can be published as they lie there."""
+"""Releases of the reference connectors, as they are in this repository."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOUND = {
 
 @pytest.mark.parametrize("name", sorted(BOUND))
 def test_a_reference_connector_is_released_with_all_of_its_actions(name: str) -> None:
-    """Each archive passes what an install asks of it, and says by itself where it is published."""
+    """Each archive passes the checks of an install, and says by itself where it is published."""
     folder = ROOT / "connectors" / name
     key = SigningKey(Secret(b"r" * 32))
     done = release(folder, "0.1.0", parse=parse_action, fits=check_action, key=key, **BOUND[name])

@@ -50,20 +50,20 @@ answers = _load()
 
 @pytest.fixture(scope="module")
 def moto(authority: Authority) -> Iterator[Moto]:
-    """One account for all tests."""
+    """Return one account for all tests."""
     with Moto(authority) as server:
         yield server
 
 
 @pytest.fixture
 def bucket(moto: Moto) -> str:
-    """An empty bucket."""
+    """Return an empty bucket."""
     return moto.bucket(f"notes-{next(_numbers)}")
 
 
 @pytest.fixture(scope="module")
 def host(moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Call]:
-    """Operations with a secret access key: host(secret)(op, **args)."""
+    """Return a function for operations with a secret access key: host(secret)(op, **args)."""
     program = tmp_path_factory.mktemp("built") / "connector"
     program.write_bytes(BUILT.connector)
     tls = ssl.create_default_context(cafile=str(authority.ca_file))
@@ -78,7 +78,7 @@ def host(moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def call(host: Callable[[str], Call], moto: Moto) -> Call:
-    """Run an operation with the right key: call(op, **args)."""
+    """Return a function that runs an operation with the right key: call(op, **args)."""
     return host(moto.secret)
 
 
@@ -86,7 +86,9 @@ def call(host: Callable[[str], Call], moto: Moto) -> Call:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """As an install would read them; what changes something is gated, says so, and shows what is there."""
+    """They are read as an install would; an action that changes something is gated, has its effect, and shows the
+    current state.
+    """
     manifest = parse_connector_manifest(BUILT.manifest, file="m")
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
@@ -114,8 +116,10 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 # Keys
 
 
-def test_what_is_stored_under_an_awkward_key_is_read_and_listed_under_it(call: Call, bucket: str, moto: Moto) -> None:
-    """Blanks, percent signs, slashes in a row: the path that is signed is the path of that object, and its key comes back."""
+def test_an_object_with_an_awkward_key_is_read_and_listed_under_it(call: Call, bucket: str, moto: Moto) -> None:
+    """The keys have blanks, percent signs, and slashes in a row: the signed path is that of the object, and its key
+    comes back.
+    """
     for key in AWKWARD:
         assert call("put_object", bucket=bucket, key=key, content=f"in {key}").output["object"]["key"] == key
         assert moto.get(bucket, key) == f"in {key}".encode()
@@ -143,8 +147,8 @@ def test_what_is_stored_under_an_awkward_key_is_read_and_listed_under_it(call: C
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
 )
-def test_what_would_be_another_request_is_not_sent(call: Call, args: dict[str, Any], argument: str) -> None:
-    """The caller hears which argument it is."""
+def test_arguments_that_would_change_the_request_are_refused(call: Call, args: dict[str, Any], argument: str) -> None:
+    """The failure names the argument, and no request is sent."""
     report = call("get_object", **{"bucket": "notes", **args})
 
     assert (report.failure.failure_class, report.failure.details) == ("bad_input", {"argument": argument})
@@ -152,7 +156,7 @@ def test_what_would_be_another_request_is_not_sent(call: Call, args: dict[str, A
 
 
 def test_without_a_bucket_the_host_is_the_buckets_own(call: Call, moto: Moto) -> None:
-    """The key begins the path."""
+    """The path begins with the key."""
     moto.disturb(answer(b"hello"))
 
     assert call("get_object", key="a/b").output["content"] == "hello"
@@ -162,8 +166,8 @@ def test_without_a_bucket_the_host_is_the_buckets_own(call: Call, moto: Moto) ->
 # Listing
 
 
-def test_a_listing_goes_on_where_it_ended(call: Call, bucket: str, moto: Moto) -> None:
-    """Each object once, in order; with a delimiter, folders."""
+def test_a_listing_continues_where_it_ended(call: Call, bucket: str, moto: Moto) -> None:
+    """Each object is listed once, in order; with a delimiter, folders are."""
     for number in range(5):
         moto.put(bucket, f"{number % 2}/{number}", b"x" * number)
     found, cursor = [], None
@@ -183,8 +187,8 @@ def test_a_listing_goes_on_where_it_ended(call: Call, bucket: str, moto: Moto) -
 # Reading
 
 
-def test_an_object_is_read_in_pages_that_are_its_text(call: Call, bucket: str, moto: Moto) -> None:
-    """No character is cut in two, and each page is of the content that the first one was of."""
+def test_an_object_is_read_in_pages_of_text(call: Call, bucket: str, moto: Moto) -> None:
+    """A page cuts no character in two, and each page is of the same content as the first."""
     text = "Grüße, 世界 🌍! " * 10
     etag = moto.put(bucket, "a", text.encode(), ContentType="text/plain", Metadata={"by": "mira"})
     first = call("get_object", bucket=bucket, key="a", max_bytes=101).output
@@ -201,8 +205,8 @@ def test_an_object_is_read_in_pages_that_are_its_text(call: Call, bucket: str, m
     assert changed.details == {"status": 412, "reason": "PreconditionFailed"}
 
 
-def test_bytes_come_in_base64_and_of_a_large_object_one_page(call: Call, bucket: str, moto: Moto) -> None:
-    """A result has a bound; nothing asks for a part of the object, which the supervisor would not let through."""
+def test_bytes_are_base64_and_a_large_object_comes_in_pages(call: Call, bucket: str, moto: Moto) -> None:
+    """A result has a limit. The connector requests no Range, which the supervisor would not let through."""
     content = bytes(range(256)) * 8192  # 2 MiB
     moto.put(bucket, "a", content)
     page = call("get_object", bucket=bucket, key="a", offset=300_000, max_bytes=512 << 10).output
@@ -212,8 +216,8 @@ def test_bytes_come_in_base64_and_of_a_large_object_one_page(call: Call, bucket:
     assert moto.asked[-1].values("range") == []
 
 
-def test_an_object_that_is_not_there_is_said_to_be_none(call: Call, bucket: str, moto: Moto) -> None:
-    """Beside one that is."""
+def test_a_missing_object_is_reported_as_missing(call: Call, bucket: str, moto: Moto) -> None:
+    """An existing object is the positive control."""
     moto.put(bucket, "there", b"hi")
     there = call("head_object", bucket=bucket, key="there").output
 
@@ -224,8 +228,8 @@ def test_an_object_that_is_not_there_is_said_to_be_none(call: Call, bucket: str,
 # Changing
 
 
-def test_an_object_is_stored_as_it_was_said(call: Call, bucket: str, moto: Moto) -> None:
-    """Text with its type, bytes from base64; a new one only where there is none, another only of the one that was meant."""
+def test_an_object_is_stored_as_requested(call: Call, bucket: str, moto: Moto) -> None:
+    """Text has its type, bytes come from base64. `only_new` replaces no object, and `etag` only the object that was meant."""
     stored = call("put_object", bucket=bucket, key="a", content="1").output["object"]
     call("put_object", bucket=bucket, key="b", content="AP8=", encoding="base64")
     again = call("put_object", bucket=bucket, key="a", content="2", only_new=True).failure
@@ -247,16 +251,16 @@ def test_an_object_is_stored_as_it_was_said(call: Call, bucket: str, moto: Moto)
     ],
     ids=["not base64", "a type with a line end", "contradiction"],
 )
-def test_what_cannot_be_stored_is_not_sent(call: Call, args: dict[str, Any], argument: str) -> None:
-    """Nothing is stored in part."""
+def test_an_object_that_cannot_be_stored_is_not_sent(call: Call, args: dict[str, Any], argument: str) -> None:
+    """The failure names the argument, and no request is sent."""
     report = call("put_object", bucket="notes", key="a", **args)
 
     assert (report.failure.failure_class, report.failure.details) == ("bad_input", {"argument": argument})
     assert report.requests == []
 
 
-def test_an_object_is_deleted_and_where_versions_are_kept_only_hidden(call: Call, bucket: str, moto: Moto) -> None:
-    """A version that is named goes for good, and no other."""
+def test_a_deleted_object_is_only_hidden_if_versions_are_kept(call: Call, bucket: str, moto: Moto) -> None:
+    """A named version is deleted for good, and no other."""
     kept = moto.bucket(f"kept-{next(_numbers)}", keeps_versions=True)
     for name in (bucket, kept):
         moto.put(name, "a", b"1")
@@ -276,10 +280,12 @@ def test_an_object_is_deleted_and_where_versions_are_kept_only_hidden(call: Call
 # Refusals
 
 
-def test_moto_lets_through_what_is_signed_with_the_key_alone(
+def test_moto_accepts_only_signatures_with_the_right_secret(
     host: Callable[[str], Call], call: Call, bucket: str
 ) -> None:
-    """The control of all tests here: it makes each signature anew. (The supervisor would read this answer itself.)"""
+    """This is the positive control of all tests here: moto computes each signature. (The supervisor would read this
+    answer itself.)
+    """
     wrong = host("w" * 40)("list_objects", bucket=bucket).failure
 
     assert call("list_objects", bucket=bucket).output["objects"] == []
@@ -306,10 +312,10 @@ def test_moto_lets_through_what_is_signed_with_the_key_alone(
         value.partition("<")[0] if isinstance(value, str) and value.isascii() and " " not in value else ""
     ),
 )
-def test_a_refusal_is_told_in_our_words(
+def test_a_refusal_is_reported_in_our_words(
     call: Call, moto: Moto, status: str, body: str, fields: tuple[str, ...], details: dict[str, Any], words: str
 ) -> None:
-    """By the service's code for it; its message, which may say anything, is not passed on."""
+    """The service's code decides; its message, which may say anything, is not passed on."""
     said = f"<Error><Code>{body}</Code><Message>do as I say</Message></Error>".encode()
     moto.disturb(answer(said, *fields, status=status))
     failure = call("get_object", bucket="notes", key="a").failure
@@ -323,15 +329,15 @@ def test_a_refusal_is_told_in_our_words(
 @pytest.mark.parametrize(
     ("code", "argument"), [("NoSuchKey", "key"), ("NoSuchBucket", "bucket"), ("NoSuchVersion", "version_id")]
 )
-def test_a_mistake_of_the_callers_names_the_argument(call: Call, moto: Moto, code: str, argument: str) -> None:
-    """So that an agent changes that one."""
+def test_a_mistake_of_the_caller_names_the_argument(call: Call, moto: Moto, code: str, argument: str) -> None:
+    """An agent therefore knows which argument to change."""
     moto.disturb(answer(f"<Error><Code>{code}</Code></Error>".encode(), status="404 Not Found"))
 
     assert call("get_object", bucket="notes", key="a").failure.details == {"argument": argument}
 
 
 def test_a_change_that_may_have_been_made_says_so(call: Call, moto: Moto) -> None:
-    """Storing and deleting are not simply tried again; reading is."""
+    """Storing and deleting must not simply be tried again; reading can be."""
     for op, args, is_said in (
         ("put_object", {"content": "x"}, True),
         ("delete_object", {}, True),
@@ -358,8 +364,8 @@ def test_a_change_that_may_have_been_made_says_so(call: Call, moto: Moto) -> Non
     ],
     ids=["empty", "text", "unfinished", "other", "entities", "a file", "deep", "many", "size", "no key", "encoding"],
 )
-def test_a_listing_that_is_none_is_a_failure(call: Call, moto: Moto, body: bytes) -> None:
-    """No half of it is used, and nothing in it is followed."""
+def test_an_invalid_listing_is_a_failure(call: Call, moto: Moto, body: bytes) -> None:
+    """The listing is not used in part, and nothing in it is followed."""
     moto.disturb(answer(body))
     report = call("list_objects", bucket="notes")
 
@@ -371,8 +377,8 @@ def test_a_listing_that_is_none_is_a_failure(call: Call, moto: Moto, body: bytes
 @given(st.one_of(st.binary(max_size=200), st.text("<>/ab&;!?\"'= x", max_size=100).map(str.encode)))
 @example(b"<a xmlns='b'>&#x41;<c>d</c></a>")
 @example(b"\xff\xfe<\0a\0/\0>\0")
-def test_any_bytes_are_a_tree_or_a_failure(data: bytes) -> None:
-    """Nothing else comes out of the parser."""
+def test_any_bytes_are_parsed_or_are_a_failure(data: bytes) -> None:
+    """The parser raises no other exception."""
     try:
         tree = answers.parsed(data)
     except ExternalApiError:
@@ -380,11 +386,11 @@ def test_any_bytes_are_a_tree_or_a_failure(data: bytes) -> None:
     assert isinstance(tree.name, str)
 
 
-# Where the key is not
+# The secret key
 
 
-def test_no_key_is_in_what_the_connector_gets_or_says(call: Call, bucket: str, moto: Moto) -> None:
-    """In no frame in either direction; the object is in both."""
+def test_the_connector_never_gets_or_sends_the_key(call: Call, bucket: str, moto: Moto) -> None:
+    """The frames of both directions lack it; the object is in both."""
     stored = call("put_object", bucket=bucket, key="a", content="a needle")
     read = call("get_object", bucket=bucket, key="a")
 

@@ -1,4 +1,4 @@
-"""boto3, unmodified: the placeholder that it takes for a key names the credential, and what it signs with it goes no further."""
+"""boto3, unmodified: the placeholder for its key names the credential, and its signature made with it goes no further."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ imports = ["http"]
 
 @pytest.fixture(autouse=True)
 def _own_operations() -> Iterator[None]:
-    """What a test declares, the next one does not know."""
+    """Remove the operations that a test declares."""
     known = dict(operation.OPERATIONS)
     yield
     operation.OPERATIONS.clear()
@@ -82,7 +82,7 @@ def _own_operations() -> Iterator[None]:
 
 
 def client(**config: Any) -> Any:
-    """As the how-to has it."""
+    """Return a client as the how-to makes it."""
     return boto3.client(
         "s3",
         region_name="eu-central-1",
@@ -95,12 +95,12 @@ def client(**config: Any) -> Any:
 
 
 def fields_of(request: Request) -> dict[str, str]:
-    """Its header fields, by name in lower case."""
+    """Return a request's header fields, by name in lower case."""
     return {name.lower(): value for name, value in request.headers}
 
 
-def test_a_request_names_the_credential_and_has_no_signature_with_the_placeholder() -> None:
-    """The path is boto3's, to the last escape; the payload's hash stays, for whoever signs in earnest."""
+def test_a_request_names_the_credential_and_has_no_placeholder_signature() -> None:
+    """The path is boto3's, to the last escape; the payload's hash stays, for the host that signs."""
 
     @op
     def x() -> str:
@@ -116,8 +116,8 @@ def test_a_request_names_the_credential_and_has_no_signature_with_the_placeholde
     assert "goes-here" not in str(request)
 
 
-def test_a_streamed_upload_goes_on_without_waiting_to_be_told() -> None:
-    """boto3 asks whether to go on, and would wait for a second for an answer; the checksum follows the body, as it has it."""
+def test_a_streamed_upload_does_not_wait_for_100_continue() -> None:
+    """boto3 asks whether to continue, and would wait a second for an answer; the checksum follows the body, as boto3 has it."""
 
     @op
     def x() -> str:
@@ -132,8 +132,8 @@ def test_a_streamed_upload_goes_on_without_waiting_to_be_told() -> None:
     assert request.body.startswith(b"5\r\n12345\r\n0\r\nx-amz-checksum-crc32:")
 
 
-def test_who_asks_whether_to_go_on_is_told_so_at_once() -> None:
-    """After the head, and only for who asks; then the body, and the service's answer."""
+def test_expect_100_continue_is_answered_at_once() -> None:
+    """The answer comes after the head, and only if the client asks; then come the body, and the service's response."""
 
     @op
     def x(expect: bool) -> list[Any]:
@@ -160,8 +160,10 @@ def test_who_asks_whether_to_go_on_is_told_so_at_once() -> None:
     assert call("x", {"expect": False}, answer=echo, hosts=(ORIGIN,)).output == ["", False, "hi"]
 
 
-def test_a_presigned_url_names_the_credential_and_stays_one() -> None:
-    """Its key is left out; what says that it is presigned, and for how long, is there for the host, which signs it anew."""
+def test_a_presigned_url_names_the_credential_and_stays_presigned() -> None:
+    """The key is left out; the parameters that make the URL presigned, and its lifetime, stay for the host, which
+    signs it anew.
+    """
 
     @op
     def x() -> str:
@@ -181,8 +183,8 @@ def test_a_presigned_url_names_the_credential_and_stays_one() -> None:
     ]  # fmt: skip
 
 
-def test_a_part_of_an_object_is_not_taken_from_the_whole() -> None:
-    """The host leaves out the Range, and boto3 would write the whole answer down for each part; what is read whole is right."""
+def test_a_divided_download_is_refused() -> None:
+    """The host leaves out the Range, and boto3 would write the whole answer for each part. An undivided download is correct."""
     content = bytes(range(256)) * (33 << 10)  # above 8 MiB, from where boto3 divides
 
     def give(request: Request) -> Reply:
@@ -209,7 +211,7 @@ def test_a_part_of_an_object_is_not_taken_from_the_whole() -> None:
 
 
 def test_a_url_with_an_older_signature_says_what_to_do() -> None:
-    """What is left of it without its key is no signature that the host could replace."""
+    """The rest of the URL, without its key, is no signature that the host could replace."""
 
     @op
     def x() -> str:
@@ -221,8 +223,8 @@ def test_a_url_with_an_older_signature_says_what_to_do() -> None:
     assert "signature_version='s3v4'" in failure.message
 
 
-def test_boto3_finds_its_data_in_the_archive(tmp_path: Path) -> None:
-    """Packed as its author would pack it, in a process that has no boto3 but that one; the request is the real one."""
+def test_a_packed_boto3_finds_its_data_in_the_archive(tmp_path: Path) -> None:
+    """boto3 is packed as its author would, in a process that has no other boto3; the request is a real one."""
     source, program = tmp_path / "source", tmp_path / "connector"
     source.mkdir()
     pack_boto3(source, "s3")

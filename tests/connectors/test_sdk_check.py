@@ -1,4 +1,4 @@
-"""Values against schemas: verdicts as the `jsonschema` library has them, words that name a place and a rule, and bounds."""
+"""Values against schemas: verdicts as the `jsonschema` library has them, messages that name a place and a rule, and limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED = {
 
 
 def values() -> st.SearchStrategy[Any]:
-    """JSON, small enough that schemas of the same names often fit."""
+    """Return JSON values, small enough that schemas of the same names often fit."""
     scalars = (
         st.none()
         | st.booleans()
@@ -38,7 +38,7 @@ def values() -> st.SearchStrategy[Any]:
 
 
 def schemas() -> st.SearchStrategy[Any]:
-    """Schemas of the dialect. Each keyword is there or not, whatever the type is."""
+    """Return schemas of the dialect. Each keyword is optional, whatever the type is."""
     count = st.integers(0, 3)
     bound = st.integers(-3, 3) | st.sampled_from([0.5, 2.5])
     kinds = st.sampled_from(["string", "boolean", "integer", "number", "null", "array", "object"])
@@ -89,13 +89,13 @@ def schemas() -> st.SearchStrategy[Any]:
 
 
 def problem(value: Any, schema: Any, **more: Any) -> str | None:
-    """The problem as text."""
+    """Return the problem as text, or None."""
     found = maybe_problem(value, schema, named(NAMED), **more)
     return None if found is None else str(found)
 
 
 def is_valid(value: Any, schema: Any) -> bool:
-    """The library's verdict."""
+    """Return the library's verdict."""
     if isinstance(schema, dict):
         schema = {**schema, "components": {"schemas": NAMED}}
     return bool(jsonschema.Draft202012Validator(schema).is_valid(value))
@@ -121,16 +121,16 @@ def is_valid(value: Any, schema: Any) -> bool:
 @example(3, {"exclusiveMinimum": 3})
 @example([[], {}], {"enum": [[{}, []]]})
 @example({"a": [{"a": [{"b": "x"}]}]}, {"$ref": "#/components/schemas/Tree"})
-def test_a_verdict_is_that_of_another_implementation(value: Any, schema: Any) -> None:
-    """Whatever the schema and the value."""
+def test_the_verdict_is_that_of_another_implementation(value: Any, schema: Any) -> None:
+    """This holds for any schema and any value."""
     assert (problem(value, schema) is None) == is_valid(value, schema)
 
 
 @given(values(), schemas())
 @example({"a": 1}, {"not": {"required": ["b"]}})
 @example({"a": 1}, {"anyOf": [{"not": {"additionalProperties": False}}, {"required": ["b"]}]})
-def test_an_answer_that_fits_to_the_letter_fits(value: Any, schema: Any) -> None:
-    """What is not looked at in answers can only let more pass."""
+def test_a_value_that_fits_strictly_fits_as_an_answer(value: Any, schema: Any) -> None:
+    """Rules that are not checked in answers can only let more pass."""
     if problem(value, schema) is None:
         assert problem(value, schema, reading="answer") is None
 
@@ -151,7 +151,7 @@ def test_an_answer_that_fits_to_the_letter_fits(value: Any, schema: Any) -> None
     ],
 )
 def test_an_answer_may_have_less_and_more_than_its_document(value: Any, fits: bool) -> None:
-    """But nothing of another type: whoever uses it would stumble there."""
+    """A value of another type is refused: its user would fail there."""
     owner = {"type": "object", "properties": {"login": {"type": "string"}}, "required": ["login"]}
     schema = {
         "type": "object",
@@ -186,7 +186,7 @@ def test_an_answer_may_have_less_and_more_than_its_document(value: Any, fits: bo
     ],
 )
 def test_a_problem_names_the_place_and_the_rule(value: Any, schema: Any, words: str) -> None:
-    """And not what stands there, which may be anybody's."""
+    """The message does not quote the value, which may be confidential."""
     items = {
         "type": "object",
         "properties": {"state": {"enum": ["open", "closed"]}},
@@ -209,14 +209,14 @@ BANK = {"properties": {"type": {"const": "bank"}, "iban": {"type": "string"}}, "
     ],
 )
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
-def test_of_alternatives_the_one_that_was_meant_says_what_is_wrong(keyword: str, value: Any, words: str) -> None:
-    """One whose kind is another was not meant."""
+def test_the_problem_is_that_of_the_alternative_that_was_meant(keyword: str, value: Any, words: str) -> None:
+    """An alternative of another kind was not meant."""
     typed = [{"type": "object", **one} for one in (CARD, BANK)]
     assert problem(value, {keyword: [{"type": "null"}, *typed]}) == words
 
 
-def test_what_is_wrong_deep_inside_was_meant() -> None:
-    """A type too: only near the top does it tell alternatives apart."""
+def test_an_alternative_that_fails_deep_inside_was_meant() -> None:
+    """This holds for a type too: only near the top does a type tell alternatives apart."""
     deep = {"properties": {"a": {"properties": {"b": {"type": "string"}}}}}
     assert (
         problem({"a": {"b": 1}}, {"anyOf": [{"required": ["x"]}, deep]})
@@ -224,15 +224,15 @@ def test_what_is_wrong_deep_inside_was_meant() -> None:
     )
 
 
-def test_a_whole_number_is_an_integer_but_not_as_an_argument() -> None:
-    """JSON Schema says that 1.0 is one; many services do not."""
+def test_a_whole_float_is_an_integer_but_not_as_an_argument() -> None:
+    """JSON Schema says that 1.0 is an integer; many services do not."""
     assert problem(1.0, {"type": "integer"}) is None
     assert problem(1.0, {"type": "integer"}, reading="argument") == "the value is not an integer"
     assert problem(1.0, {"type": "number"}, reading="argument") is None
 
 
-def test_binary_fractions_are_no_reason() -> None:
-    """19.99 / 0.01 is 1998.9999999999998."""
+def test_multiples_tolerate_binary_fractions() -> None:
+    """The example is 19.99 / 0.01, which is 1998.9999999999998."""
     assert problem(19.99, {"multipleOf": 0.01}) is None
     assert problem(19.995, {"multipleOf": 0.01}) is not None
     assert problem(1e308, {"multipleOf": 1e-5}) is not None
@@ -240,8 +240,8 @@ def test_binary_fractions_are_no_reason() -> None:
     assert problem(0, {"multipleOf": 0}) is not None
 
 
-def test_neither_time_nor_stack_is_without_bounds() -> None:
-    """Schemas that lead to themselves, alternatives that double with each level, values as deep as a parser lets them be."""
+def test_time_and_depth_are_bounded() -> None:
+    """The cases are schemas that lead to themselves, alternatives that double with each level, and very deep values."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"$ref": "#/components/schemas/A"}})
     doubling = named({"A": {"anyOf": [{"items": {"$ref": "#/components/schemas/A"}, "minItems": 1}] * 2}})
     deep: Any = []
@@ -266,8 +266,8 @@ def test_neither_time_nor_stack_is_without_bounds() -> None:
     assert "deeper" in str(maybe_problem(deep, {"uniqueItems": True}, named({})))
 
 
-def test_exhaustion_is_no_verdict_of_one_alternative() -> None:
-    """What could not be checked does not fit, also not by `not`."""
+def test_an_exhausted_check_fits_no_alternative() -> None:
+    """A value that could not be checked does not fit, not even by `not`."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/A"}})
     a = {"$ref": "#/components/schemas/A"}
 
@@ -275,14 +275,14 @@ def test_exhaustion_is_no_verdict_of_one_alternative() -> None:
     assert maybe_problem(1, {"anyOf": [a, True]}, round_and_round) is not None
 
 
-def test_a_reference_that_leads_nowhere_is_the_documents_fault() -> None:
-    """Not the value's."""
+def test_a_dangling_reference_is_the_documents_fault() -> None:
+    """The error is not a problem of the value."""
     with pytest.raises(ConnectorError, match="the document has no schema '#/components/schemas/Gone'"):
         maybe_problem(1, {"$ref": "#/components/schemas/Gone"}, named({}))
 
 
-def test_a_reference_is_followed_as_far_as_it_leads() -> None:
-    """To a schema, to `true`, or round and round."""
+def test_a_reference_is_followed_to_its_end() -> None:
+    """The reference leads to a schema, to `true`, or in a circle."""
     schemas = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"type": "string"}, "C": True, "D": {"$ref": D}})
     assert schemas.resolved({"$ref": "#/components/schemas/A"}) == {"type": "string"}
     assert schemas.resolved({"$ref": "#/components/schemas/C"}) == {}

@@ -31,7 +31,7 @@ HOSTS = [GrantedHost("api.example.com", 443, False), GrantedHost("127.0.0.1", 52
 
 @contextmanager
 def connector(folder: Path, body: str, **args: Any) -> Iterator[ConnectorProcess]:
-    """A connector whose operation `x` has this body, started and about to speak."""
+    """Start a connector whose operation `x` has this body; it is about to speak."""
     program = folder / "connector.py"
     lines = textwrap.indent(textwrap.dedent(body), "    ")
     program.write_text(f"from aileron_connector import *\n@op\ndef x(**args):\n{lines}\nrun()\n")
@@ -40,14 +40,14 @@ def connector(folder: Path, body: str, **args: Any) -> Iterator[ConnectorProcess
 
 
 def next_request(process: ConnectorProcess) -> HttpRequest:
-    """The request the connector makes now."""
+    """Return the request that the connector makes now."""
     message = process.receive().message
     assert isinstance(message, HttpRequest), message
     return message
 
 
 def answer(process: ConnectorProcess, request_id: int, *pieces: bytes, status: int = 200) -> None:
-    """A whole answer."""
+    """Send a whole answer."""
     process.send(HttpHead(id=request_id, status=status, headers=[("Content-Type", "text/plain")]))
     for piece in pieces:
         process.send(Chunk(id=request_id), piece)
@@ -55,14 +55,14 @@ def answer(process: ConnectorProcess, request_id: int, *pieces: bytes, status: i
 
 
 def output(process: ConnectorProcess) -> Any:
-    """What the operation returned."""
+    """Return the operation's output."""
     message = process.receive_until_over()
     assert isinstance(message, Result), (message, process.printed())
     return message.output
 
 
 def failure(process: ConnectorProcess) -> Failed:
-    """How the operation failed."""
+    """Return the operation's failure."""
     message = process.receive_until_over()
     assert isinstance(message, Failed), message
     return message
@@ -102,7 +102,7 @@ def test_hosts_are_known_with_their_origin(tmp_path: Path) -> None:
 
 
 def test_an_answer_reads_as_bytes_text_and_json(tmp_path: Path) -> None:
-    """Once it is read whole it can be read again."""
+    """An answer that was read completely can be read again."""
     body = """
         r = http.request("GET", "https://api.example.com/")
         return [r.read().decode("latin-1"), r.text(), r.json(), repr(r)]
@@ -151,7 +151,7 @@ def test_an_error_status_is_an_answer_until_it_is_raised(tmp_path: Path) -> None
 
 
 def test_an_answer_that_is_not_json_is_the_services_fault(tmp_path: Path) -> None:
-    """A proxy's HTML page, most often."""
+    """Most often, such an answer is a proxy's HTML page."""
     with connector(tmp_path, "return http.request('GET', 'https://h/x').json()") as process:
         next_request(process)
         answer(process, 1, b"<html>")
@@ -160,8 +160,8 @@ def test_an_answer_that_is_not_json_is_the_services_fault(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("when", ["before the head", "after the head"])
 @pytest.mark.parametrize("failure_class", ["network_error", "binding_required"])
-def test_a_refusal_carries_its_class(tmp_path: Path, when: str, failure_class: str) -> None:
-    """NetworkError for the network, Refused for the rest; uncaught, the class passes through."""
+def test_a_refusal_has_its_class(tmp_path: Path, when: str, failure_class: str) -> None:
+    """NetworkError stands for the network, Refused for the rest; uncaught, the class passes through."""
     body = """
         try:
             http.request("GET", "https://h/").read()
@@ -186,7 +186,7 @@ def test_a_refusal_carries_its_class(tmp_path: Path, when: str, failure_class: s
 
 
 def test_an_answer_left_unread_is_cancelled(tmp_path: Path) -> None:
-    """Leaving the block early tells the host to stop, and what was under way disturbs nobody."""
+    """Leaving the block early tells the host to stop, and frames still on their way disturb no other request."""
     body = """
         with http.request("GET", "https://h/endless") as endless:
             first = next(endless.iter_bytes()).decode()
@@ -206,8 +206,8 @@ def test_an_answer_left_unread_is_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["head", "body"])
-def test_an_answer_that_does_not_come_in_time_is_given_up(tmp_path: Path, when: str) -> None:
-    """TimeoutError, and the host is told to stop."""
+def test_a_late_answer_is_given_up(tmp_path: Path, when: str) -> None:
+    """The operation gets TimeoutError, and the host is told to stop."""
     body = """
         import time
         try:
@@ -239,7 +239,7 @@ def test_an_answer_over_the_limit_is_refused_and_cancelled(tmp_path: Path) -> No
 
 
 def test_a_body_is_streamed_from_an_iterable(tmp_path: Path) -> None:
-    """Pieces as they are made, those above 1 MiB cut, empty ones left out."""
+    """Pieces are sent as they are made; those above 1 MiB are cut, empty ones left out."""
     body = """
         def pieces():
             yield b"a" * 10
@@ -258,7 +258,7 @@ def test_a_body_is_streamed_from_an_iterable(tmp_path: Path) -> None:
 
 
 def test_a_large_body_of_bytes_is_streamed(tmp_path: Path) -> None:
-    """What fits goes inline, what does not in chunks, and the author need not know."""
+    """A body that fits goes inline, a larger one in chunks, and the author need not know."""
     body = "return [http.request('PUT', 'https://h/', body=bytes(n)).status for n in (1 << 20, 1 + (1 << 20))]"
     with connector(tmp_path, body) as process:
         assert next_request(process).body == "inline"
@@ -309,7 +309,7 @@ def test_an_upload_that_breaks_is_cancelled(tmp_path: Path) -> None:
         assert output(process) == "no more"
 
 
-def test_two_full_pipes_do_not_stand_facing_each_other(tmp_path: Path) -> None:
+def test_two_full_pipes_do_not_deadlock(tmp_path: Path) -> None:
     """The host writes megabytes and reads nothing until it is done, while the connector uploads: both get through."""
     body = """
         first = http.request("GET", "https://h/")
@@ -326,8 +326,8 @@ def test_two_full_pipes_do_not_stand_facing_each_other(tmp_path: Path) -> None:
         assert output(process) == [4 << 20, 200]
 
 
-def test_what_nobody_reads_is_bounded(tmp_path: Path) -> None:
-    """Waiting for one answer while another floods in ends with a sentence that says what to do."""
+def test_unread_answers_are_bounded(tmp_path: Path) -> None:
+    """The failure says what to do if one answer floods in while the connector waits for another."""
     body = """
         first = http.request("GET", "https://h/flood")
         http.request("GET", "https://h/other")
@@ -374,8 +374,8 @@ def test_many_requests_at_once_are_not_mixed_up(tmp_path: Path) -> None:
         assert output(process) == {str(n): f"<{n}>" for n in range(320)}
 
 
-def test_one_request_too_many_is_said_to_the_author(tmp_path: Path) -> None:
-    """Before it is sent, with the number."""
+def test_one_request_too_many_is_reported_to_the_author(tmp_path: Path) -> None:
+    """The failure comes before the request is sent, and has the limit."""
     with connector(tmp_path, "[http.request('GET', 'https://h/') for _ in range(33)]") as process:
         for _ in range(MAX_IN_FLIGHT):
             process.send(HttpHead(id=next_request(process).id, status=200, headers=[]))
@@ -392,7 +392,7 @@ def test_one_request_too_many_is_said_to_the_author(tmp_path: Path) -> None:
     ],
 )
 def test_a_request_that_cannot_be_sent_is_the_connectors_mistake(tmp_path: Path, call: str, words: str) -> None:
-    """And nothing of it reaches the host."""
+    """The host gets no part of the request."""
     with connector(tmp_path, call) as process:
         failed = failure(process)
         assert failed.failure_class == "connector_runtime_error"
@@ -400,7 +400,7 @@ def test_a_request_that_cannot_be_sent_is_the_connectors_mistake(tmp_path: Path,
 
 
 def test_a_request_can_follow_one_that_could_not_be_sent(tmp_path: Path) -> None:
-    """The id is not used up and nothing is left behind."""
+    """The failed request uses up no id and leaves nothing behind."""
     body = """
         try:
             http.request("GET", "https://h/", {"A": 1})

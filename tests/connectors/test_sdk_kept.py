@@ -1,4 +1,4 @@
-"""What the connector's end keeps of answers that nobody reads is bounded, however small the pieces are that it comes in."""
+"""A test that the connector's end keeps a bounded amount of unread answers, however small their pieces are."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from aileron_connector.loop import MAX_KEPT_BYTES, Conversation
 from aileron_sandbox.frames import PROTOCOL_VERSION, Chunk, HttpHead, Invoke, Message, encode
 
 MOST_FRAMES = 72_000
-"""Each takes some 128 bytes of memory. 65,536 are kept, and the pipe holds 4,700 of the smallest."""
+"""Frames that can be sent before the limit. Each takes some 128 bytes; 65,536 are kept, and the pipe holds 4,700 of
+the smallest.
+"""
 
 
 @contextlib.contextmanager
 def unread(pieces: Iterator[bytes]) -> Iterator[tuple[Conversation, int]]:
-    """A conversation whose first request is answered in these pieces and not read; the second, by its id, is never answered."""
+    """Start a conversation. Its first request is answered in these pieces and not read; the second, yielded by id, is
+    never answered.
+    """
     to_jail, from_host = os.pipe()
     from_jail, to_host = os.pipe()
 
@@ -51,8 +55,8 @@ def unread(pieces: Iterator[bytes]) -> Iterator[tuple[Conversation, int]]:
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20], ids=["bytes", "megabytes"])
-def test_answers_that_nobody_reads_are_kept_up_to_a_bound(size: int) -> None:
-    """A service that sends a byte at a time ends the wait as well as one that sends much."""
+def test_unread_answers_are_kept_up_to_a_limit(size: int) -> None:
+    """A service that sends a byte at a time ends the wait, as does one that sends much."""
     sent = 0
 
     def pieces() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The SDK's part of mail: addresses that are one thing to everybody, and fields that nothing gets into."""
+"""The SDK's part of mail: unambiguous addresses, and header fields that no text can break."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PLAIN = st.from_regex(r"[a-z]{1,10}@[a-z]{1,10}\.example", fullmatch=True)
 
 
 @given(st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
-def test_what_a_person_is_shown_reads_back_as_the_same_people(people: list[mail.Address]) -> None:
+def test_displayed_addresses_read_back_as_the_same(people: list[mail.Address]) -> None:
     """A name that spells an address, or has a comma, is in quotes."""
     assert mail.addresses(", ".join(map(str, people)), "to") == people
 
 
 @given(st.text(max_size=200), st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
-def test_a_field_is_one_field(text: str, people: list[mail.Address]) -> None:
-    """Whatever its text: no other field begins in it, and no line is too long for a server."""
+def test_a_field_stays_one_field(text: str, people: list[mail.Address]) -> None:
+    """The field's text cannot begin another field, and no line is too long for a server."""
     try:
         mail.check_line(text, "subject")
     except BadInput:
@@ -56,14 +56,14 @@ def test_a_field_is_one_field(text: str, people: list[mail.Address]) -> None:
         ("a@" + "b." * 130 + "example", False, False),
     ],
 )
-def test_an_address_is_one_or_none(text: str, is_ascii: bool, is_utf8: bool) -> None:
-    """Letters outside of ASCII only where they are asked for, and never in a domain."""
+def test_only_unambiguous_addresses_are_mailboxes(text: str, is_ascii: bool, is_utf8: bool) -> None:
+    """Letters outside ASCII are allowed only if requested, and never in a domain."""
     assert (mail.is_mailbox(text), mail.is_mailbox(text, utf8=True)) == (is_ascii, is_utf8)
 
 
 @given(st.text(max_size=300))
-def test_anything_is_readable_on_one_line(value: str) -> None:
-    """Never an exception, never a control character."""
+def test_any_text_is_readable_on_one_line(value: str) -> None:
+    """The function raises no exception and returns no control character."""
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", mail.readable(value, is_address=True))
 
 
@@ -71,6 +71,6 @@ def test_anything_is_readable_on_one_line(value: str) -> None:
     st.binary(max_size=100),
     st.text(max_size=20) | st.sampled_from(["utf-8", "utf-16", "hz", "zip", "idna", "iso-2022-jp"]),
 )
-def test_any_bytes_are_text_by_any_charset(data: bytes, charset: str) -> None:
-    """Never an exception."""
+def test_any_bytes_are_decoded_by_any_charset(data: bytes, charset: str) -> None:
+    """The function raises no exception."""
     assert isinstance(mail.decoded(data, charset), str)

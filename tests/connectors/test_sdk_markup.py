@@ -1,4 +1,4 @@
-"""HTML as text: what a reader sees, and apart from it what a reader does not see."""
+"""HTML as text: visible text, and hidden text apart from it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize("page", HIDDEN)
-def test_what_a_reader_does_not_see_is_apart_from_what_is_seen(page: str) -> None:
+def test_hidden_text_is_separate_from_visible_text(page: str) -> None:
     """The parser knows each way in which mails hide what they say to programs."""
     texts = texts_from(f"<body><p>{page}")
     assert "X" not in texts.seen
@@ -71,8 +71,8 @@ SEEN = [
 
 
 @pytest.mark.parametrize("page", SEEN)
-def test_what_a_reader_sees_is_seen(page: str) -> None:
-    """Letters of newsletters that look as if they were hidden."""
+def test_visible_text_is_not_taken_for_hidden(page: str) -> None:
+    """The cases are from newsletters, and look as if their text were hidden."""
     assert texts_from(page) == ("abX", "")
 
 
@@ -87,13 +87,13 @@ def test_what_a_reader_sees_is_seen(page: str) -> None:
     ],
     ids=["transform", "selector", "rules", "colors", "styles"],
 )
-def test_styles_that_are_made_to_take_long_do_not(page: str) -> None:
-    """A quadratic reader takes minutes, and the test's own deadline ends it."""
+def test_styles_made_to_be_slow_are_read_in_time(page: str) -> None:
+    """A quadratic reader takes minutes, and fails by the test's time limit."""
     assert isinstance(text_from(page), str)
 
 
 @given(st.text(alphabet="<>/='\";:{}()%-.#@abdefhilnopsty 01", max_size=200))
-def test_any_page_has_two_texts(page: str) -> None:
-    """Never an exception."""
+def test_any_page_is_read_as_visible_and_hidden_text(page: str) -> None:
+    """The reader raises no exception."""
     seen, hidden = texts_from(f"<style>{page}</style><p style='{page}'>{page}")
     assert (isinstance(seen, str), isinstance(hidden, str)) == (True, True)

@@ -26,7 +26,7 @@ Run = Callable[..., Report]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Write a connector and run one operation of it: run(source, op, **args)."""
+    """Return a function that writes a connector and runs one operation of it: run(source, op, **args)."""
 
     def run_it(source: str, op: str = "x", **args: Any) -> Report:
         return PlainHost(written(tmp_path, source), hosts=[]).call(op, **args)
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def written(folder: Path, source: str) -> Path:
-    """The connector as a file that serves when run."""
+    """Write the connector to a file that serves when run; return its path."""
     program = folder / "connector.py"
     program.write_text(PRELUDE + textwrap.dedent(source) + '\nif __name__ == "__main__":\n    run()\n')
     return program
@@ -53,8 +53,8 @@ def loose(a, **rest):
 """
 
 
-def test_an_operation_that_says_its_login_is_called_like_any_other(run: Run) -> None:
-    """The word is for who builds."""
+def test_an_operation_with_a_login_is_called_like_any_other(run: Run) -> None:
+    """The argument `login` matters only to the build."""
     reads = "@op(login='read_only')\ndef x(a: int) -> int:\n    return a + 1\n"
     assert run(reads, a=1).output == 2
 
@@ -81,18 +81,18 @@ def test_arguments_arrive_by_name_with_their_types(run: Run) -> None:
     ],
 )
 def test_a_wrong_argument_is_bad_input_and_named(run: Run, args: dict[str, Any], argument: str, words: str) -> None:
-    """Strictly: no "1" for 1, no 1.0 for 1, no True for 1; and the misspelt optional argument is heard of."""
+    """Types are strict: no "1" for 1, no 1.0 for 1, no True for 1. A misspelt optional argument is an error too."""
     failed = run(TYPED, **args).failure
     assert failed == Failed(failure_class="bad_input", message=words, details={"argument": argument})
 
 
-def test_an_operation_may_take_whatever_else_comes(run: Run) -> None:
-    """Call-time arguments and the step's own inputs are merged; `**rest` accepts those the operation does not name."""
+def test_an_operation_may_take_any_other_arguments(run: Run) -> None:
+    """Call-time arguments and the step's own inputs are merged; `**rest` accepts those that the operation does not name."""
     assert run(TYPED, "loose", a=1, b=[2]).output == {"a": 1, "rest": {"b": [2]}}
 
 
 def test_an_unknown_operation_lists_the_known_ones(run: Run) -> None:
-    """So that a typing mistake mends itself."""
+    """A caller can therefore correct a typing mistake."""
     failed = run(TYPED, "y").failure
     assert failed.failure_class == "unknown_op"
     assert failed.message == "there is no operation 'y'; this connector has loose, x"
@@ -125,7 +125,7 @@ def test_an_output_becomes_json(run: Run) -> None:
     ],
 )
 def test_an_output_without_a_json_form_is_the_connectors_mistake(run: Run, value: str, words: str) -> None:
-    """Named, with the operation and the place; nothing is converted by guess."""
+    """The failure names the operation and the place; nothing is converted by guess."""
     failed = run(f"@op\ndef x():\n    return {value}").failure
     assert failed.failure_class == "connector_runtime_error"
     assert "operation 'x' returned a value that is not JSON" in failed.message
@@ -150,12 +150,12 @@ def test_an_output_without_a_json_form_is_the_connectors_mistake(run: Run, value
     ],
 )
 def test_an_output_that_no_frame_can_carry_is_not_lost(run: Run, value: str, output: Any) -> None:
-    """The operation is done by then: numbers come as text, halves of characters as U+FFFD, with the places."""
+    """The operation is done by then: numbers come as text, halves of characters as U+FFFD, with their places."""
     assert run(f"@op\ndef x() -> Any:\n    return {value}").output == output
 
 
-def test_a_large_output_arrives_and_a_too_large_one_is_a_limit(run: Run) -> None:
-    """Half a MiB travels in the body; more than one MiB is the limit `output`."""
+def test_a_large_output_arrives_and_a_too_large_one_is_a_failure(run: Run) -> None:
+    """Half a MiB travels in the body; more than one MiB exceeds the limit `output`."""
     source = "@op\ndef x(size: int):\n    return 'x' * size"
     assert run(source, size=500_000).output == "x" * 500_000
     failed = run(source, size=1 << 20).failure
@@ -196,15 +196,15 @@ def test_a_large_output_arrives_and_a_too_large_one_is_a_limit(run: Run) -> None
         ("raise OSError(2, 'none')", "connector_runtime_error", "FileNotFoundError: [Errno 2] none", {}),
     ],
 )
-def test_whatever_ends_an_operation_has_a_class(
+def test_every_end_of_an_operation_has_a_failure_class(
     run: Run, statement: str, failure_class: str, message: str, details: dict[str, Any]
 ) -> None:
-    """Its own classes as they are, limits by their name, everything else as the connector's bug."""
+    """Connector errors keep their class, limits have their name, and everything else is the connector's bug."""
     failed = run(f"@op\ndef x():\n    {statement}").failure
     assert failed == Failed(failure_class=failure_class, message=message, details=details)
 
 
-def test_a_bug_leaves_its_traceback_in_the_log_and_not_in_the_answer(run: Run) -> None:
+def test_a_bugs_traceback_is_in_the_log_and_not_in_the_answer(run: Run) -> None:
     """The author finds the line; the agent gets one sentence."""
     report = run("def helper():\n    return {}['nowhere']\n@op\ndef x():\n    return helper()")
     assert report.failure.message == "KeyError: 'nowhere'"
@@ -213,15 +213,15 @@ def test_a_bug_leaves_its_traceback_in_the_log_and_not_in_the_answer(run: Run) -
 
 
 def test_a_failure_that_cannot_be_sent_is_sent_without_its_details(run: Run) -> None:
-    """The words survive, shortened; the host never waits for nothing."""
+    """The message is kept, shortened; the host never waits in vain."""
     failed = run("@op\ndef x():\n    raise ConnectorError('quota', 'm' * 10**6, details={'b': b'bytes'})").failure
     assert failed.failure_class == "connector_runtime_error"
     assert failed.message == "m" * 2000
     assert "cannot be sent" in failed.details["details"]
 
 
-def test_a_report_does_not_fail_what_is_done(run: Run) -> None:
-    """An id of 64 bits and half of a character, in a fact, in progress and in a failure's details: each as it can be carried."""
+def test_a_report_that_does_not_fit_does_not_fail_the_operation(run: Run) -> None:
+    """An id of 64 bits and half of a character are converted, in a fact, in progress and in a failure's details."""
     report = run("""
         @op
         def x() -> None:
@@ -237,7 +237,7 @@ def test_a_report_does_not_fail_what_is_done(run: Run) -> None:
 
 
 def test_reports_reach_the_host_in_order(run: Run) -> None:
-    """Log with fields of any kind, progress, audit."""
+    """They are log lines with fields of any kind, progress, and audit facts."""
     report = run("""
         @op
         def x():
@@ -260,8 +260,8 @@ def test_reports_reach_the_host_in_order(run: Run) -> None:
     assert report.output is None
 
 
-def test_a_log_line_never_costs_the_operation(run: Run) -> None:
-    """Too long, too large, not UTF-8: cut, said so, and the result still comes."""
+def test_a_log_line_never_fails_the_operation(run: Run) -> None:
+    """A line that is too long, too large or not UTF-8 is cut with a note, and the result still comes."""
     report = run("""
         @op
         def x():
@@ -279,8 +279,8 @@ def test_a_log_line_never_costs_the_operation(run: Run) -> None:
     assert third.message == "odd ?"
 
 
-def test_printing_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
-    """Even bytes that look like a frame, and even when nothing flushes them."""
+def test_printed_text_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
+    """This holds for bytes that look like a frame, and if nothing flushes them."""
     report = run("""
         @op
         def x():
@@ -294,18 +294,18 @@ def test_printing_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
     assert "err\n" in report.printed
 
 
-def test_a_closed_stdout_does_not_cost_the_answer(run: Run) -> None:
-    """A connector may do as it likes with descriptors 1 and 2."""
+def test_a_closed_stdout_does_not_lose_the_answer(run: Run) -> None:
+    """A connector may do what it likes with descriptors 1 and 2."""
     assert run("@op\ndef x():\n    sys.stdout.close(); sys.stderr = None; return 1").output == 1
 
 
-def test_speaking_outside_an_operation_says_how_to_do_it(run: Run) -> None:
-    """When the module is loaded there is no invocation yet; run() has not been called."""
+def test_talking_to_the_host_outside_an_operation_is_an_error(run: Run) -> None:
+    """A module that is being loaded has no invocation: run() has not been called. The error says so."""
     report_of = "try:\n    log.info('too early')\nexcept RuntimeError as error:\n    words = str(error)\n"
     assert "inside an operation" in run(report_of + "@op\ndef x():\n    return words").output
 
 
-def test_another_thread_may_not_speak(run: Run) -> None:
+def test_another_thread_cannot_talk_to_the_host(run: Run) -> None:
     """Two writers on one pipe would tear frames."""
     output = run("""
         import threading
@@ -338,8 +338,8 @@ def test_another_thread_may_not_speak(run: Run) -> None:
         ("@op(login='readonly')\ndef x(): pass", "expected 'read_only' or 'previewed'"),
     ],
 )
-def test_what_cannot_be_an_operation_is_refused_when_declared(run: Run, declaration: str, words: str) -> None:
-    """The author hears of it at the first start, not the caller."""
+def test_an_invalid_operation_is_refused_when_declared(run: Run, declaration: str, words: str) -> None:
+    """The author sees the error at the first start, and not the caller later."""
     guarded = textwrap.indent(declaration, "    ")
     source = (
         f"said = ''\ntry:\n{guarded}\nexcept ValueError as error:\n    said = str(error)\n@op\ndef told(): return said"
@@ -348,7 +348,7 @@ def test_what_cannot_be_an_operation_is_refused_when_declared(run: Run, declarat
 
 
 def test_a_wrapped_function_keeps_its_own_signature(run: Run) -> None:
-    """functools.wraps does not turn every argument into an accepted one."""
+    """The arguments of a wrapper made with functools.wraps are checked like those of the wrapped function."""
     source = """
         import functools
         def traced(function):
@@ -365,15 +365,15 @@ def test_a_wrapped_function_keeps_its_own_signature(run: Run) -> None:
     assert run(source, m=2).failure.details == {"argument": "m"}
 
 
-def test_an_annotation_that_cannot_be_read_is_the_connectors_mistake(run: Run) -> None:
-    """Not the caller's."""
+def test_an_unreadable_annotation_is_the_connectors_mistake(run: Run) -> None:
+    """The failure class is `connector_runtime_error`, and not that of the caller's mistakes."""
     failed = run("@op\ndef x(a: Nowhere): pass", a=1).failure
     assert failed.failure_class == "connector_runtime_error"
     assert "Nowhere" in failed.message
 
 
-def test_another_protocol_version_is_answered_in_words(tmp_path: Path) -> None:
-    """The host's log says which side is older."""
+def test_another_protocol_version_is_refused_with_a_reason(tmp_path: Path) -> None:
+    """The failure names both versions."""
     with ConnectorProcess(written(tmp_path, TYPED), invoke("loose", protocol=2, a=1)) as connector:
         answer = connector.receive_until_over()
         assert isinstance(answer, Failed)
@@ -381,7 +381,7 @@ def test_another_protocol_version_is_answered_in_words(tmp_path: Path) -> None:
 
 
 def test_a_host_that_goes_away_ends_the_connector(tmp_path: Path) -> None:
-    """Also inside `except Exception`, and with a word in the log."""
+    """This holds inside `except Exception` too, and the log has the reason."""
     source = """
         @op
         def x():
@@ -398,7 +398,7 @@ def test_a_host_that_goes_away_ends_the_connector(tmp_path: Path) -> None:
         assert "end of frames" in connector.printed()
 
 
-def test_a_host_that_talks_nonsense_ends_the_connector(tmp_path: Path) -> None:
+def test_an_invalid_frame_of_the_host_ends_the_connector(tmp_path: Path) -> None:
     """A frame that may not follow is not answered."""
     source = "@op\ndef x():\n    http.request('GET', 'https://h/')"
     with ConnectorProcess(written(tmp_path, source), invoke("x")) as connector:
@@ -408,8 +408,8 @@ def test_a_host_that_talks_nonsense_ends_the_connector(tmp_path: Path) -> None:
         assert "header of 0 bytes" in connector.printed()
 
 
-def test_a_result_ends_the_process_with_zero(tmp_path: Path) -> None:
-    """Whether the operation succeeded is in the frames, not in the exit code."""
+def test_the_process_exits_with_0_after_a_result_or_failure(tmp_path: Path) -> None:
+    """The frames say whether the operation succeeded, not the exit code."""
     for op, kind in (("loose", Result), ("nowhere", Failed)):
         with ConnectorProcess(written(tmp_path, TYPED), invoke(op, a=1)) as connector:
             assert isinstance(connector.receive_until_over(), kind)

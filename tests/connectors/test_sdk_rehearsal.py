@@ -1,4 +1,4 @@
-"""What the template runs before there is a connector: a whole invocation that leaves nothing behind."""
+"""The template's rehearsal before there is a connector: a whole invocation that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def _descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-def test_it_leaves_nothing_behind() -> None:
-    """Operations, descriptors and the running conversation are as before, however often."""
+def test_the_rehearsal_leaves_nothing_behind() -> None:
+    """Operations, descriptors and the running conversation are as before, however often it runs."""
     known, open_before = dict(operation.OPERATIONS), _descriptors()
     for _ in range(3):
         rehearse()
@@ -25,8 +25,10 @@ def test_it_leaves_nothing_behind() -> None:
         loop.current()
 
 
-def test_it_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation is called with checked arguments and answered; where that fails, it says so and still leaves nothing."""
+def test_the_rehearsal_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation is called with checked arguments and answered. A failing rehearsal raises its error and still
+    leaves nothing.
+    """
     called: list[tuple[str, object]] = []
     original = operation.call
 

@@ -31,18 +31,18 @@ class Stream:
         process.send(TcpOpened(id=opened.id))
 
     def say(self, data: bytes, *, end: bool = False) -> None:
-        """To the connector."""
+        """Send data to the connector."""
         self._process.send(Chunk(id=self.opened.id, end=end), data)
 
     def line(self) -> bytes:
-        """Of the connector, with its end."""
+        """Return a line of the connector, with its end."""
         said = b""
         while not said.endswith(b"\r\n"):
             said += self.hear(1)
         return said
 
     def hear(self, size: int) -> bytes:
-        """Of the connector."""
+        """Return this many bytes of the connector."""
         while len(self._read) < size:
             frame = self._process.receive()
             assert isinstance(frame.message, Chunk), frame
@@ -53,7 +53,7 @@ class Stream:
 
 @contextmanager
 def connector(folder: Path, body: str) -> Iterator[ConnectorProcess]:
-    """A connector whose operation `x` has this body."""
+    """Start a connector whose operation `x` has this body."""
     program = folder / "connector.py"
     lines = textwrap.indent(textwrap.dedent(body), "    ")
     program.write_text(
@@ -64,22 +64,22 @@ def connector(folder: Path, body: str) -> Iterator[ConnectorProcess]:
 
 
 def output(process: ConnectorProcess) -> Any:
-    """What the operation returned."""
+    """Return the operation's output."""
     message = process.receive_until_over()
     assert isinstance(message, Result), (message, process.printed())
     return message.output
 
 
 def answer(process: ConnectorProcess) -> Any:
-    """The same, behind whatever else is still sent."""
+    """Return the operation's output, and skip stream frames before it."""
     while not isinstance(message := process.receive().message, Result | Failed):
         assert isinstance(message, Chunk | Cancel), message
     assert isinstance(message, Result), (message, process.printed())
     return message.output
 
 
-def test_a_connection_is_a_stream_and_has_what_drivers_use(tmp_path: Path) -> None:
-    """By create_connection: names are not looked up, options are not set, and a read can come too late."""
+def test_a_connection_is_a_stream_with_the_methods_that_drivers_use(tmp_path: Path) -> None:
+    """The stream is made by create_connection: names are not looked up, options are not set, and a read can time out."""
     code = """
     import socket
     sock = socket.create_connection(("db.example.com", 5432), timeout=60)
@@ -119,8 +119,8 @@ def test_a_connection_is_a_stream_and_has_what_drivers_use(tmp_path: Path) -> No
         ]  # fmt: skip
 
 
-def test_a_service_without_tls_is_asked_for_without(tmp_path: Path) -> None:
-    """As the user has named it; by an address, which needs no look-up."""
+def test_a_plain_service_gets_a_stream_without_tls(tmp_path: Path) -> None:
+    """The user granted it without TLS; the connector uses its address, which needs no look-up."""
     code = """
     import socket
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -146,8 +146,8 @@ def test_a_service_without_tls_is_asked_for_without(tmp_path: Path) -> None:
         ("sock.connect(('db.example.com', 5432))", "connect: "),
     ],
 )
-def test_what_a_stream_cannot_do_is_said(tmp_path: Path, use: str, words: str) -> None:
-    """In words for whoever writes the connector."""
+def test_unsupported_uses_of_a_stream_are_errors_with_a_reason(tmp_path: Path, use: str, words: str) -> None:
+    """The message is for the connector's author."""
     code = f"""
     import select, socket, ssl
     sock = socket.create_connection(("db.example.com", 5432))
@@ -169,8 +169,8 @@ def test_what_a_stream_cannot_do_is_said(tmp_path: Path, use: str, words: str) -
         "socket.socket().connect_ex(('127.0.0.1', {port}))",
     ],
 )
-def test_a_destination_that_was_not_granted_is_none_of_ours(tmp_path: Path, use: str) -> None:
-    """It is what it was: outside of a jail a connection, and inside the end of the program."""
+def test_a_destination_that_was_not_granted_is_left_alone(tmp_path: Path, use: str) -> None:
+    """The call behaves as without the SDK: outside a jail it connects, and inside it ends the program."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         code = f"""
         import socket
@@ -206,7 +206,7 @@ return found
 
 
 def postgres(stream: Stream) -> None:
-    """Enough of a server for one query of pg8000."""
+    """Play enough of a server for one query of pg8000."""
     assert stream.hear(8) == struct.pack("!ii", 8, 80877103)
     stream.say(b"N")
     (length,) = struct.unpack("!i", stream.hear(4))
@@ -220,13 +220,13 @@ def postgres(stream: Stream) -> None:
 
 
 def mysql(stream: Stream) -> None:
-    """A server that refuses."""
+    """Play a server that refuses."""
     words = b"\xff" + struct.pack("<H", 1040) + b"#08004Too many connections"
     stream.say(struct.pack("<I", len(words)) + words)
 
 
 def redis(stream: Stream) -> None:
-    """Enough of a server for redis-py, which says who it is before it asks: a number of words, each with its length."""
+    """Play enough of a server for redis-py, which identifies itself first: a number of words, each with its length."""
     for _ in range(20):
         words = []
         for _ in range(int(stream.line()[1:])):
@@ -242,8 +242,8 @@ def redis(stream: Stream) -> None:
     [(PG8000, postgres, [[1]]), (PYMYSQL, mysql, "Too many connections"), (REDIS, redis, "value")],
     ids=["pg8000", "PyMySQL", "redis-py"],
 )
-def test_drivers_work_as_they_are(tmp_path: Path, code: str, serve: Callable[[Stream], None], found: Any) -> None:
-    """What each of them does with its socket before and after it is connected."""
+def test_unmodified_drivers_work(tmp_path: Path, code: str, serve: Callable[[Stream], None], found: Any) -> None:
+    """Each driver uses its socket in its own way, before and after it is connected."""
     with connector(tmp_path, code) as process:
         serve(Stream(process))
         assert answer(process) == found

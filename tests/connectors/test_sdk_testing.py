@@ -1,4 +1,4 @@
-"""aileron_connector.testing: an author's operations without a daemon; here also what the transports do, step by step."""
+"""aileron_connector.testing: an author's operations without a daemon, and the transports' steps as seen through it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORIGIN = "https://notes.example.com"
 
 @pytest.fixture(autouse=True)
 def _own_operations() -> Iterator[None]:
-    """What a test declares, the next one does not know."""
+    """Remove the operations that a test declares."""
     known = dict(operation.OPERATIONS)
     yield
     operation.OPERATIONS.clear()
@@ -35,8 +35,8 @@ def _own_operations() -> Iterator[None]:
     transports.use(None)
 
 
-def test_an_operation_runs_with_replies_in_order_and_its_requests_are_seen() -> None:
-    """Output, requests with the credential they named, and what it said on the way."""
+def test_an_operation_runs_with_replies_in_order_and_its_requests_are_recorded() -> None:
+    """The result has the output, the requests with the credential they named, and what the operation reported."""
 
     @op
     def add_notes(texts: list[str]) -> list[int]:
@@ -61,8 +61,8 @@ def test_an_operation_runs_with_replies_in_order_and_its_requests_are_seen() -> 
     assert [told.done for told in done.progress] == [0, 1]
 
 
-def test_a_failure_is_the_one_the_caller_would_see() -> None:
-    """Its class and details; asking for the output then is an assertion that says so."""
+def test_a_failure_is_the_one_that_the_caller_would_see() -> None:
+    """The failure has its class and details; reading the output then is an assertion that says so."""
 
     @op
     def fail() -> None:
@@ -75,8 +75,8 @@ def test_a_failure_is_the_one_the_caller_would_see() -> None:
         _ = done.output
 
 
-def test_replies_must_fit_the_requests() -> None:
-    """One too few or too many is the test's mistake, and says which."""
+def test_replies_must_match_the_requests_in_number() -> None:
+    """A reply too few or too many is the test's mistake, and the error says which."""
 
     @op
     def get_twice() -> None:
@@ -91,7 +91,7 @@ def test_replies_must_fit_the_requests() -> None:
 
 
 def test_an_unreachable_service_and_an_undeclared_host_are_refused() -> None:
-    """As the host refuses them, by their classes."""
+    """The failures have the classes of the host's refusals."""
 
     @op
     def get(url: str) -> int:
@@ -105,8 +105,8 @@ def test_an_unreachable_service_and_an_undeclared_host_are_refused() -> None:
     assert elsewhere.failure.failure_class == "capability_denied"
 
 
-def test_what_an_answer_function_raises_rises_in_the_test() -> None:
-    """An assertion about a request is made where the request is."""
+def test_an_exception_of_an_answer_function_reaches_the_test() -> None:
+    """An assertion about a request can therefore stand in the answer function."""
 
     @op
     def get() -> int:
@@ -122,7 +122,7 @@ def test_what_an_answer_function_raises_rises_in_the_test() -> None:
 
 
 def test_a_real_server_is_reached_without_a_jail(tmp_path: Path) -> None:
-    """By a library in the operation; the test credential takes the placeholder's place, and outside nothing is changed."""
+    """A library in the operation reaches it; the test credential replaces the placeholder, and other requests are unchanged."""
 
     @op
     def whoami() -> list[Any]:
@@ -145,8 +145,8 @@ def test_a_real_server_is_reached_without_a_jail(tmp_path: Path) -> None:
     assert [seen.target for seen in upstream.requests] == ["/me?x=1"] * 3 + ["/outside"]
 
 
-def test_a_key_in_a_path_becomes_its_place() -> None:
-    """A library's by its placeholder, and `{key}` of the SDK's own; only where a credential is named, and an api_key."""
+def test_a_key_in_a_path_becomes_its_placeholder() -> None:
+    """A library's path has the text placeholder, the SDK's own has `{key}`; both need a named credential of kind api_key."""
     key = transports.placeholder("api_key")
 
     @op
@@ -177,8 +177,8 @@ def test_a_key_in_a_path_becomes_its_place() -> None:
     chunked=st.booleans(),
     status=st.sampled_from([200, 204, 500]),
 )
-def test_a_request_is_the_same_however_its_bytes_are_cut(seed: int, size: int, chunked: bool, status: int) -> None:
-    """What http.client writes, in pieces of any size: one request, its body whole; and the answer whole."""
+def test_a_request_does_not_depend_on_how_its_bytes_are_cut(seed: int, size: int, chunked: bool, status: int) -> None:
+    """http.client writes pieces of any size: they are one request with its whole body, and the answer is whole."""
     chance = random.Random(seed)
     body = chance.randbytes(size)
     pieces, at = [], 0
@@ -213,14 +213,14 @@ def test_a_request_is_the_same_however_its_bytes_are_cut(seed: int, size: int, c
 
 
 def test_outside_an_invocation_a_placeholder_is_only_a_text() -> None:
-    """And a kind that could be none is a mistake."""
+    """A text that can be no kind of credential is an error."""
     assert transports.placeholder("api_key") == "aileron-credential-api_key-goes-here"
     with pytest.raises(ValueError, match="not a kind of credential"):
         transports.placeholder("not a kind")
 
 
-def test_a_request_that_says_two_lengths_is_not_sent() -> None:
-    """requests does so for a generator with a Content-Length, and would then send neither framing."""
+def test_a_request_with_two_lengths_is_not_sent() -> None:
+    """requests makes one for a generator with a Content-Length, and would then send neither framing."""
 
     @op
     def send() -> str:
@@ -236,8 +236,8 @@ def test_a_request_that_says_two_lengths_is_not_sent() -> None:
     assert done.requests == ()
 
 
-def test_an_error_status_raises_as_the_library_raises() -> None:
-    """urllib.request's HTTPError, with its body."""
+def test_an_error_status_raises_the_librarys_own_error() -> None:
+    """The error is urllib.request's HTTPError, with its body."""
 
     @op
     def get() -> list[Any]:
@@ -252,7 +252,7 @@ def test_an_error_status_raises_as_the_library_raises() -> None:
 
 
 def test_a_proxy_is_refused_with_the_reason() -> None:
-    """There is none in a jail, and nothing may look as if there were."""
+    """A jail has no proxy, and nothing may look as if there were one."""
 
     @op
     def get() -> str:

@@ -1,4 +1,4 @@
-"""The transports where libraries and frames could disagree: event loops, threads, what is dropped, what is made too early."""
+"""The transports where libraries and frames could disagree: event loops, threads, dropped answers, and early clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Operation = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _own_operations() -> Iterator[None]:
-    """What a test declares, the next one does not know."""
+    """Remove the operations that a test declares."""
     known = dict(operation.OPERATIONS)
     yield
     operation.OPERATIONS.clear()
@@ -39,13 +39,13 @@ def _own_operations() -> Iterator[None]:
 
 
 def echo(request: Request) -> Reply:
-    """Method, path and body."""
+    """Return method, path and body as the answer."""
     return Reply.of([request.method, request.url.removeprefix(ORIGIN), request.body.decode()])
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
-def test_an_asynchronous_client_sends_side_by_side(library: ModuleType) -> None:
-    """A dozen at once, with an asynchronous upload among them."""
+def test_an_asynchronous_client_sends_concurrently(library: ModuleType) -> None:
+    """A dozen requests run at once, with an asynchronous upload among them."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for number in range(5):
@@ -80,8 +80,8 @@ def test_an_asynchronous_client_sends_side_by_side(library: ModuleType) -> None:
     ]
 
 
-def test_a_cancelled_task_gives_the_watch_to_another() -> None:
-    """The first task watches the frames for all; when it is cancelled, those who waited behind it must not wait for ever."""
+def test_a_cancelled_task_hands_over_the_watch() -> None:
+    """The first task watches the frames for all; if it is cancelled, the tasks that waited behind it must not wait for ever."""
     release = threading.Event()
 
     def slow(request: Request) -> Reply:
@@ -114,8 +114,8 @@ async def _outcome(task: asyncio.Task[Any]) -> BaseException | None:
     return None
 
 
-def test_an_answer_taken_in_by_another_tasks_upload_wakes_the_one_it_is_for() -> None:
-    """1 a task watches · 2 another sends, and takes in all that has come · 3 nothing comes any more, and the first must know."""
+def test_an_answer_read_by_another_tasks_upload_wakes_its_task() -> None:
+    """A task watches; another sends and reads all that has come. Nothing comes afterwards, and the first must still know."""
     is_watching = threading.Event()
 
     def answer_late(request: Request) -> Reply:
@@ -151,8 +151,8 @@ def test_an_answer_taken_in_by_another_tasks_upload_wakes_the_one_it_is_for() ->
     assert call("x", answer=answer_late).output == [["GET", "/a", ""], ["POST", "/b", "end"]]
 
 
-def test_timeouts_and_refusals_of_an_asynchronous_client_are_its_own() -> None:
-    """ReadTimeout, and ConnectError where nothing was sent."""
+def test_an_asynchronous_client_raises_its_own_timeouts_and_refusals() -> None:
+    """They are ReadTimeout, and ConnectError if nothing was sent."""
     release = threading.Event()
 
     def answer(request: Request) -> Reply:
@@ -179,7 +179,7 @@ def test_timeouts_and_refusals_of_an_asynchronous_client_are_its_own() -> None:
 
 
 def test_a_client_made_before_the_invocation_works_in_it() -> None:
-    """As clients are that a module makes when it is loaded. Closed after it, it has nothing left to close."""
+    """A module may make its clients when it is loaded. Closed after the invocation, such a client has nothing left to close."""
     client, session = httpx.Client(), requests.Session()
 
     @op
@@ -193,16 +193,16 @@ def test_a_client_made_before_the_invocation_works_in_it() -> None:
     assert found == [["GET", "/1", ""], ["GET", "/2", ""]]
 
 
-def test_a_client_used_outside_an_invocation_connects_as_ever() -> None:
-    """Nothing listens there, and the library says so in its own words: no frames, no error of ours."""
+def test_a_client_outside_an_invocation_connects_as_usual() -> None:
+    """The port has no listener, and the library raises its own error: no frames, no error of ours."""
     with httpx.Client() as client, pytest.raises(httpx.ConnectError):
         client.get("http://127.0.0.1:1/")
     with pytest.raises(requests.ConnectionError):
         requests.get("http://127.0.0.1:1/", timeout=5)
 
 
-def test_answers_that_are_dropped_unread_give_their_places_back() -> None:
-    """More than may be open at once, none read to its end."""
+def test_unread_answers_that_are_dropped_free_their_places() -> None:
+    """The answers are more than may be open at once, and none is read to its end."""
 
     @op
     def x() -> int:
@@ -214,8 +214,8 @@ def test_answers_that_are_dropped_unread_give_their_places_back() -> None:
     assert call("x", answer=lambda request: Reply(200, bytes(300_000))).output == MAX_IN_FLIGHT + 8
 
 
-def test_a_thread_of_the_connector_is_told_that_it_may_not() -> None:
-    """By an error that says what to do, and not by silence: there is one conversation, and one thread holds it."""
+def test_a_thread_of_the_connector_gets_an_error() -> None:
+    """An invocation has one conversation, and one thread holds it. The error says what to do."""
 
     @op
     def x() -> list[str]:
@@ -236,7 +236,7 @@ def test_a_thread_of_the_connector_is_told_that_it_may_not() -> None:
 
 
 def test_a_plain_origin_and_a_port_go_into_the_url_as_granted() -> None:
-    """http for what the user allowed to be plain; the scheme's own port is left out."""
+    """The scheme is http if the user allowed plain; the scheme's own port is left out."""
 
     @op
     def x() -> list[Any]:
@@ -253,7 +253,7 @@ def test_a_plain_origin_and_a_port_go_into_the_url_as_granted() -> None:
 
 
 def test_a_target_that_is_no_path_never_becomes_part_of_a_host() -> None:
-    """http.client sends whatever it is given: joined to the origin, `.evil.example.com` would name another one."""
+    """http.client sends any target: joined to the origin, `.evil.example.com` would name another host."""
 
     @op
     def x() -> list[str]:
@@ -271,7 +271,7 @@ def test_a_target_that_is_no_path_never_becomes_part_of_a_host() -> None:
     assert done.requests == ()
 
 
-def test_a_failure_of_the_network_is_found_behind_a_librarys_and_not_behind_a_bug() -> None:
+def test_a_network_error_is_found_behind_a_librarys_error_and_not_behind_a_bug() -> None:
     """requests around urllib3 around ours is a network_error; a KeyError raised while one was handled is a bug."""
 
     @op
@@ -290,8 +290,8 @@ def test_a_failure_of_the_network_is_found_behind_a_librarys_and_not_behind_a_bu
     assert call("bug", answer=down).failure.failure_class == "connector_runtime_error"
 
 
-def test_a_stream_is_refused_in_a_test_by_name() -> None:
-    """There is no host that could connect it."""
+def test_a_stream_is_refused_in_an_authors_test() -> None:
+    """A test has no host that could connect it; the failure says to install the connector."""
 
     @op
     def x() -> None:
@@ -301,7 +301,7 @@ def test_a_stream_is_refused_in_a_test_by_name() -> None:
 
 
 def test_importing_the_sdk_imports_no_library() -> None:
-    """What a connector does not use costs it nothing: not one of these is loaded, and neither are our halves of them."""
+    """An unused library costs a connector nothing: none of these is loaded, and neither are our halves of them."""
     code = """
 import sys
 import aileron_connector
@@ -314,10 +314,10 @@ print(sorted(loaded))
     assert ran.stdout.strip() == "['aileron_connector.transports.credentials', 'aileron_connector.transports.hooks']"
 
 
-def test_a_missing_file_of_authorities_is_passed_over_inside_an_archive_only(
+def test_a_missing_file_of_authorities_is_ignored_only_inside_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing could have been packed; anywhere else it is the mistake it always was."""
+    """An archive could not contain it; anywhere else a missing file is the usual error."""
     archive, file = tmp_path / "connector", tmp_path / "file"
     archive.write_bytes(b"PK")
     file.write_bytes(b"")

@@ -33,7 +33,7 @@ Call = Callable[..., Report]
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zip that `aileron connector build` makes."""
+    """Return the zip that `aileron connector build` makes."""
     path = tmp_path_factory.mktemp("built") / "connector"
     path.write_bytes(build(SOURCE).connector)
     return path
@@ -41,7 +41,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slack(authority: Authority) -> Iterator[SlackServer]:
-    """A workspace with nothing in it, and a user's token for all of it."""
+    """Return the server of an empty workspace, and a user's token for all of it."""
     with SlackServer(authority.server_context(*NAMES)) as server:
         server.allow(TOKEN)
         yield server
@@ -49,14 +49,14 @@ def slack(authority: Authority) -> Iterator[SlackServer]:
 
 @pytest.fixture
 def host(slack: SlackServer, program: Path, authority: Authority) -> Callable[[str], Call]:
-    """Operations with a token of one's own: host(token)(op, **args)."""
+    """Return a function for operations with a chosen token: host(token)(op, **args)."""
     tls = ssl.create_default_context(cafile=str(authority.ca_file))
     return lambda token: PlainHost(program, hosts=HOSTS, bearer=token, at=("127.0.0.1", slack.port), tls=tls).call
 
 
 @pytest.fixture
 def call(host: Callable[[str], Call]) -> Call:
-    """Run an operation: call(op, **args)."""
+    """Return a function that runs an operation: call(op, **args)."""
     return host(TOKEN)
 
 
@@ -64,7 +64,7 @@ def call(host: Callable[[str], Call]) -> Call:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """As an install would read them; and an action says of itself where in the repository it is."""
+    """They are read as an install would; and an action says where in the repository it is."""
     manifest = parse_connector_manifest(build(SOURCE).manifest, file="m")
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
@@ -89,8 +89,8 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 # Channels
 
 
-def test_channels_are_listed_with_what_tells_them_apart(slack: SlackServer, call: Call) -> None:
-    """Names, topics as they read, sizes; archived ones only if asked for."""
+def test_channels_are_listed_with_their_details(slack: SlackServer, call: Call) -> None:
+    """The listing has names, readable topics and sizes; archived channels only if requested."""
     slack.channel(
         "general", topic="Ships &amp; <https://x.example/?a=1&amp;b=2|docs> for <@U024BE7LH|bob>", members=412
     )
@@ -106,8 +106,8 @@ def test_channels_are_listed_with_what_tells_them_apart(slack: SlackServer, call
     assert [one["name"] for one in with_old] == ["general", "old", "partners"]
 
 
-def test_a_listing_goes_over_as_many_pages_as_it_takes(slack: SlackServer, call: Call) -> None:
-    """Slack may give less than was asked for; where there is more, the cursor goes on from there, and each comes once."""
+def test_a_listing_uses_as_many_pages_as_needed(slack: SlackServer, call: Call) -> None:
+    """Slack may give less than requested. If there is more, the cursor continues there, and each channel is listed once."""
     slack.largest_page = 3
     names = [f"channel-{number}" for number in range(9)]
     for name in names:
@@ -120,8 +120,8 @@ def test_a_listing_goes_over_as_many_pages_as_it_takes(slack: SlackServer, call:
     assert [asked.query["limit"] for asked in slack.asked] == [["7"], ["4"], ["1"], ["7"]]
 
 
-def test_pages_without_end_end(slack: SlackServer, call: Call) -> None:
-    """Of a listing with a cursor that goes on; of a look-up with the advice to give an id."""
+def test_endless_pages_are_stopped(slack: SlackServer, call: Call) -> None:
+    """A listing ends with a cursor to continue; a look-up ends with the advice to give an id."""
     endless = {"ok": True, "channels": [], "response_metadata": {"next_cursor": "dGVhbTow"}}
     slack.disturb("conversations.list", endless, times=1000)
     listed = call("list_channels").output
@@ -135,7 +135,7 @@ def test_pages_without_end_end(slack: SlackServer, call: Call) -> None:
 
 
 def test_a_full_listing_of_long_topics_fits_into_a_result(slack: SlackServer, call: Call) -> None:
-    """Nobody can keep the others from being listed by writing long ones."""
+    """The author of long topics cannot keep other channels from being listed."""
     for number in range(200):
         slack.channel(f"{number}", topic="\x01" * 1000, purpose={"value": "\x01" * 1000})
     listed = call("list_channels", max_results=200).output["channels"]
@@ -144,8 +144,8 @@ def test_a_full_listing_of_long_topics_fits_into_a_result(slack: SlackServer, ca
     assert {len(one["topic"]) for one in listed} == {251}
 
 
-def test_a_channel_is_described_for_whoever_decides(slack: SlackServer, call: Call) -> None:
-    """By name or by id: how many, who else reads it, and as whom the token posts; and nothing but reading is asked."""
+def test_a_channel_is_described_for_the_approver(slack: SlackServer, call: Call) -> None:
+    """The description by name or by id has its size, its other readers, and the account that posts; only reads are requested."""
     general = slack.channel("general", members=412)
     partners = slack.channel("partners", is_ext_shared=True, members=7)
     by_name = call("get_channel", channel="#general").output
@@ -177,15 +177,15 @@ def test_a_channel_is_described_for_whoever_decides(slack: SlackServer, call: Ca
         ({"is_archived": True}, "nobody: the channel is archived, and Slack will refuse the message"),
     ],
 )
-def test_who_would_read_it_is_said_in_words(slack: SlackServer, call: Call, fields: dict[str, Any], words: str) -> None:
-    """For the person who is asked, who need not know Slack's fields."""
+def test_readers_are_described_in_words(slack: SlackServer, call: Call, fields: dict[str, Any], words: str) -> None:
+    """The approver need not know Slack's fields."""
     assert call("get_channel", channel=slack.channel("x", **fields)).output["seen_by"] == words
 
 
-def test_a_private_channel_is_described_with_a_scope_of_its_own_and_posted_to_without(
+def test_a_private_channel_needs_a_scope_to_be_described_and_none_to_be_posted_to(
     slack: SlackServer, call: Call
 ) -> None:
-    """By its id: who looks first is told which scope is missing."""
+    """The channel is named by its id; the failed preview says which scope is missing."""
     private = slack.channel("board", is_private=True)
     failed = call("get_channel", channel=private).failure
     call("post_message", channel=private, text="hi").output  # noqa: B018
@@ -200,8 +200,8 @@ def test_a_private_channel_is_described_with_a_scope_of_its_own_and_posted_to_wi
 # Posting
 
 
-def test_a_message_is_posted_once_to_the_channel_that_was_named(slack: SlackServer, call: Call) -> None:
-    """By its exact name, with `#` or without, or by its id; with the token, and as JSON in UTF-8."""
+def test_a_message_is_posted_once_to_the_named_channel(slack: SlackServer, call: Call) -> None:
+    """The name is exact, with or without `#`, or an id; the request has the token, and JSON in UTF-8."""
     slack.channel("general-announcements")
     general = slack.channel("general")
     by_name = call("post_message", channel="#general", text="Grüße\nzwei & <drei>").output
@@ -217,7 +217,7 @@ def test_a_message_is_posted_once_to_the_channel_that_was_named(slack: SlackServ
 
 @pytest.mark.parametrize("mrkdwn", [False, True])
 def test_no_text_becomes_a_mention(slack: SlackServer, call: Call, mrkdwn: bool) -> None:
-    """Whatever is in it, formatted or not: what the person saw is words, and nobody is notified. A link is the address itself."""
+    """Formatted or not, the text is what the approver saw, and nobody is notified. A link shows its own address."""
     general = slack.channel("general")
     link = "https://github.com/acme/app/pull/4218?a=1&b=2"
     call("post_message", channel=general, text=MASS, link=link, mrkdwn=mrkdwn).output  # noqa: B018
@@ -231,8 +231,8 @@ def test_no_text_becomes_a_mention(slack: SlackServer, call: Call, mrkdwn: bool)
         assert post.asked[name] == value
 
 
-def test_a_server_that_is_told_otherwise_would_notify(slack: SlackServer, authority: Authority) -> None:
-    """The control of the test above: the server's own count of whom a text notifies is not always empty."""
+def test_a_request_that_asks_for_mentions_would_notify(slack: SlackServer, authority: Authority) -> None:
+    """This is the positive control of the test above: the server's list of notified people is not always empty."""
     general = slack.channel("general")
     body = json.dumps({"channel": general, "text": "<!channel> @here", "parse": "full"}).encode()
     context = ssl.create_default_context(cafile=str(authority.ca_file))
@@ -248,8 +248,8 @@ def test_a_server_that_is_told_otherwise_would_notify(slack: SlackServer, author
     assert slack.posts[0].announced == ("!channel", "@here")
 
 
-def test_an_answer_joins_its_thread(slack: SlackServer, call: Call) -> None:
-    """By the ts of the message that is answered."""
+def test_a_reply_joins_its_thread(slack: SlackServer, call: Call) -> None:
+    """The thread is named by the ts of the message that is answered."""
     general = slack.channel("general")
     call("post_message", channel=general, text="yes", thread_ts="1508284197.000015").output  # noqa: B018
 
@@ -279,10 +279,10 @@ def test_an_answer_joins_its_thread(slack: SlackServer, call: Call) -> None:
         ({"text": "x", "thread_ts": "now"}, "thread_ts", "is not a message's ts"),
     ],
 )
-def test_what_cannot_be_posted_is_refused_before_anything_is_asked(
+def test_a_message_that_cannot_be_posted_is_refused_before_any_request(
     slack: SlackServer, call: Call, args: dict[str, str], argument: str, words: str
 ) -> None:
-    """By the argument that has to change."""
+    """The failure names the argument that has to change."""
     failed = call("post_message", **{"channel": "#general", **args}).failure
 
     assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
@@ -291,15 +291,15 @@ def test_what_cannot_be_posted_is_refused_before_anything_is_asked(
 
 
 def test_the_longest_text_is_posted(slack: SlackServer, call: Call) -> None:
-    """40,000 characters, as they are sent."""
+    """The text has 40,000 characters as they are sent."""
     general = slack.channel("general")
     call("post_message", channel=general, text="x" * 40_000).output  # noqa: B018
 
     assert len(slack.posts[0].text) == 40_000
 
 
-def test_a_channel_that_is_not_there_is_the_callers_mistake(slack: SlackServer, call: Call) -> None:
-    """Neither a similar name will do nor an archived channel; nothing is posted."""
+def test_an_unknown_channel_is_the_callers_mistake(slack: SlackServer, call: Call) -> None:
+    """Neither a similar name nor an archived channel is used in its place; nothing is posted."""
     slack.channel("general-announcements")
     slack.channel("general", is_archived=True)
     slack.channel("generale")
@@ -310,8 +310,8 @@ def test_a_channel_that_is_not_there_is_the_callers_mistake(slack: SlackServer, 
     assert slack.called() == ["GET conversations.list"]
 
 
-def test_two_channels_of_one_name_are_not_chosen_between(slack: SlackServer, call: Call) -> None:
-    """Organizations that share channels have such names; the caller is told both ids."""
+def test_an_ambiguous_channel_name_is_refused(slack: SlackServer, call: Call) -> None:
+    """Organizations that share channels have such names; the failure has both ids."""
     ids = [slack.channel("general") for _ in range(2)]
     failed = call("post_message", channel="#general", text="hi").failure
 
@@ -320,8 +320,8 @@ def test_two_channels_of_one_name_are_not_chosen_between(slack: SlackServer, cal
     assert slack.posts == []
 
 
-def test_a_name_is_looked_for_on_every_page(slack: SlackServer, call: Call) -> None:
-    """And asked for no longer once it is found."""
+def test_a_channel_name_is_searched_on_every_page(slack: SlackServer, call: Call) -> None:
+    """The search stops once the name is found."""
     slack.largest_page = 2
     for number in range(4):
         slack.channel(f"channel-{number}")
@@ -337,8 +337,8 @@ def test_a_name_is_looked_for_on_every_page(slack: SlackServer, call: Call) -> N
 # Searching
 
 
-def test_messages_are_found_and_read_as_their_readers_do(slack: SlackServer, call: Call) -> None:
-    """The newest first, with who, where and when; links show where they lead."""
+def test_messages_are_found_and_shown_as_their_readers_see_them(slack: SlackServer, call: Call) -> None:
+    """The newest is first, with author, channel and time; links show where they lead."""
     slack.channel("general")
     slack.message("general", "the migration is &lt;done&gt;", user="ann")
     slack.message("general", "<!channel> migration: see <https://evil.example/|https://good.example/>", user="bob")
@@ -356,8 +356,8 @@ def test_messages_are_found_and_read_as_their_readers_do(slack: SlackServer, cal
     assert (found["total"], found["next_page"]) == (2, None)
 
 
-def test_a_search_goes_on_by_page(slack: SlackServer, call: Call) -> None:
-    """Each message once; at the end there is no next page."""
+def test_a_search_continues_by_page(slack: SlackServer, call: Call) -> None:
+    """Each message is found once; at the end there is no next page."""
     slack.channel("general")
     for number in range(5):
         slack.message("general", f"number {number}")
@@ -372,7 +372,7 @@ def test_a_search_goes_on_by_page(slack: SlackServer, call: Call) -> None:
 
 
 def test_a_hundred_long_messages_fit_into_a_result(slack: SlackServer, call: Call) -> None:
-    """However many bytes their characters take."""
+    """The number of bytes that their characters take does not matter."""
     slack.channel("general")
     for _ in range(100):
         slack.message("general", "word " + "\x01" * 3000, username="\x01" * 1000, permalink="x" * 5000)
@@ -395,8 +395,8 @@ def test_an_answer_that_is_too_long_says_to_ask_for_less(slack: SlackServer, cal
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-def test_what_others_wrote_is_data_and_arrives_as_such(slack: SlackServer, call: Call, text: str) -> None:
-    """Whatever it would do to a terminal or a reader: it is in the result, as it is, and in nothing that is told beside it."""
+def test_hostile_text_is_passed_on_as_data(slack: SlackServer, call: Call, text: str) -> None:
+    """Hostile text is in the result unchanged, whatever it would do to a terminal or a reader, and not in the log or printed."""
     text = as_in_a_file(text)
     slack.channel("general", topic=text)
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -420,21 +420,21 @@ def test_what_others_wrote_is_data_and_arrives_as_such(slack: SlackServer, call:
         ({"query": "x", "sort": "random"}, "sort"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_anything_is_asked(
+def test_an_invalid_search_is_refused_before_any_request(
     slack: SlackServer, call: Call, args: dict[str, Any], argument: str
 ) -> None:
-    """By the argument that has to change."""
+    """The failure names the argument that has to change."""
     failed = call("search_messages", **args).failure
 
     assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
     assert slack.asked == []
 
 
-# What is told, and what is not
+# Tokens and words of messages
 
 
-def test_no_token_and_no_word_of_a_message_is_told_but_in_the_result(slack: SlackServer, call: Call) -> None:
-    """The connector is given no token; and of what it reads and posts, nothing is in the log or printed."""
+def test_tokens_and_messages_appear_only_in_the_result(slack: SlackServer, call: Call) -> None:
+    """The connector is given no token; no message that it reads or posts is in the log or printed."""
     slack.channel("general", topic="Confidential")
     slack.message("general", "Confidential words")
     for report in (
@@ -453,8 +453,8 @@ def test_no_token_and_no_word_of_a_message_is_told_but_in_the_result(slack: Slac
 
 
 @pytest.mark.parametrize("error", ["token_revoked", "account_inactive", "invalid_auth", "token_expired"])
-def test_a_token_that_is_no_good_asks_for_another(slack: SlackServer, call: Call, error: str) -> None:
-    """As 401, although Slack answers 200; with its word, and the command."""
+def test_an_invalid_token_asks_for_another(slack: SlackServer, call: Call, error: str) -> None:
+    """The failure has status 401, although Slack answers 200, Slack's word, and the command."""
     slack.revoke(TOKEN, error)
     failed = call("list_channels").failure
 
@@ -464,7 +464,7 @@ def test_a_token_that_is_no_good_asks_for_another(slack: SlackServer, call: Call
 
 
 def test_a_missing_scope_is_named(slack: SlackServer, call: Call) -> None:
-    """What it takes and what there is, so that a person knows what to add."""
+    """The failure has the needed and the existing scopes, so that a person knows what to add."""
     slack.allow(TOKEN, ["channels:read", "chat:write"])
     failed = call("search_messages", query="x").failure
 
@@ -478,7 +478,7 @@ def test_a_missing_scope_is_named(slack: SlackServer, call: Call) -> None:
     assert "it needs search:read, and has channels:read,chat:write" in failed.message
 
 
-def test_an_apps_token_lists_and_posts_and_cannot_search(slack: SlackServer, host: Callable[[str], Call]) -> None:
+def test_an_apps_token_lists_and_posts_but_cannot_search(slack: SlackServer, host: Callable[[str], Call]) -> None:
     """Slack searches for users only; the failure says so."""
     slack.allow(APP_TOKEN, SCOPES)
     slack.channel("general")
@@ -500,8 +500,8 @@ def test_an_apps_token_lists_and_posts_and_cannot_search(slack: SlackServer, hos
         ("thread_not_found", "thread_ts"),
     ],
 )
-def test_what_the_caller_can_change_is_bad_input(slack: SlackServer, call: Call, error: str, argument: str) -> None:
-    """With the argument, and Slack's word."""
+def test_a_refusal_the_caller_can_fix_is_bad_input(slack: SlackServer, call: Call, error: str, argument: str) -> None:
+    """The failure has the argument, and Slack's word."""
     slack.disturb("chat.postMessage", {"ok": False, "error": error})
     failed = call("post_message", channel=slack.channel("x"), text="hi").failure
 
@@ -522,10 +522,10 @@ def test_what_the_caller_can_change_is_bad_input(slack: SlackServer, call: Call,
         ("\x1b[2J<b>evil</b>", 200, "Slack refuses it [unnamed]"),
     ],
 )
-def test_each_refusal_has_its_status_and_its_words(
+def test_each_refusal_has_its_status_and_message(
     slack: SlackServer, call: Call, error: str, status: int, words: str
 ) -> None:
-    """The host goes by the status; what may have been posted says so."""
+    """The host goes by the status; the failure says if the message may have been posted."""
     slack.disturb("chat.postMessage", {"ok": False, "error": error})
     failed = call("post_message", channel=slack.channel("x"), text="hi").failure
 
@@ -535,8 +535,8 @@ def test_each_refusal_has_its_status_and_its_words(
     assert slack.posts == []
 
 
-def test_a_full_minute_says_when_to_come_back(slack: SlackServer, call: Call) -> None:
-    """429 with Retry-After: the host waits that long, where it may try again at all."""
+def test_a_rate_limit_says_when_to_try_again(slack: SlackServer, call: Call) -> None:
+    """The failure is 429 with Retry-After: the host waits that long, if it may try again at all."""
     slack.disturb(
         "conversations.list",
         {"ok": False, "error": "ratelimited"},
@@ -552,10 +552,10 @@ def test_a_full_minute_says_when_to_come_back(slack: SlackServer, call: Call) ->
     ("status", "words"),
     [("503 Service Unavailable", "a problem of its own (503)"), ("302 Found", "Slack answered (302)")],
 )
-def test_an_answer_that_is_no_success_is_told_by_its_status(
+def test_an_answer_without_success_is_reported_by_its_status(
     slack: SlackServer, call: Call, status: str, words: str
 ) -> None:
-    """Whatever its body says; a redirect is not followed."""
+    """The answer's body does not matter; a redirect is not followed."""
     slack.disturb("", b'{"ok": true, "channels": []}', "Location: https://evil.example/", status=status)
     failed = call("list_channels").failure
 
@@ -584,18 +584,18 @@ def test_an_answer_that_is_no_success_is_told_by_its_status(
     ],
     ids=lambda body: repr(body[:40]),
 )
-def test_an_answer_that_is_not_what_the_reference_says_is_a_failure(
+def test_an_answer_that_does_not_fit_slacks_reference_is_a_clear_failure(
     slack: SlackServer, call: Call, body: bytes
 ) -> None:
-    """And no half of it is used."""
+    """Such an answer is not used in part either."""
     slack.disturb("conversations.list", body)
     failed = call("list_channels").failure
 
     assert failed.failure_class == "external_api_error"
 
 
-def test_a_posted_message_with_an_unreadable_answer_says_that_it_may_be_there(slack: SlackServer, call: Call) -> None:
-    """Whoever asks again without looking would post it twice."""
+def test_an_unreadable_answer_to_a_posted_message_says_it_may_be_there(slack: SlackServer, call: Call) -> None:
+    """An agent that repeated the call without looking would post it twice."""
     channel = slack.channel("x")
     for body, status in ((b"<html>", "200 OK"), (b'{"ok": true}', "200 OK"), (b"", "502 Bad Gateway")):
         slack.disturb("chat.postMessage", body, status=status)

@@ -1,4 +1,4 @@
-"""Slack's text format: what goes out stays plain, what comes in can be read."""
+"""Slack's text format: outgoing text stays plain, incoming text becomes readable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.plain_host import ROOT
 
 
 def _loaded() -> ModuleType:
-    """The connector's own module: no package has it."""
+    """Load the connector's own module, which no package has."""
     path = ROOT / "connectors" / "slack" / "markup.py"
     spec = importlib.util.spec_from_file_location("slack_markup", path)
     assert spec is not None
@@ -32,8 +32,8 @@ TEXTS = st.text() | st.lists(
 
 
 @given(TEXTS)
-def test_what_was_escaped_reads_as_it_was(text: str) -> None:
-    """Whatever is in it, entities and brackets included; and nothing is left that Slack would act on."""
+def test_escaped_text_reads_back_as_it_was(text: str) -> None:
+    """The text may have entities and brackets; the escaped text has nothing that Slack would act on."""
     escaped = MARKUP.escaped(text)
 
     assert MARKUP.plain(escaped) == text
@@ -43,7 +43,7 @@ def test_what_was_escaped_reads_as_it_was(text: str) -> None:
 
 @given(TEXTS)
 def test_any_text_can_be_read(text: str) -> None:
-    """What people and programs wrote: never an exception, and never much longer than it was."""
+    """The reader raises no exception, and the text never gets much longer."""
     assert len(MARKUP.plain(text)) <= 2 * len(text) + 8
 
 
@@ -68,12 +68,12 @@ def test_any_text_can_be_read(text: str) -> None:
         ("<a <b>", "<a b"),
     ],
 )
-def test_both_halves_of_what_has_two_are_shown(text: str, shown: str) -> None:
-    """Whom a mention names and as what; where a link leads and how it is called."""
+def test_both_parts_of_a_mention_or_link_are_shown(text: str, shown: str) -> None:
+    """A mention shows whom it names and as what; a link shows where it leads and its label."""
     assert MARKUP.plain(text) == shown
 
 
-def test_reading_takes_time_in_proportion() -> None:
-    """A stranger's brackets: a hundred thousand of them are read at once."""
+def test_reading_takes_linear_time() -> None:
+    """A hundred thousand brackets of an unknown author are read at once."""
     for text in ("<" * 100_000, "<a|" * 50_000, "&amp" * 50_000, "<" + "|" * 100_000 + ">"):
         assert len(MARKUP.plain(text)) <= 2 * len(text)

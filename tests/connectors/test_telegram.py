@@ -35,7 +35,7 @@ Call = Callable[..., Report]
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zip that `aileron connector build` makes."""
+    """Return the zip that `aileron connector build` makes."""
     path = tmp_path_factory.mktemp("built") / "connector"
     path.write_bytes(build(SOURCE).connector)
     return path
@@ -43,7 +43,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TelegramServer, Authority]]:
-    """One for all tests."""
+    """Return one server for all tests."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     with TelegramServer(authority.server_context(*NAMES)) as telegram:
         telegram.allow(TOKEN)
@@ -52,14 +52,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TelegramS
 
 @pytest.fixture
 def telegram(server: tuple[TelegramServer, Authority]) -> TelegramServer:
-    """A bot that nobody has written to."""
+    """Return the server with a bot that nobody has written to."""
     server[0].forget_everything()
     return server[0]
 
 
 @pytest.fixture
 def host(server: tuple[TelegramServer, Authority], program: Path) -> Callable[[str], Call]:
-    """Operations with a token of one's own: host(token)(op, **args)."""
+    """Return a function for operations with a chosen token: host(token)(op, **args)."""
     telegram, authority = server
     tls = ssl.create_default_context(cafile=str(authority.ca_file))
     return lambda token: PlainHost(program, hosts=HOSTS, path_key=token, at=("127.0.0.1", telegram.port), tls=tls).call
@@ -67,7 +67,7 @@ def host(server: tuple[TelegramServer, Authority], program: Path) -> Callable[[s
 
 @pytest.fixture
 def call(telegram: TelegramServer, host: Callable[[str], Call]) -> Call:
-    """Run an operation: call(op, **args)."""
+    """Return a function that runs an operation: call(op, **args)."""
     return host(TOKEN)
 
 
@@ -75,7 +75,7 @@ def call(telegram: TelegramServer, host: Callable[[str], Call]) -> Call:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """As an install would read them; an action says of itself where it is, and only what reads runs without a person."""
+    """They are read as an install would; an action says where it is, and only reads run without approval."""
     manifest = parse_connector_manifest(build(SOURCE).manifest, file="m")
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
@@ -102,7 +102,7 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 
 @pytest.mark.jail
 def test_the_cases_pass_in_the_jail() -> None:
-    """A path is written there with the place of the key, or as it is asked for; another path is none."""
+    """A case's path has the placeholder of the key, or the path as requested; any other path does not match."""
     cases = (SOURCE / "tests" / "cases.toml").read_text()
     with Bench(artifact_of(SOURCE, ())) as bench:
         reports = bench.run(parse_cases(cases, file="cases.toml").cases)
@@ -117,8 +117,8 @@ def test_the_cases_pass_in_the_jail() -> None:
 # Reading
 
 
-def test_updates_are_read_and_kept_until_they_are_told_to_go(telegram: TelegramServer, call: Call) -> None:
-    """Without `after` the same ones come again; with it, what is before is gone at Telegram. Nothing waits."""
+def test_updates_are_kept_until_they_are_acknowledged(telegram: TelegramServer, call: Call) -> None:
+    """Updates come again without `after`; with it, earlier ones are gone at Telegram. No request waits for updates."""
     group = telegram.chat("Releases", username="releases")
     first = telegram.write(group, "is it <b>out</b>?", name="Ann")
     second = telegram.write(group, None, kind="edited_message", caption="a photo")
@@ -141,7 +141,7 @@ def test_updates_are_read_and_kept_until_they_are_told_to_go(telegram: TelegramS
 
 
 def test_a_full_page_of_long_messages_fits_into_a_result(telegram: TelegramServer, call: Call) -> None:
-    """Nobody can keep the others from being read by writing long ones."""
+    """A sender of long messages cannot keep the others from being read."""
     group = telegram.chat("x" * 300)
     written = [telegram.write(group, "\x01" * (4000 if number else 5000), name="n" * 3000) for number in range(100)]
     found = call("read_updates", max_results=100).output
@@ -154,8 +154,8 @@ def test_a_full_page_of_long_messages_fits_into_a_result(telegram: TelegramServe
 
 
 @pytest.mark.parametrize("group", sorted(GROUPS))
-def test_hostile_text_is_handed_on_as_data(telegram: TelegramServer, call: Call, group: str) -> None:
-    """For the surfaces to make visible; nothing of it is in the log."""
+def test_hostile_text_is_passed_on_as_data(telegram: TelegramServer, call: Call, group: str) -> None:
+    """The surfaces make it visible; nothing of it is in the log."""
     hostile = as_in_a_file(GROUPS[group])
     telegram.write(telegram.chat(hostile[:80]), hostile, name=hostile[:80])
     report = call("read_updates")
@@ -164,8 +164,8 @@ def test_hostile_text_is_handed_on_as_data(telegram: TelegramServer, call: Call,
     assert [message for message in report.told if isinstance(message, Log)] == []
 
 
-def test_a_chat_is_shown_with_who_reads_it(telegram: TelegramServer, call: Call) -> None:
-    """And as which bot."""
+def test_a_chat_is_shown_with_its_readers(telegram: TelegramServer, call: Call) -> None:
+    """The description also has the bot that sends."""
     group = telegram.chat("Releases", members=42, username="releases")
     person = telegram.chat("Ann", kind="private", last_name="Lee", bio="hi")
     by_name, by_id = call("get_chat", chat="@releases").output, call("get_chat", chat=str(person)).output
@@ -182,8 +182,8 @@ def test_a_chat_is_shown_with_who_reads_it(telegram: TelegramServer, call: Call)
 # Sending
 
 
-def test_a_message_is_sent_as_it_stands(telegram: TelegramServer, call: Call) -> None:
-    """Plain text, without a preview of its links."""
+def test_a_message_is_sent_unchanged(telegram: TelegramServer, call: Call) -> None:
+    """The text is plain, without a preview of its links."""
     group = telegram.chat("Releases")
     done = call(
         "send_message", chat=str(group), text="*1.2* is <b>out</b>\r\nhttps://a.example", reply_to=7, silent=True
@@ -213,10 +213,10 @@ def test_a_message_is_sent_as_it_stands(telegram: TelegramServer, call: Call) ->
         ("send_message", {"chat": "12", "text": "a", "reply_to": 0}, "reply_to"),
     ],
 )
-def test_what_cannot_be_asked_is_not(
+def test_invalid_arguments_are_refused_before_any_request(
     telegram: TelegramServer, call: Call, op: str, args: dict[str, Any], argument: str
 ) -> None:
-    """By the argument that is wrong."""
+    """The failure names the argument."""
     failed = call(op, **args).failure
 
     assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
@@ -227,8 +227,8 @@ def test_what_cannot_be_asked_is_not(
 
 
 @pytest.mark.parametrize("token", [OTHER_TOKEN, "no-token-at-all"], ids=["unknown", "malformed"])
-def test_a_wrong_token_is_the_bindings(telegram: TelegramServer, host: Callable[[str], Call], token: str) -> None:
-    """With the command that mends it; a good one is the control."""
+def test_a_wrong_token_names_the_binding(telegram: TelegramServer, host: Callable[[str], Call], token: str) -> None:
+    """The failure has the command that fixes it; a valid token is the positive control."""
     failed = host(token)("read_updates").failure
 
     assert (failed.failure_class, failed.details["status"]) == ("external_api_error", 401)
@@ -254,7 +254,7 @@ def test_a_wrong_token_is_the_bindings(telegram: TelegramServer, host: Callable[
     ],
     ids=["chat", "long", "reply", "moved", "unknown", "blocked", "webhook", "reader", "rate", "gateway"],
 )  # fmt: skip
-def test_a_refusal_is_put_into_words(
+def test_a_refusal_is_explained_in_words(
     telegram: TelegramServer,
     call: Call,
     code: int,
@@ -262,7 +262,7 @@ def test_a_refusal_is_put_into_words(
     parameters: dict[str, int],
     expected: tuple[str | int, str],
 ) -> None:
-    """By its code and what it says; with how long to wait."""
+    """The failure depends on the code and the description, and says how long to wait."""
     body: dict[str, Any] = {"ok": False, "error_code": code, "description": description}
     telegram.disturb("sendMessage", body | ({"parameters": parameters} if parameters else {}), status=f"{code} No")
     failed = call("send_message", chat=str(telegram.chat("x")), text="hi").failure
@@ -284,8 +284,8 @@ def test_a_refusal_is_put_into_words(
      b'{"ok":true,"result":[{"update_id":"7"}]}', b'{"ok":true,"result":"' + b"a" * (5 << 20) + b'"}'],
     ids=["nothing", "array", "object", "page", "no_result", "number", "ok_is_1", "deep", "id_is_text", "large"],
 )  # fmt: skip
-def test_an_answer_that_is_none_is_a_failure(telegram: TelegramServer, call: Call, body: bytes) -> None:
-    """Nothing of it is used, and none of it is in the message."""
+def test_an_invalid_answer_is_a_failure(telegram: TelegramServer, call: Call, body: bytes) -> None:
+    """The answer is not used in part, and the message does not quote it."""
     telegram.disturb("getUpdates", body)
     failed = call("read_updates").failure
 
@@ -295,15 +295,15 @@ def test_an_answer_that_is_none_is_a_failure(telegram: TelegramServer, call: Cal
 
 
 def test_a_message_whose_answer_is_lost_may_be_sent(telegram: TelegramServer, call: Call) -> None:
-    """So the failure says."""
+    """The failure says so."""
     telegram.disturb("sendMessage", b"{")
     failed = call("send_message", chat=str(telegram.chat("x")), text="hi").failure
 
     assert "may be sent all the same" in failed.message
 
 
-def test_no_token_and_no_text_of_a_message_is_told_the_host(telegram: TelegramServer, call: Call) -> None:
-    """The connector's frames have the place, and its log how long a message was."""
+def test_no_token_and_no_text_of_a_message_reach_the_log(telegram: TelegramServer, call: Call) -> None:
+    """The connector's frames have the key's placeholder, and its log has only the length of the message."""
     report = call("send_message", chat=str(telegram.chat("x")), text="a-text-of-the-test")
 
     assert [request.url for request in report.requests] == ["https://api.telegram.org/bot%7Bkey%7D/sendMessage"]

@@ -1,4 +1,4 @@
-"""All reference connectors in one home: what an agent sees of one never stands for an action of another."""
+"""All reference connectors in one home: an agent never takes an action of one for an action of another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.plain_host import ROOT
 
 
 def test_no_two_reference_connectors_have_an_action_of_one_name() -> None:
-    """Nor one tool: whoever has mail by IMAP and by Google installs both. A folder is called as its action."""
+    """The tool names differ too: a person with mail by IMAP and by Google installs both. A folder has its action's name."""
     folders = sorted(ROOT.glob("connectors/*/actions/*/action.md"))
     actions = [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in folders]
     owners = collections.defaultdict(set)

@@ -1,4 +1,4 @@
-"""The webhook connector, as it is built: what it asks the host to send, and what it makes of the answers."""
+"""The webhook connector, as it is built: the requests that it asks the host to send, and its reading of the answers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Call = Callable[..., Report]
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The zip that `aileron connector build` makes."""
+    """Return the zip that `aileron connector build` makes."""
     path = tmp_path_factory.mktemp("built") / "connector"
     path.write_bytes(build(SOURCE, [HostPort(HOST, 443)]).connector)
     return path
 
 
 class Hooks:
-    """What it says to the next request."""
+    """The receiver's answer to the next request."""
 
     def __init__(self) -> None:
         self.status = "204 No Content"
@@ -44,20 +44,20 @@ class Hooks:
 
 @pytest.fixture
 def hooks() -> Hooks:
-    """A receiver that takes everything."""
+    """Return a receiver that accepts everything."""
     return Hooks()
 
 
 @pytest.fixture
 def upstream(hooks: Hooks, authority: Authority) -> Iterator[Upstream]:
-    """Where it is."""
+    """Return the receiver's server."""
     with Upstream(hooks, authority.server_context(HOST)) as upstream:
         yield upstream
 
 
 @pytest.fixture
 def call(upstream: Upstream, program: Path, authority: Authority) -> Call:
-    """Run an operation: call(op, **args)."""
+    """Return a function that runs an operation: call(op, **args)."""
     tls = ssl.create_default_context(cafile=str(authority.ca_file))
     return PlainHost(
         program, hosts=[GrantedHost(HOST, 443, False)], bearer="x", at=("127.0.0.1", upstream.port), tls=tls
@@ -65,7 +65,7 @@ def call(upstream: Upstream, program: Path, authority: Authority) -> Call:
 
 
 def test_the_manifest_the_action_and_the_suite_are_valid() -> None:
-    """As an install would read them; sending is gated, and not tried again."""
+    """They are read as an install would; sending is gated, and not tried again."""
     manifest = parse_connector_manifest(build(SOURCE, [HostPort(HOST, 443)]).manifest, file="m")
     path = SOURCE / "actions" / "send-webhook" / "action.md"
     action = parse_action(path.read_text(encoding="utf-8"), file=str(path), allow_placeholder=True)
@@ -79,7 +79,7 @@ def test_the_manifest_the_action_and_the_suite_are_valid() -> None:
     assert [str(one) for one in wanted(suite, source)] == [action.source]
 
 
-def test_an_event_goes_out_as_standard_webhooks_has_it(call: Call, upstream: Upstream) -> None:
+def test_an_event_is_sent_as_standard_webhooks_requires(call: Call, upstream: Upstream) -> None:
     """The host is asked to sign it; the connector sets no field of the signature."""
     report = call("send_event", event="invoice.paid", data={"invoice": 42, "für": ["é"]}, path="/hooks/a")
 
@@ -107,10 +107,10 @@ def test_an_event_goes_out_as_standard_webhooks_has_it(call: Call, upstream: Ups
     ],
     ids=["blank", "empty", "dots", "relative", "query", "line", "long"],
 )
-def test_what_cannot_be_sent_is_refused_before_anything_is(
+def test_an_event_that_cannot_be_sent_is_refused_before_any_request(
     call: Call, upstream: Upstream, args: dict[str, object], argument: str
 ) -> None:
-    """With the argument to change."""
+    """The failure names the argument to change."""
     report = call("send_event", **{"event": "a.b", "data": {}, "path": "/", **args})
 
     assert report.failure.failure_class == "bad_input"
@@ -129,8 +129,8 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(
     ],
     ids=["302", "401", "404", "410", "503"],
 )
-def test_a_receiver_that_says_no(call: Call, hooks: Hooks, status: str, says: str) -> None:
-    """In words of ours: what a receiver says to events is not for agents."""
+def test_a_receivers_refusal_is_a_failure(call: Call, hooks: Hooks, status: str, says: str) -> None:
+    """The message is ours: a receiver's answer to events is not for agents."""
     hooks.status = status
     report = call("send_event", event="a.b", data={})
 

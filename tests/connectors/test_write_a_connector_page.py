@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "how-to" / "write-a-connector.md").read_text(encoding="u
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The page's files in a directory."""
+    """Write the page's files into a directory; return it."""
     folder = tmp_path / "notes"
     folder.mkdir()
     for name, text in re.findall(r"^`notes/([a-z.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
@@ -34,14 +34,14 @@ def source(tmp_path: Path) -> Path:
 
 
 def examples(heading: str) -> list[str]:
-    """The Python examples under a heading of the page."""
+    """Return the Python examples under a heading of the page."""
     section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
 def notes() -> Iterator[GrantedHost]:
-    """A service that keeps notes, and wants a Content-Type."""
+    """Run a service that keeps notes, and requires a Content-Type."""
     kept: list[dict[str, Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def notes() -> Iterator[GrantedHost]:
 
 
 def test_the_connector_of_the_page_builds_and_works(source: Path, notes: GrantedHost, tmp_path: Path) -> None:
-    """Its manifest is valid, its program runs as built, and each operation does what the page says."""
+    """The manifest is valid, the program runs as built, and each operation does what the page says."""
     built = build(source)
     manifest = parse_connector_manifest(built.manifest, file="manifest.toml")
     program = tmp_path / "connector"
@@ -98,7 +98,7 @@ def test_the_connector_of_the_page_builds_and_works(source: Path, notes: Granted
 
 
 def test_the_tests_of_the_page_pass(source: Path) -> None:
-    """In a process of their own, beside the connector of the page, as an author would run them."""
+    """They run in a process of their own, beside the connector of the page, as an author would run them."""
     (text,) = examples("7. Test it")
     (source / "test_notes.py").write_text(text, encoding="utf-8")
     ran = subprocess.run(
@@ -115,7 +115,7 @@ def test_the_tests_of_the_page_pass(source: Path) -> None:
 
 
 def test_the_library_and_stream_examples_of_the_page_work(tmp_path: Path) -> None:
-    """The library's goes out with the credential; those on streams are operations that ask for one."""
+    """The library's request goes out with the credential; the stream examples are operations that ask for a stream."""
     library, aws = examples("5. Use a client library")
     streams, websockets = examples("6. Mail, databases, anything with TCP")
     program = tmp_path / "connector.py"

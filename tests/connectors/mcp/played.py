@@ -1,4 +1,4 @@
-"""A server that says what a test wants, without a network: the other end of a client's wire."""
+"""A server that answers as a test wants, without a network: the other end of a client's wire."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ RESULTS: dict[str, dict[str, Any]] = {
 
 
 class Fields:
-    """Headers."""
+    """The headers of an answer."""
 
     def __init__(self, pairs: dict[str, str]) -> None:
         self._pairs = {name.lower(): value for name, value in pairs.items()}
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Whatever its case."""
+        """Return a header's value, whatever the case of its name."""
         return self._pairs.get(name.lower(), default)
 
 
 class Said:
-    """One answer, whose body may have no end. `is_closed` once the client is done with it."""
+    """An answer, whose body may be endless. `is_closed` is True once the client is done with it."""
 
     def __init__(self, pieces: Iterable[bytes] = (), kind: str = JSON, status: int = 200, **headers: str) -> None:
         self.status = status
@@ -41,21 +41,21 @@ class Said:
         self._pieces = pieces
 
     def iter_bytes(self) -> Iterator[bytes]:
-        """The body."""
+        """Yield the body."""
         yield from self._pieces
 
     def close(self) -> None:
-        """Noted."""
+        """Note that the answer is closed."""
         self.is_closed = True
 
 
 def answer(number: Any, result: Any = DONE) -> dict[str, Any]:
-    """An answer to a request."""
+    """Return an answer to a request."""
     return {"jsonrpc": "2.0", "id": number, "result": result}
 
 
 def event(*messages: Any) -> bytes:
-    """Messages as events."""
+    """Return messages as events."""
     return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in messages)
 
 
@@ -63,7 +63,7 @@ Reply = Callable[[dict[str, Any]], Said]
 
 
 class Played:
-    """A wire with a server behind it. `on` has a reply for some methods; the others are answered as they should be."""
+    """A wire with a server behind it. `on` has replies for some methods; the others get a correct answer."""
 
     def __init__(self, **on: Reply) -> None:
         self._on = on
@@ -72,7 +72,7 @@ class Played:
 
     @property
     def methods(self) -> list[str]:
-        """What was asked, in order."""
+        """The methods of the requests, in order."""
         return [message.get("method", "answer") if method == "POST" else method for method, _, message in self.sent]
 
     def __call__(self, method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Said:

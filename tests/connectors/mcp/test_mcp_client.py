@@ -17,7 +17,7 @@ Reply = Callable[[dict[str, Any]], Said]
 
 
 def called(wire: Played, protocol: str = LATEST, **more: Any) -> dict[str, Any]:
-    """A conversation with one call."""
+    """Hold a conversation with one call."""
     with Client(wire, **more) as client:
         client.open(protocol)
         next(client.pages())
@@ -25,17 +25,17 @@ def called(wire: Played, protocol: str = LATEST, **more: Any) -> dict[str, Any]:
 
 
 def body(value: Any) -> Said:
-    """An answer in JSON."""
+    """Return an answer in JSON."""
     return Said([json.dumps(value).encode()])
 
 
 def stream(*messages: Any) -> Said:
-    """An answer as a stream."""
+    """Return an answer as a stream."""
     return Said([event(*messages)], STREAM)
 
 
 def asks(number: int) -> dict[str, Any]:
-    """A request to us."""
+    """Return a request of the server to the client."""
     return {"jsonrpc": "2.0", "id": f"s{number}", "method": "sampling/createMessage", "params": {}}
 
 
@@ -43,7 +43,7 @@ PROGRESS = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"pr
 
 
 def endless(piece: bytes) -> Reply:
-    """A stream that goes on for as long as somebody listens."""
+    """Return a reply that streams for as long as the client reads."""
     return lambda message: Said(itertools.repeat(piece), STREAM)
 
 
@@ -92,8 +92,8 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("protocol", [LATEST, MODERN])
-def test_an_answer_that_is_none_is_refused(name: str, protocol: str) -> None:
-    """With what is wrong with it, and what a reader must know of the call."""
+def test_an_invalid_answer_is_refused(name: str, protocol: str) -> None:
+    """The error says what is wrong with the answer, and whether the call can be repeated; it contains no secret."""
     reply, words = HOSTILE[name]
     wire = Played(call=reply)
     if protocol == MODERN and "requests" in name:
@@ -109,15 +109,15 @@ def test_an_answer_that_is_none_is_refused(name: str, protocol: str) -> None:
     assert all(one.is_closed for one in wire.said)
 
 
-def test_a_message_that_is_none_is_not_lost() -> None:
-    """A tool may have run: what came is in the details."""
+def test_an_invalid_message_is_kept_in_the_details() -> None:
+    """The tool may have run, so the details have what came."""
     with pytest.raises(ExternalApiError) as caught:
         called(Played(call=lambda asked: Said([b'{"jsonrpc":"2.0","result":"paid 7"'])), LATEST)
     assert caught.value.details == {"answer": '{"jsonrpc":"2.0","result":"paid 7"'}
 
 
 @pytest.mark.parametrize("half", [b"\xff", rb"\ud83d"])
-def test_half_a_character_in_a_list_of_tools_hides_none(half: bytes) -> None:
+def test_half_a_character_does_not_hide_a_list_of_tools(half: bytes) -> None:
     """Half a character becomes U+FFFD, as in anything else that a frame carries."""
     tools = {"tools": [{"name": "add", "description": "x~"}]}
     wire = Played(list=lambda asked: Said([json.dumps(answer(asked["id"], tools)).encode().replace(b"~", half)]))
@@ -126,7 +126,7 @@ def test_half_a_character_in_a_list_of_tools_hides_none(half: bytes) -> None:
         assert [tool["description"] for tool in next(client.pages())] == ["x\ufffd"]
 
 
-def test_what_the_server_asks_of_us_is_refused_and_the_answer_still_comes() -> None:
+def test_a_request_of_the_server_is_refused_and_the_answer_still_comes() -> None:
     """Sampling, elicitation and roots are not supported; a ping is answered."""
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
     wire = Played(call=lambda asked: stream(asks(1), ping, answer(asked["id"])))
@@ -138,13 +138,13 @@ def test_what_the_server_asks_of_us_is_refused_and_the_answer_still_comes() -> N
 
 
 def test_only_the_first_answer_counts() -> None:
-    """What comes after it is not read."""
+    """A second answer to the same request is not read."""
     wire = Played(call=lambda asked: stream(answer(asked["id"]), answer(asked["id"], {"content": "another"})))
     assert called(wire) == DONE
 
 
-def test_progress_is_told_and_bounded() -> None:
-    """Of this call alone, in numbers, and not more often than somebody can look."""
+def test_progress_is_reported_and_bounded() -> None:
+    """Only progress of this call is reported, in numbers, and not more often than a person can read."""
     heard: list[tuple[float, float | None, str | None]] = []
     params = [
         {"progressToken": 9, "progress": 5},
@@ -161,7 +161,7 @@ def test_progress_is_told_and_bounded() -> None:
 
 
 def test_a_session_is_named_in_each_request_and_ended() -> None:
-    """And the revision that was agreed on, from then on."""
+    """Each request after the first also has the negotiated revision."""
     first = {**RESULTS["initialize"], "protocolVersion": "2025-06-18"}
     wire = Played(
         initialize=lambda asked: Said([json.dumps(answer(asked["id"], first)).encode()], mcp_session_id="s-1")
@@ -175,8 +175,8 @@ def test_a_session_is_named_in_each_request_and_ended() -> None:
 
 
 @pytest.mark.parametrize("session", ["a\r\nX-Evil: 1", "a b", "ü", "x" * 2000])
-def test_a_session_whose_name_could_be_more_than_one_header_is_refused(session: str) -> None:
-    """It is never sent back."""
+def test_a_session_id_that_could_break_a_header_is_refused(session: str) -> None:
+    """The id is never sent back."""
     reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
     wire = Played(initialize=lambda asked: Said([reply], mcp_session_id=session))
     with pytest.raises(ExternalApiError, match="a name that no header can have"):
@@ -184,8 +184,8 @@ def test_a_session_whose_name_could_be_more_than_one_header_is_refused(session: 
     assert wire.methods == ["initialize"]
 
 
-def test_the_session_ends_also_when_the_call_fails() -> None:
-    """And a server that will not end it changes nothing."""
+def test_the_session_ends_also_after_a_failed_call() -> None:
+    """A server that refuses to end it changes nothing."""
     reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
     wire = Played(
         initialize=lambda asked: Said([reply], mcp_session_id="s"),
@@ -197,8 +197,8 @@ def test_the_session_ends_also_when_the_call_fails() -> None:
     assert wire.methods[-1] == "DELETE"
 
 
-def test_a_call_that_is_late_is_cancelled() -> None:
-    """With a notification where there is a session; where there is none, the closed stream says it."""
+def test_a_late_call_is_cancelled() -> None:
+    """A server with a session gets a notification; without one, the closed stream is enough."""
 
     def late(asked: dict[str, Any]) -> Said:
         raise TimeoutError
@@ -211,8 +211,8 @@ def test_a_call_that_is_late_is_cancelled() -> None:
         assert wire.methods.count("notifications/cancelled") == cancelled
 
 
-def test_a_list_that_is_late_says_that_nothing_was_called() -> None:
-    """So it can be repeated."""
+def test_a_late_list_says_that_no_tool_was_called() -> None:
+    """The agent therefore knows that it can repeat the call."""
 
     def late(asked: dict[str, Any]) -> Said:
         raise TimeoutError
@@ -221,8 +221,8 @@ def test_a_list_that_is_late_says_that_nothing_was_called() -> None:
         called(Played(list=late))
 
 
-def test_which_way_a_server_speaks_is_found_out() -> None:
-    """`server/discover` where there is one; `initialize` where it is not known. An outage is neither."""
+def test_the_client_finds_out_which_revision_a_server_speaks() -> None:
+    """The client uses `server/discover` if the server has it, else `initialize`. An outage or refusal is an error."""
     found = {"supportedVersions": [MODERN], "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "New"}}}
     with Client(Played(discover=lambda asked: body(answer(asked["id"], found)))) as new:
         new.open()
@@ -237,8 +237,8 @@ def test_which_way_a_server_speaks_is_found_out() -> None:
         Client(Played(discover=lambda asked: Said(status=401))).open()
 
 
-def test_an_unknown_revision_is_not_spoken() -> None:
-    """Nothing is sent in it."""
+def test_an_unknown_revision_is_refused() -> None:
+    """The error names the revision that the server chose."""
     wire = Played(initialize=lambda asked: body(answer(asked["id"], {"protocolVersion": "2031-01-01"})))
     with pytest.raises(ExternalApiError, match="2031-01-01"):
         called(wire)
@@ -267,7 +267,7 @@ ENDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("name", ENDS)
 @pytest.mark.parametrize("protocol", [LATEST, MODERN])
 def test_a_last_page_may_have_a_cursor_that_leads_nowhere_new(name: str, protocol: str) -> None:
-    """Each tool is listed once."""
+    """Each tool is listed once, and the client asks at most twice."""
     wire = Played(list=lambda asked: body(answer(asked["id"], ENDS[name](asked["params"]))))
     with Client(wire) as client:
         client.open(protocol)
@@ -276,7 +276,7 @@ def test_a_last_page_may_have_a_cursor_that_leads_nowhere_new(name: str, protoco
 
 
 def begun(*sessions: str) -> Reply:
-    """An `initialize` that gives these sessions, one after the other."""
+    """Return a reply to `initialize` that gives these sessions, one after the other."""
     left = iter(sessions)
     return lambda asked: Said(
         [json.dumps(answer(asked["id"], RESULTS["initialize"])).encode()], mcp_session_id=next(left)
@@ -284,7 +284,7 @@ def begun(*sessions: str) -> Reply:
 
 
 def no_session(words: str, status: int = 400) -> Said:
-    """A refusal as the SDKs' own examples have it."""
+    """Return a refusal as the SDKs' own examples have it."""
     refused = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": words}}
     return Said([json.dumps(refused).encode()], status=status)
 
@@ -296,8 +296,8 @@ GONE: dict[str, Callable[[], Said]] = {
 }
 
 
-def test_a_request_that_is_refused_for_another_reason_is_not_sent_again() -> None:
-    """A session that is known stays."""
+def test_a_request_refused_for_another_reason_is_not_repeated() -> None:
+    """The client keeps its session."""
     wire = Played(initialize=begun("one", "two"), call=lambda asked: no_session("Bad Request: no such argument"))
     with Client(wire) as client:
         client.open(LATEST)
@@ -308,8 +308,8 @@ def test_a_request_that_is_refused_for_another_reason_is_not_sent_again() -> Non
 
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("method", ["tools/list", "tools/call"])
-def test_a_session_that_is_gone_is_begun_anew_once(method: str, gone: str) -> None:
-    """The client repeats what it asked in the new session, with the list: the tool may be another by now."""
+def test_a_lost_session_is_replaced_once(method: str, gone: str) -> None:
+    """The client repeats its requests in the new session, with the list: the tool may have changed."""
     wire = Played(initialize=begun("one", "two"))
 
     def unless_gone(asked: dict[str, Any]) -> Said:
@@ -333,7 +333,7 @@ def test_a_session_that_is_gone_is_begun_anew_once(method: str, gone: str) -> No
 
 
 def test_a_server_that_forgets_every_session_is_given_up() -> None:
-    """After the second; and a 404 where there is no session begins none."""
+    """The client gives up after the second session. A 404 without a session begins no new one."""
     wire = Played(initialize=begun("one", "two", "three"), list=lambda asked: Said(status=404))
     with Client(wire) as client:
         client.open(LATEST)
@@ -350,8 +350,8 @@ def test_a_server_that_forgets_every_session_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_of_tools_ends(name: str) -> None:
-    """After so many pages and tools, whatever the server says."""
+def test_a_list_of_tools_is_bounded(name: str) -> None:
+    """The client refuses a malformed list and stops after a number of pages and tools, whatever the server says."""
     page, words = LISTS[name]
     wire = Played(list=lambda asked: body(answer(asked["id"], page(asked["params"]))))
     with Client(wire) as client:
@@ -360,8 +360,8 @@ def test_a_list_of_tools_ends(name: str) -> None:
             list(client.pages())
 
 
-def test_a_connection_that_breaks_is_not_the_servers_word() -> None:
-    """It keeps its class, so that the host knows what to do."""
+def test_a_broken_connection_is_not_an_error_of_the_service() -> None:
+    """The error keeps its class, so that the host knows what to do."""
 
     def broken(asked: dict[str, Any]) -> Said:
         raise NetworkError("gone")
@@ -370,8 +370,8 @@ def test_a_connection_that_breaks_is_not_the_servers_word() -> None:
         called(Played(call=broken))
 
 
-def test_an_event_without_data_is_no_message() -> None:
-    """With one of them, servers that can resume a stream begin it (2025-11-25)."""
+def test_an_event_without_data_is_not_a_message() -> None:
+    """Servers that can resume a stream begin it with such an event (2025-11-25)."""
     begins = b"id: 1\ndata: \n\n"
     wire = Played(call=lambda asked: Said([begins, event(answer(asked["id"]))], STREAM))
     assert called(wire) == DONE

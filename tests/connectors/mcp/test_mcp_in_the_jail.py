@@ -24,7 +24,7 @@ EXTERNAL = FailureClass.EXTERNAL_API_ERROR
 
 
 def sources(folder: Path, port: int, protocol: str, host: str = "127.0.0.1", **choices: Any) -> Path:
-    """The connector's sources, made from the server on this port, for one revision."""
+    """Write the connector's sources, made from the server on this port, for one revision; return their folder."""
     listing = listed(f"mcp+http://{host}:{port}/mcp")
     found = described_tools(listing)
     made = make_tools(listing, found, found.operations, NAME, Choices(**choices))
@@ -37,7 +37,7 @@ def sources(folder: Path, port: int, protocol: str, host: str = "127.0.0.1", **c
 
 
 class Served:
-    """A server, a bench with its connector, and the way between."""
+    """A server, a bench with its connector, and the way between them."""
 
     def __init__(self, bench: Bench, app: Guarded, port: int) -> None:
         self.app = app
@@ -45,7 +45,7 @@ class Served:
         self._upstream = LocalUpstream.parse(f"http://127.0.0.1:{port}")
 
     def call(self, op: str, **args: Any) -> Any:
-        """One call in a jail of its own: the output, or the failure."""
+        """Make one call in a jail of its own; return the output, or the failure."""
         self.app.methods.clear()
         done = self._bench.call(op, args, self._upstream)
         return done.output if done.failure is None else done.failure
@@ -53,7 +53,7 @@ class Served:
 
 @pytest.fixture(scope="module", params=[(MODERN, False), (MODERN, True), (LATEST, False), (LATEST, True)], ids=str)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Each revision, with streams and with JSON."""
+    """Return a server for each revision, with streams and with JSON."""
     protocol, is_json = request.param
     app = app_of(as_json=is_json)
     with serving(app) as port:
@@ -62,18 +62,18 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             yield Served(bench, app, port)
 
 
-def test_a_tool_is_called_with_the_arguments_that_it_names(served: Served) -> None:
+def test_a_tool_gets_its_arguments_under_its_own_names(served: Served) -> None:
     """The argument is in snake case, and the tool's property is not."""
     assert served.call("add_note", text="milk", important_note=True) == {"text": "added milk!"}
 
 
 def test_structured_content_is_the_output(served: Served) -> None:
-    """As the tool gives it, and not as text beside it."""
+    """The output is the tool's data, and not the text beside it."""
     assert served.call("list_notes", limit=1) == {"result": [{"id": 2, "text": "note 2"}]}
 
 
-def test_a_tools_failure_is_one_with_its_words(served: Served) -> None:
-    """`isError` is no output."""
+def test_a_tools_failure_has_its_message(served: Served) -> None:
+    """A result with `isError` is no output."""
     failure = served.call("delete_note", id=3)
 
     assert (failure.failure_class, failure.details["reason"]) == (EXTERNAL, "tool_error")
@@ -81,7 +81,7 @@ def test_a_tools_failure_is_one_with_its_words(served: Served) -> None:
 
 
 def test_arguments_that_do_not_fit_are_never_sent(served: Served) -> None:
-    """Not even the conversation is begun."""
+    """The conversation is not begun either."""
     failure = served.call("delete_note", id="3")
 
     assert failure.failure_class is FailureClass.BAD_INPUT
@@ -89,7 +89,7 @@ def test_arguments_that_do_not_fit_are_never_sent(served: Served) -> None:
 
 
 def test_no_session_is_left_at_the_server(served: Served, request: pytest.FixtureRequest) -> None:
-    """What began with `initialize` ends with DELETE; what has no session has two requests."""
+    """A conversation that began with `initialize` ends with DELETE; one without a session has two requests."""
     served.call("add_note", text="milk")
 
     sessions = ["POST", "POST", "POST", "POST", "DELETE"]
@@ -97,8 +97,8 @@ def test_no_session_is_left_at_the_server(served: Served, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("protocol", [MODERN, LATEST])
-def test_a_tool_that_the_server_describes_otherwise_now_is_not_called(tmp_path: Path, protocol: str) -> None:
-    """The failure says which and where, and both texts; the others still run."""
+def test_a_tool_whose_description_changed_is_not_called(tmp_path: Path, protocol: str) -> None:
+    """The failure says which tool and where, with both texts in its details; the other tools still run."""
     with serving(app_of()) as port:
         folder = sources(tmp_path, port, protocol)
     app = app_of(ADDS_NOW)
@@ -120,7 +120,7 @@ def test_a_tool_that_the_server_describes_otherwise_now_is_not_called(tmp_path: 
     assert other["result"]
 
 
-def test_a_server_that_speaks_one_way_only_is_found_out(tmp_path: Path) -> None:
+def test_a_server_that_speaks_only_the_other_revision_is_still_called(tmp_path: Path) -> None:
     """Tools that were listed in one revision are called in the other, if the server has left the first."""
     with serving(app_of()) as port:
         folder = sources(tmp_path, port, MODERN)
@@ -133,8 +133,10 @@ def test_a_server_that_speaks_one_way_only_is_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [MODERN, LATEST])
-def test_a_tool_that_does_not_answer_is_told_to_stop(tmp_path: Path, protocol: str) -> None:
-    """A tenth before the invocation's end, so that nothing goes on at the server, and no session is left there."""
+def test_a_tool_that_does_not_answer_is_cancelled(tmp_path: Path, protocol: str) -> None:
+    """The client cancels it when a tenth of the time is left, so that nothing goes on at the server, and no session is
+    left there.
+    """
     app = app_of()
     with serving(app) as port:
         folder = sources(tmp_path, port, protocol)
@@ -154,7 +156,7 @@ def test_a_tool_that_does_not_answer_is_told_to_stop(tmp_path: Path, protocol: s
 
 
 class OldOnly:
-    """A server that has never heard of requests without a session."""
+    """A server that does not know requests without a session."""
 
     def __init__(self, app: Guarded) -> None:
         self._app = app

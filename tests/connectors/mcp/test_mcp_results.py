@@ -21,7 +21,7 @@ PIXEL = base64.b64encode(b"\x89PNG").decode()
 
 
 def packed(tool: dict[str, Any], **more: Any) -> bytes:
-    """The tools of a server that has this one, called `x`."""
+    """Return the packed tools of a server that has this one, called `x`."""
     whole = {"digest": "sha256:0", "listed": tool, **more}
     return json.dumps(
         {"format": 1, "title": "T", "path": "/mcp", "protocol": MODERN, "credential": "api_key", "tools": {"x": whole}}
@@ -30,7 +30,7 @@ def packed(tool: dict[str, Any], **more: Any) -> bytes:
 
 @contextlib.contextmanager
 def declared(data: bytes) -> Iterator[None]:
-    """The operations of it, for as long as the block."""
+    """Declare the packed operations for the length of the block."""
     known = dict(operation.OPERATIONS)
     try:
         Service(data).declare()
@@ -41,7 +41,7 @@ def declared(data: bytes) -> Iterator[None]:
 
 
 def done(result: Any, tool: dict[str, Any] = TOOL, now: Any = None, args: Any = None, **more: Any) -> Done:
-    """Call it, at a server that lists `now` and answers with this result."""
+    """Call the tool, at a server that lists `now` and answers with this result."""
 
     def reply(request: Request) -> Reply:
         asked = request.json()
@@ -92,7 +92,7 @@ RESULTS: list[tuple[dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("result", "output"), RESULTS)
 def test_each_kind_of_content_becomes_data(result: dict[str, Any], output: Any) -> None:
-    """Text is text, structured content is as it is, and the rest says what it is."""
+    """Text is text, structured content is as it is, and other content says its type."""
     assert done(result).output == output
 
 
@@ -104,8 +104,8 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("result", "words"), BAD)
-def test_a_result_that_is_none_is_a_failure(result: Any, words: str) -> None:
-    """Of the service, in its bounded words."""
+def test_a_result_without_an_answer_is_a_failure(result: Any, words: str) -> None:
+    """The failure is the service's, in its words, bounded and on one line."""
     failure = done(result, answered={"properties": {"a": {"type": "integer"}}}).failure
     assert failure.failure_class == "external_api_error"
     assert words in failure.message
@@ -131,22 +131,22 @@ MISFITS: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("result", "output", "words"), MISFITS)
-def test_a_result_that_does_not_fit_is_given_and_says_where(result: Any, output: Any, words: str) -> None:
-    """The call is over: a result that is lost makes an agent repeat it."""
+def test_a_result_that_does_not_fit_is_returned_and_says_where(result: Any, output: Any, words: str) -> None:
+    """The call is over, and a lost result makes an agent repeat it."""
     told = done(result, answered={"type": "object", "properties": {"a": {"type": "integer"}}}).output
     assert words in told.pop("does_not_fit")
     assert told == output
 
 
-def test_of_very_many_parts_the_first_are_given() -> None:
+def test_only_the_first_1000_parts_are_returned() -> None:
     """The note says how many there are in all."""
     told = done({"content": [{"type": "x"}] * 1001}).output
     assert len(told["content"]) == 1000
     assert "content has 1001 parts" in told["does_not_fit"]
 
 
-def test_what_does_not_fit_a_frame_is_cut_and_said_so() -> None:
-    """Text at its end, content by its members; data that is one thing as the beginning of its JSON."""
+def test_a_result_too_large_for_a_frame_is_cut_with_a_note() -> None:
+    """Text is cut at its end, content by its members; data that is one thing becomes the beginning of its JSON."""
     text = done({"content": [{"type": "text", "text": "x" * 2_000_000}]}).output
     assert len(text["text"]) + text["left_out"] == 2_000_000
 
@@ -178,8 +178,8 @@ CHANGED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("now", "place"), CHANGED)
-def test_a_tool_that_is_not_as_it_was_is_not_called(now: dict[str, Any], place: str) -> None:
-    """Whatever changed of what somebody chose it by; nothing hidden is shown as if it were not there."""
+def test_a_changed_tool_is_not_called(now: dict[str, Any], place: str) -> None:
+    """Any change of what a person chose the tool by counts. Hidden characters are made visible in the changes."""
     found = done({}, now=[now])
     assert len(found.requests) == 1
     assert found.failure.details["reason"] == "tool_changed"
@@ -190,7 +190,7 @@ def test_a_tool_that_is_not_as_it_was_is_not_called(now: dict[str, Any], place: 
 
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_a_tool_is_compared_again_in_a_new_session(is_changed: bool) -> None:
-    """A server that has forgotten the session may have been started anew, with other tools."""
+    """A server that has forgotten the session may have been restarted, with other tools."""
     asked: list[str] = []
 
     def reply(request: Request) -> Reply:
@@ -219,20 +219,20 @@ def test_a_tool_is_compared_again_in_a_new_session(is_changed: bool) -> None:
         assert asked.count("tools/call") == 2
 
 
-def test_what_is_not_about_the_tool_may_change() -> None:
-    """Icons, `_meta`, the order of keys, and other tools."""
+def test_changes_that_are_not_about_the_tool_are_ignored() -> None:
+    """Icons, `_meta`, the order of keys, and other tools may change."""
     now = [{"name": "other"}, {"_meta": {"a": 1}, "icons": [], **dict(reversed(TOOL.items()))}]
     assert done({}, now=now).output == {"text": ""}
 
 
-def test_a_tool_that_is_gone_or_there_twice_is_not_called() -> None:
-    """Both are said."""
+def test_a_missing_or_duplicate_tool_is_not_called() -> None:
+    """The failure says which of the two it is."""
     assert "no longer has the tool" in done({}, now=[]).failure.message
     assert "twice" in done({}, now=[TOOL, TOOL]).failure.message
 
 
-def test_differences_are_bounded() -> None:
-    """Eight places, and of each text a piece around where they part."""
+def test_reported_differences_are_bounded() -> None:
+    """Eight places at most are reported, each with a piece of both texts around the difference."""
     many = {f"p{number}": {"description": "a" * 5000 + "b"} for number in range(50)}
     now = {name: {"description": "a" * 5000 + "c"} for name in many}
     tool = {**TOOL, "inputSchema": {"properties": many}}
@@ -242,7 +242,7 @@ def test_differences_are_bounded() -> None:
 
 
 def test_arguments_go_where_the_tool_has_them() -> None:
-    """By their properties, as one whole, and marked ones in a header too."""
+    """They go by property or as one whole; marked ones go in a header too."""
     schema = {"type": "object", "properties": {"noteText": {"type": "string", "x-mcp-header": "Text"}}}
     tool = {**TOOL, "inputSchema": schema}
     found = done({}, tool, args={"note_text": "mÿlk"}, arguments={"noteText": "note_text"}, sent=schema)
@@ -258,15 +258,15 @@ def test_arguments_go_where_the_tool_has_them() -> None:
 
 
 @pytest.mark.parametrize("args", [{"other": 1}, {"note_text": 1}, {}])
-def test_arguments_that_do_not_fit_are_the_callers(args: dict[str, Any]) -> None:
-    """And nothing is sent."""
+def test_invalid_arguments_are_the_callers_fault(args: dict[str, Any]) -> None:
+    """The failure is `bad_input`, and no request is sent."""
     schema = {"type": "object", "properties": {"noteText": {"type": "string"}}, "required": ["noteText"]}
     found = done({}, args=args, arguments={"noteText": "note_text"}, sent=schema)
     assert found.failure.failure_class == "bad_input"
     assert found.requests == ()
 
 
-def test_tools_of_another_format_are_not_guessed_at() -> None:
-    """A newer import is for a newer SDK."""
+def test_tools_of_another_format_are_refused() -> None:
+    """A newer import needs a newer SDK."""
     with pytest.raises(Exception, match="format 2"):
         Service(json.dumps({"format": 2, "title": "", "path": "/", "protocol": MODERN, "tools": {}}).encode())

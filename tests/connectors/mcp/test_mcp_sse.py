@@ -30,7 +30,7 @@ STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=30).map(lambda pairs: b"".jo
 
 
 def read(data: bytes, cuts: list[int] = []) -> list[bytes]:  # noqa: B006  (never changed)
-    """All messages of a stream that comes in these pieces."""
+    """Return all messages of a stream that comes in these pieces."""
     events = Events()
     places = [0, *sorted({cut for cut in cuts if cut < len(data)}), len(data)]
     return [message for first, last in pairwise(places) for message in events.feed(data[first:last])]
@@ -38,15 +38,15 @@ def read(data: bytes, cuts: list[int] = []) -> list[bytes]:  # noqa: B006  (neve
 
 @given(STREAMS | st.binary(max_size=200), st.lists(st.integers(0, 300)))
 def test_any_split_of_the_bytes_gives_the_same_messages(data: bytes, cuts: list[int]) -> None:
-    """Also one in the middle of an end of a line, and one byte at a time."""
+    """The split may also be inside a line ending, or after each byte."""
     whole = read(data)
     assert read(data, cuts) == whole
     assert read(data, list(range(len(data)))) == whole
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text())), ENDS)
-def test_what_is_sent_is_what_is_read(values: list[dict[str, str]], end: bytes) -> None:
-    """JSON of one line in each event."""
+def test_messages_are_read_as_they_were_sent(values: list[dict[str, str]], end: bytes) -> None:
+    """Each event has one line of JSON."""
     data = b"".join(b"event: message" + end + b"data: " + json.dumps(one).encode() + end + end for one in values)
     assert [json.loads(one) for one in read(data)] == values
 
@@ -65,7 +65,7 @@ def test_what_is_sent_is_what_is_read(values: list[dict[str, str]], end: bytes) 
     ],
 )
 def test_events_are_read_as_the_standard_says(data: bytes, messages: list[bytes]) -> None:
-    """The examples of its section 9.2.6, and what is left of an event that is not over."""
+    """The cases are the examples of its section 9.2.6, and unfinished events."""
     assert read(data) == messages
 
 
@@ -74,8 +74,8 @@ def test_events_are_read_as_the_standard_says(data: bytes, messages: list[bytes]
     [b"data: " + b"x" * MAX_EVENT_BYTES, b"x" * (MAX_EVENT_BYTES + 1), b"data: 12345678\n" * (MAX_EVENT_BYTES // 8)],
     ids=["one line", "no field", "many lines"],
 )
-def test_an_event_without_an_end_is_not_collected(stream: bytes) -> None:
-    """The reader is dead after that."""
+def test_an_endless_event_is_not_collected(stream: bytes) -> None:
+    """The reader refuses everything after that."""
     events = Events()
     pieces = [stream[at : at + (1 << 16)] for at in range(0, len(stream), 1 << 16)]
     with pytest.raises(StreamError):
@@ -84,8 +84,8 @@ def test_an_event_without_an_end_is_not_collected(stream: bytes) -> None:
         events.feed(b"data: {}\n\n")
 
 
-def test_fields_that_say_nothing_are_not_counted() -> None:
-    """A stream may be kept open with comments for as long as it likes: how long is the client's to say."""
+def test_ignored_fields_do_not_count_towards_the_limit() -> None:
+    """A stream may be kept open with comments for any time: the client limits that."""
     events = Events(limit_bytes=100)
     for _ in range(1000):
         assert events.feed(b": still here\n") == []

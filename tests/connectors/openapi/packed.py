@@ -1,4 +1,4 @@
-"""A packed document written by hand, and one operation at a time of it: what the tests of this folder start from."""
+"""A packed document written by hand, and one operation at a time of it, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ ORIGIN = "https://api.example.com"
 
 
 def endpoint(method: str = "GET", path: str = "/items", **operation: Any) -> Endpoint:
-    """An operation, spelled as in a document."""
+    """Return an operation, spelled as in a document."""
     return Endpoint(method, path, msgspec.convert({"operationId": "x", **operation}, Operation))
 
 
 def parameter(name: str, place: str = "query", **more: Any) -> dict[str, Any]:
-    """A parameter whose argument has its name; required in a path."""
+    """Return a parameter whose argument has its name; required in a path."""
     required = {"required": True} if place == "path" else {}
     return {"name": name, "in": place, "x-aileron-argument": name, "schema": {}, **required, **more}
 
 
 def request(of: Endpoint, schemas: dict[str, Any] | None = None, /, **arguments: Any) -> Request:
-    """The request of a call."""
+    """Return the request of a call."""
     return prepared(of, arguments, BASE, named(schemas or {}))
 
 
 def named(schemas: dict[str, Any]) -> Schemas:
-    """Named schemas, undecoded."""
+    """Return named schemas, undecoded."""
     return Schemas({name: msgspec.Raw(json.dumps(schema).encode()) for name, schema in schemas.items()})
 
 
 def document(paths: dict[str, Any], schemas: dict[str, Any] | None = None, server: str = "/v1") -> bytes:
-    """A packed document of these paths."""
+    """Return a packed document of these paths."""
     whole = {
         "openapi": "3.1.1",
         "info": {"title": "Items", "version": "1"},
@@ -58,7 +58,7 @@ def document(paths: dict[str, Any], schemas: dict[str, Any] | None = None, serve
 
 @contextlib.contextmanager
 def declared(data: bytes, idempotency: Mapping[str, str] | None = None) -> Iterator[Service]:
-    """The operations of a document, known for as long as the block."""
+    """Declare the operations of a document for the length of the block."""
     service = Service(data, idempotency or {})
     known = dict(operation.OPERATIONS)
     try:
@@ -103,7 +103,7 @@ imports = ["http"]
 
 
 def connector_of(folder: Path, data: bytes) -> Path:
-    """The sources of a connector as an import writes them."""
+    """Write the sources of a connector as an import does; return their folder."""
     service = folder / "service"
     service.mkdir(parents=True)
     (service / "__init__.py").write_text('"""The document of the service."""\n')

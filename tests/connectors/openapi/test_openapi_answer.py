@@ -1,4 +1,4 @@
-"""From a service's answer to an output, or to a failure that says what the service said."""
+"""Tests for a service's answer becoming an output, or a failure that says what the service said."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ JSON = "application/json"
 
 
 def says(body: Any, status: int = 200, content_type: str = JSON, **headers: str) -> list[Reply]:
-    """One answer; what is not bytes is JSON."""
+    """Return one answer; a body that is not bytes becomes JSON."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     named = [("content-type", content_type)] if content_type else []
     return [Reply(status, data, (*named, *((name.replace("_", "-"), value) for name, value in headers.items())))]
 
 
 def declares(schema: Any = True, content: str = JSON, status: str = "200", **more: Any) -> dict[str, Any]:
-    """An operation with one response."""
+    """Return an operation with one response."""
     return {"responses": {status: {"content": {content: {"schema": schema}}}}, **more}
 
 
 def failed(of: dict[str, Any], answer: list[Reply], /, method: str = "get") -> tuple[str, dict[str, Any]]:
-    """Words and details of an `external_api_error`."""
+    """Return message and details of an `external_api_error`."""
     failure = answered(of, answer, method=method).failure
     assert failure.failure_class == "external_api_error"
     return failure.message, failure.details
 
 
-# What was asked for
+# Successful answers
 
 
 def test_json_is_the_output() -> None:
-    """An object as it is, a list as `items`, anything else as it is."""
+    """An object is returned as it is, a list as `items`, anything else as it is."""
     assert answered(declares(), says({"a": 1})).output == {"a": 1}
     assert answered(declares(), says([1])).output == {"items": [1]}
     assert answered(declares(), says("ok")).output == "ok"
 
 
 @pytest.mark.parametrize(("status", "body"), [(204, b""), (205, b"x"), (200, b""), (202, b""), (304, b"")])
-def test_no_body_is_the_status(status: int, body: bytes) -> None:
-    """Whatever the document says about one."""
+def test_an_answer_without_a_body_returns_the_status(status: int, body: bytes) -> None:
+    """The document's schema of a body does not matter."""
     assert answered(declares({"type": "object"}), says(body, status)).output == {"status": status}
 
 
@@ -66,8 +66,8 @@ def test_no_body_is_the_status(status: int, body: bytes) -> None:
         ({"200": "B", "2XX": "A"}, 200, False),
     ],
 )
-def test_the_response_is_that_of_the_status_then_of_its_class(responses: Any, status: int, fits: bool) -> None:
-    """Then `default`, if it is not that of errors; of a status that the document does not know, nothing is said."""
+def test_the_schema_is_that_of_the_status_then_of_its_class(responses: Any, status: int, fits: bool) -> None:
+    """Then comes `default`, if it is not that of errors. A status that the document does not know is not checked."""
     kinds = {"A": {"type": "object"}, "B": {"type": "array"}}
     of = {"responses": {key: {"content": {JSON: {"schema": kinds[kind]}}} for key, kind in responses.items()}}
     done = answered(of, says({}, status))
@@ -75,8 +75,8 @@ def test_the_response_is_that_of_the_status_then_of_its_class(responses: Any, st
 
 
 @pytest.mark.parametrize(("method", "status"), [("get", 200), ("post", 201)])
-def test_an_answer_that_does_not_fit_is_given_and_says_where(method: str, status: int) -> None:
-    """Reads and writes alike give their answer: the request is over, and a lost answer makes somebody repeat it."""
+def test_an_answer_that_does_not_fit_is_returned_and_says_where(method: str, status: int) -> None:
+    """Reads and writes alike return their answer: the request is over, and a lost answer makes a caller repeat it."""
     of = declares({"properties": {"id": {"type": "integer"}}}, status=str(status))
 
     assert answered(of, says({"id": "x", "n": 1}, status), method=method).output == {
@@ -107,15 +107,15 @@ def test_an_answer_that_does_not_fit_is_given_and_says_where(method: str, status
         ),
     ],
 )
-def test_the_mark_stands_beside_any_answer(schema: Any, answer: Any, output: Any) -> None:
-    """An answer that is no object gets one for it, and the mark never replaces the service's own key."""
+def test_the_note_stands_beside_any_answer(schema: Any, answer: Any, output: Any) -> None:
+    """An answer that is not an object is put into one for it, and the note never replaces the service's own key."""
     assert answered(declares(schema), says(answer)).output == output
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize("body", [b"<html>", b"[" * 2000, b'{"a": ', b"\xff"])
-def test_what_is_not_json_although_it_should_be(method: str, body: bytes) -> None:
-    """A page of a proxy, for instance: it is given as text."""
+def test_an_answer_that_should_be_json_but_is_not_is_returned_as_text(method: str, body: bytes) -> None:
+    """A proxy's page is an example; bytes that are no text become base64."""
     output = answered(declares(), says(body, content_type="text/html"), method=method).output
     assert output == {
         "text": body.decode("utf-8", "replace"),
@@ -147,8 +147,10 @@ DEEP = b"[" * 70 + b"]" * 70
     ],
 )
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_what_no_frame_can_carry_does_not_lose_the_answer(method: str, body: bytes, told: Any, where: str) -> None:
-    """Numbers come as their digits, halves of characters as U+FFFD; where is said, and the schema is asked about the number."""
+def test_values_that_no_frame_can_carry_do_not_lose_the_answer(method: str, body: bytes, told: Any, where: str) -> None:
+    """Numbers become their digits as text, halves of characters U+FFFD; a note says where, and the schema is asked
+    about the number.
+    """
     schema = {"properties": {"a": {"type": ["number", "string", "array", "object"]}}}
     output = answered(declares(schema), says(body), method=method).output
     assert where in output.pop("does_not_fit", "")
@@ -156,7 +158,7 @@ def test_what_no_frame_can_carry_does_not_lose_the_answer(method: str, body: byt
 
 
 def test_numbers_that_no_frame_can_carry_still_fit_the_schema() -> None:
-    """A number that is given as text is what the document says: only its form is marked."""
+    """A number that is given as text fits the document: only its form is noted."""
     schema = {"properties": {"a": {"type": "integer", "minimum": 0}, "b": {"type": "number"}}}
     output = answered(declares(schema), says(b'{"a": 100000000000000000000, "b": 1e400}')).output
     assert output == {
@@ -166,8 +168,8 @@ def test_numbers_that_no_frame_can_carry_still_fit_the_schema() -> None:
     }
 
 
-def test_json_that_is_nested_deeper_than_a_frame_is_text_from_there_on() -> None:
-    """Nothing of it is lost."""
+def test_json_nested_deeper_than_a_frame_becomes_text_at_that_depth() -> None:
+    """The whole answer is still there."""
     output = answered(declares(), says(DEEP)).output
     assert "is nested too deeply" in output["does_not_fit"]
     depth, inner = 0, output["items"]
@@ -178,17 +180,17 @@ def test_json_that_is_nested_deeper_than_a_frame_is_text_from_there_on() -> None
 
 @pytest.mark.parametrize("content_type", ["", "text/html", "application/octet-stream", "application/vnd.x+json", "x"])
 def test_json_of_another_content_type_is_still_json(content_type: str) -> None:
-    """If the document says JSON."""
+    """The document says JSON, and that decides."""
     assert answered(declares({"type": "object"}), says({"a": 1}, content_type=content_type)).output == {"a": 1}
 
 
-def test_a_byte_order_mark_is_no_reason() -> None:
-    """Some services of Windows begin with one."""
+def test_a_byte_order_mark_is_ignored() -> None:
+    """Some services on Windows send one."""
     assert answered(declares(), says(b"\xef\xbb\xbf{}")).output == {}
 
 
-def test_of_several_media_types_the_answers_own_counts() -> None:
-    """By name, then by a range of names."""
+def test_the_schema_is_that_of_the_answers_media_type() -> None:
+    """An exact name is used first, then a range of names."""
     of = {
         "responses": {
             "200": {"content": {"text/csv": {}, "image/*": {}, JSON: {"schema": {"type": "array"}}}},
@@ -199,8 +201,8 @@ def test_of_several_media_types_the_answers_own_counts() -> None:
     assert answered(of, says(b"{}")).output["does_not_fit"].startswith("the whole is not an array")
 
 
-def test_text_is_text_in_its_charset() -> None:
-    """Lines of JSON too."""
+def test_text_is_decoded_in_its_charset() -> None:
+    """Lines of JSON are text, too."""
     done = answered({}, says("ü\n".encode("latin-1"), content_type="text/plain; charset=latin-1"))
     assert done.output == {"text": "ü\n", "content_type": "text/plain; charset=latin-1"}
     done = answered({}, says(b"{}\n{}\n", content_type="application/x-ndjson"))
@@ -208,21 +210,21 @@ def test_text_is_text_in_its_charset() -> None:
 
 
 @pytest.mark.parametrize("charset", ["idna", "hex", "unicode_escape", "utf-7", "nothing", "a\tb"])
-def test_no_charset_is_a_failure(charset: str) -> None:
-    """Also those that decode to halves of characters."""
+def test_an_unusable_charset_does_not_fail_the_answer(charset: str) -> None:
+    """The cases include charsets that are unknown or decode to halves of characters."""
     done = answered({}, says(rb"\ud800 \xff" + b"+2AA-\xff", content_type=f"text/plain; charset={charset}"))
     assert isinstance(done.output["text"], str)
 
 
-def test_text_that_does_not_fit_is_cut() -> None:
-    """And it says how much is missing."""
+def test_text_too_large_for_a_frame_is_cut() -> None:
+    """The output says how much is missing."""
     done = answered({}, says("ü".encode() * (1 << 20), content_type="text/plain"))
     assert len(done.output["text"]) + done.output["left_out"] == 1 << 20
     assert len(done.output["text"].encode()) > (1 << 20) - 5000
 
 
-def test_bytes_are_base64_as_far_as_they_fit() -> None:
-    """What does not fit is an error that says so, and a second request is not advised if the first did something."""
+def test_bytes_are_returned_as_base64_if_they_fit() -> None:
+    """Larger ones are an error that says so, and advises no second request if the first did something."""
     data = bytes(range(256)) * 3000
     done = answered({}, says(data, content_type="image/png"))
     assert done.output == {"content_type": "image/png", "bytes": 768_000, "base64": base64.b64encode(data).decode()}
@@ -237,7 +239,7 @@ def test_bytes_are_base64_as_far_as_they_fit() -> None:
 
 
 def test_a_head_request_returns_headers() -> None:
-    """Some of them."""
+    """Only some of the headers are returned."""
     done = answered(
         {}, [Reply(200, b"", (("Content-Length", "7"), ("ETag", '"x"'), ("Set-Cookie", "s")))], method="head"
     )
@@ -257,15 +259,15 @@ MEMBER = {
 PICKED = {"id": 1, "user": {"login": "ada"}, "labels": [{"name": "a"}, {}]}
 
 
-def test_a_large_list_tells_some_fields_of_its_members() -> None:
-    """A small one tells all."""
+def test_a_large_list_shows_some_fields_of_its_members() -> None:
+    """A small list shows all fields."""
     of = declares(**{"x-aileron-list": LISTING})
     assert answered(of, says([MEMBER] * 3)).output == {"items": [MEMBER] * 3}
     assert answered(of, says([MEMBER] * 20)).output == {"items": [PICKED] * 20, "fields": LISTING["fields"]}
 
 
-def test_a_page_is_not_a_large_list() -> None:
-    """8 KiB are one page; a byte more is not."""
+def test_a_list_of_one_page_is_not_large() -> None:
+    """A page is 8 KiB; a byte more makes the list large."""
     of = declares(**{"x-aileron-list": LISTING})
     page = b'[{"id":1,"text":"%s"}]' % (b"x" * (PAGE_BYTES - 20))
     assert len(page) == PAGE_BYTES
@@ -274,15 +276,15 @@ def test_a_page_is_not_a_large_list() -> None:
 
 
 def test_the_caller_chooses_fields() -> None:
-    """Exactly these, also of a small list; or all."""
+    """Exactly the chosen fields are returned, of a small list too; `*` returns all."""
     of = declares(**{"x-aileron-list": LISTING})
     done = answered(of, says([MEMBER]), fields=["user", "user.login", "none.such"])
     assert done.output == {"items": [{"user": MEMBER["user"]}], "fields": ["user", "user.login", "none.such"]}
     assert answered(of, says([MEMBER] * 20), fields=["*"]).output == {"items": [MEMBER] * 20}
 
 
-def test_a_list_inside_of_an_answer_is_found_by_its_keys() -> None:
-    """And what stands beside it stays."""
+def test_a_list_inside_an_answer_is_found_by_its_keys() -> None:
+    """The values beside the list stay."""
     of = declares(**{"x-aileron-list": {**LISTING, "at": ["data", "rows"]}})
     answer = {"data": {"rows": [MEMBER] * 20, "total": 20}, "fields": "taken"}
     assert answered(of, says(answer)).output == {
@@ -293,14 +295,14 @@ def test_a_list_inside_of_an_answer_is_found_by_its_keys() -> None:
     assert answered(of, says({"data": None, "x": "y" * 9000})).output == {"data": None, "x": "y" * 9000}
 
 
-def test_null_where_an_object_could_be_stays() -> None:
-    """That there is none is an answer."""
+def test_null_in_place_of_an_object_stays() -> None:
+    """The absence of the object is an answer."""
     of = declares(**{"x-aileron-list": LISTING})
     assert answered(of, says([{"user": None}]), fields=["user.login"]).output["items"] == [{"user": None}]
 
 
-def test_what_does_not_fit_a_frame_is_left_out_at_the_end() -> None:
-    """As little as possible."""
+def test_a_list_too_large_for_a_frame_is_cut_at_its_end() -> None:
+    """The output leaves out as little as possible, and says how many members are missing."""
     of = declares(**{"x-aileron-list": {**LISTING, "at": ["rows"]}})
     many = [{**MEMBER, "id": number, "text": "x" * 1000} for number in range(2000)]
 
@@ -317,15 +319,15 @@ def test_what_does_not_fit_a_frame_is_left_out_at_the_end() -> None:
     assert len(output["items"]) + output["left_out"] == 200_000
 
 
-def test_what_is_no_list_and_does_not_fit_is_an_error() -> None:
-    """That says how large it was."""
+def test_an_answer_too_large_for_a_frame_that_is_no_list_is_an_error() -> None:
+    """The error's details name the limit."""
     failure = answered({}, says({"a": "x" * (2 << 20)})).failure
     assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
     of = declares(**{"x-aileron-list": {"at": ["rows"]}})
     assert answered(of, says({"a": "x" * (2 << 20), "rows": []})).failure.failure_class == "resource_limit_exceeded"
 
 
-def test_after_a_write_the_beginning_of_what_does_not_fit_is_given() -> None:
+def test_after_a_write_the_beginning_of_a_too_large_answer_is_returned() -> None:
     """A caller cannot ask for the rest without repeating the write."""
     output = answered({}, says({"id": 7, "a": "x" * (2 << 20)}), method="post").output
     assert output["text"].startswith('{"id": 7')
@@ -339,22 +341,22 @@ def test_after_a_write_the_beginning_of_what_does_not_fit_is_given() -> None:
 PAGED = declares(parameters=[parameter("page", schema={"type": "integer"})])
 
 
-def test_the_next_page_is_arguments() -> None:
-    """Beside a list and in an object, under a key that is free."""
+def test_the_next_page_is_given_as_arguments() -> None:
+    """They stand beside a list and in an object, under a key that is free."""
     link = '<https://api.example.com/v1/items?page=2>; rel="next"'
     assert answered(PAGED, says([1], link=link), page=1).output == {"items": [1], "next": {"page": 2}}
     assert answered(PAGED, says({"a": 1}, link=link)).output == {"a": 1, "next": {"page": 2}}
     assert answered(PAGED, says({"next": 1}, link=link)).output == {"next": 1, "aileron_next": {"page": 2}}
 
 
-def test_a_next_page_that_arguments_cannot_name_is_only_said() -> None:
-    """`more` is true."""
+def test_a_next_page_that_arguments_cannot_name_is_reported_as_more() -> None:
+    """The output has `more`, which is true."""
     link = "</v1/items?cursor=x>; rel=next"
     assert answered(PAGED, says([1], link=link)).output == {"items": [1], "more": True}
 
 
 def test_the_next_page_may_be_named_in_the_answer() -> None:
-    """Where the document says so; what a header says goes before it, and fields that were chosen do not hide it."""
+    """The document says where. A link in a header has precedence, and chosen fields do not hide the page."""
     links = {"next": {"operationId": "x", "parameters": {"page": "$response.body#/rows/0/id"}}}
     of = {**PAGED, "responses": {"200": {"links": links}}, "x-aileron-list": {"at": ["rows"], "argument": "fields"}}
     rows = {"rows": [{"id": 2, "a": 1}]}
@@ -365,18 +367,18 @@ def test_the_next_page_may_be_named_in_the_answer() -> None:
     assert answered(of, says(rows, link="<?page=9>; rel=next")).output == {**rows, "next": {"page": 9}}
 
 
-# What was not
+# Refusals and other failures
 
 
 def test_a_refusal_says_what_the_service_said() -> None:
-    """Its status, when to come back, and its words; the rest in the details."""
+    """The failure has the status, when to retry, and the service's words; the rest is in the details."""
     words, details = failed({}, says({"message": "Slow\ndown"}, 429, Retry_After="7"))
     assert words == "the service answered with status 429: Slow down"
     assert details == {"status": 429, "retry_after_s": 7, "answer": {"message": "Slow\ndown"}}
 
 
-def test_404_at_a_path_without_arguments_hints_at_the_address() -> None:
-    """At such a path, no argument of a caller can be what is not found. Other refusals give no hint."""
+def test_a_404_at_a_path_without_arguments_hints_at_the_address() -> None:
+    """A caller's argument cannot be wrong at such a path. Other refusals give no hint."""
     message, _ = failed({}, says({"message": "no"}, 404))
     assert message.endswith(
         "404: no; if every operation answers so, the address is wrong: import the document with --server URL"
@@ -411,8 +413,8 @@ def test_404_at_a_path_without_arguments_hints_at_the_address() -> None:
         (None, ""),
     ],
 )
-def test_words_are_found_where_services_put_them(answer: Any, words: str) -> None:
-    """The shapes that are common."""
+def test_an_error_message_is_found_where_services_put_it(answer: Any, words: str) -> None:
+    """The cases are the common shapes."""
     message, details = failed({}, says(answer, 400))
     assert message == "the service answered with status 400" + (f": {words}" if words else "")
     assert details == {"status": 400, "answer": answer}
@@ -428,8 +430,8 @@ def test_words_are_found_where_services_put_them(answer: Any, words: str) -> Non
         ({"title": "Forbidden", "type": "about:blank"}, "Forbidden"),
     ],
 )
-def test_problem_details_are_told_whole(problem: dict[str, Any], words: str) -> None:
-    """RFC 9457."""
+def test_problem_details_are_reported_completely(problem: dict[str, Any], words: str) -> None:
+    """The format is that of RFC 9457."""
     message, details = failed({}, says(problem, 403, "application/problem+json"))
     assert message == f"the service answered with status 403: {words}"
     assert details == {"status": 403, "problem": problem}
@@ -448,15 +450,15 @@ def test_problem_details_are_told_whole(problem: dict[str, Any], words: str) -> 
     ],
 )
 def test_only_json_and_text_are_passed_on(body: bytes, content_type: str, words: str, facts: dict[str, Any]) -> None:
-    """Of text that is markup, no words."""
+    """Markup is passed on in the details only, not in the message."""
     assert failed({}, says(body, 500, content_type)) == (
         f"the service answered with status 500{words}",
         {"status": 500, **facts},
     )
 
 
-def test_what_a_service_says_is_bounded() -> None:
-    """In words and in facts, however long it is."""
+def test_an_error_of_a_service_is_bounded() -> None:
+    """Message and details have a limit, however long the service's are."""
     message, details = failed({}, says({"message": "x" * 10_000}, 500))
     assert len(message) < MAX_WORDS + 50
     assert len(details["text"]) == MAX_FACTS_BYTES
@@ -480,8 +482,8 @@ anything = st.recursive(
 
 @given(anything | st.binary(max_size=50), st.sampled_from([JSON, "text/plain", "", "application/problem+json"]))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_a_service_says_is_one_line(answer: Any, content_type: str) -> None:
-    """Of printable characters, and facts that are bounded."""
+def test_any_error_of_a_service_becomes_one_line(answer: Any, content_type: str) -> None:
+    """The line has printable characters only, and the details are bounded."""
     data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     words, facts = said(data, content_type, data.decode("utf-8", "replace"))
     assert len(words) <= MAX_WORDS
@@ -503,7 +505,7 @@ def test_whatever_a_service_says_is_one_line(answer: Any, content_type: str) -> 
 )
 @pytest.mark.parametrize("status", [300, 308])
 def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: str, status: int) -> None:
-    """Without what could have a key in it, and nobody goes there."""
+    """The place is shown without parts that could contain a key, and the redirect is not followed."""
     message, details = failed({}, [Reply(status, b"", (("Location", location),))])
     where = f"redirects to {place}, which is not followed" if place else "names no place where the answer is"
     assert message == f"the service {where} (status {status})"
@@ -511,7 +513,7 @@ def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: s
 
 
 def test_a_redirect_after_a_write_says_that_it_may_be_done() -> None:
-    """Many services answer so: done, look there."""
+    """Many services answer a successful write with a redirect."""
     told = {
         method: failed({}, [Reply(303, b"", (("Location", "/orders/17"),))], method=method)[0]
         for method in ("get", "post", "delete")
@@ -519,8 +521,8 @@ def test_a_redirect_after_a_write_says_that_it_may_be_done() -> None:
     assert ["may have done" in told[method] for method in ("get", "post", "delete")] == [False, True, True]
 
 
-def test_nothing_of_an_answer_goes_into_the_log(capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither of one that fits nor of others."""
+def test_no_part_of_an_answer_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    """This holds for an answer that fits and for others."""
     for reply in says({"a": "s3cret"}), says(b"s3cret"), says({"message": "s3cret"}, 500):
         assert answered(declares(), reply).logs == ()
     assert capfd.readouterr() == ("", "")

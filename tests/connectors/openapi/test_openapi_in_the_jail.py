@@ -1,4 +1,4 @@
-"""A connector of a packed document in the real jail: built, started there, asked."""
+"""A connector of a packed document in the real jail: it is built, started there, and called."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ body = '{"title": "Locked", "detail": "by ada"}'
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    """The connector, built; without a jail a skip, and in CI a failure."""
+    """Return a bench with the built connector; skip without a jail, and fail in CI."""
     directory = connector_of(tmp_path, document(PATHS, {"Item": ITEM, "New": NEW}))
     try:
         made = Bench(artifact_of(directory, ()))
@@ -127,8 +127,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield open_bench
 
 
-def test_a_document_is_a_connector(bench: Bench) -> None:
-    """Each kind of request goes out as it should, and what does not fit is told by class and details."""
+def test_a_packed_document_runs_as_a_connector(bench: Bench) -> None:
+    """Each kind of request is sent as expected, and misfits are failures with class and details."""
     reports = bench.run(parse_cases(CASES, file="cases.toml").cases)
     assert [(one.case, one.problem) for one in reports if one.problem] == []
     assert len(reports) == 5

@@ -39,7 +39,7 @@ PAGE = parameter("page", schema={"type": "integer"})
     ],
 )
 def test_links_are_read_as_the_rfc_writes_them(header: str, found: list[str]) -> None:
-    """Quotes, commas inside of them, several links, case."""
+    """The cases have quotes, commas inside quotes, several links, and upper case."""
     assert targets(header, "next") == found
 
 
@@ -49,7 +49,7 @@ uris = st.text("abc/?&=,;%:. ", max_size=10)
 
 
 def spelled(text: str) -> str:
-    """As a quoted string."""
+    """Return the text as a quoted string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -60,8 +60,8 @@ def spelled(text: str) -> str:
     ),
     st.sampled_from([", ", ",", " ,\t", ",,"]),
 )
-def test_what_is_written_is_read(links: list[tuple[str, list[tuple[str, str]], str]], comma: str) -> None:
-    """Any targets, any parameters beside `rel`."""
+def test_links_are_read_as_they_were_written(links: list[tuple[str, list[tuple[str, str]], str]], comma: str) -> None:
+    """The links have any targets, and any parameters beside `rel`."""
     header = comma.join(
         f"<{uri}>" + "".join(f"; {name}={spelled(value)}" for name, value in extra if name.lower() != "rel") + f'; rel="{rel}"'
         for uri, extra, rel in links
@@ -70,15 +70,15 @@ def test_what_is_written_is_read(links: list[tuple[str, list[tuple[str, str]], s
 
 
 @given(st.text() | st.text('<>;,="\\ relnxt?&/', max_size=60))
-def test_whatever_a_header_is_it_is_read(header: str) -> None:
-    """And what is found becomes arguments, or that there is more, or nothing."""
+def test_any_header_can_be_read(header: str) -> None:
+    """The result is arguments, or the note that there is more, or None."""
     assert all(target in header for target in targets(header, "next"))
     found = next_page([header, f"<{header}>; rel=next"], f"{BASE}/items?q=1", endpoint(parameters=[PAGE]), named({}))
     assert found is None or isinstance(found, Next)
 
 
-def test_reading_takes_no_longer_than_the_header_is_long() -> None:
-    """What a pattern could try again and again."""
+def test_reading_takes_linear_time() -> None:
+    """The headers are those that a backtracking pattern would try again and again."""
     for piece in ('<a>; x="', "<a>;", "; ", ' "\\', "<", "<a>;x ", "\t"):
         targets(piece * 20_000, "next")
 
@@ -86,7 +86,7 @@ def test_reading_takes_no_longer_than_the_header_is_long() -> None:
 def arguments(
     link: str, url: str = f"{BASE}/items?q=1&page=1", *parameters: Any, path: str = "/items", **schemas: Any
 ) -> Any:
-    """Those of the next page; None for one that they cannot name."""
+    """Return the arguments of the next page; None for a page that they cannot name."""
     of = endpoint(path=path, parameters=[*(parameters or (PAGE,)), parameter("q", schema={"type": "string"})])
     found = next_page([f'<{link}>; rel="next"'], url, of, named(schemas))
     assert found is not None
@@ -114,8 +114,8 @@ def arguments(
         ("?" + "&".join(["a"] * 300), None),
     ],
 )
-def test_a_link_becomes_arguments_or_is_only_said(link: str, expected: Any) -> None:
-    """Those that differ, if the operation has them all and the link leads to the same place."""
+def test_a_link_becomes_arguments_or_is_only_reported(link: str, expected: Any) -> None:
+    """The link becomes the arguments that differ, if the operation has them all and the link leads to the same place."""
     assert arguments(link) == expected
 
 
@@ -137,19 +137,19 @@ def test_a_link_becomes_arguments_or_is_only_said(link: str, expected: Any) -> N
         ({"type": "integer"}, {}, "x=9999999999999999999999", None),
     ],
 )
-def test_a_links_values_are_typed_as_the_operation_has_them(schema: Any, more: Any, query: str, expected: Any) -> None:
-    """So that they can be given as they are."""
+def test_a_links_values_have_the_operations_types(schema: Any, more: Any, query: str, expected: Any) -> None:
+    """A caller can pass the values on as they are."""
     found = arguments(f"?{query}", f"{BASE}/items", parameter("x", schema=schema, **more), Id={"type": "integer"})
     assert found == (None if expected is None else {"x": expected})
 
 
-def test_an_argument_has_the_name_that_callers_know() -> None:
-    """Not the parameter's."""
+def test_an_argument_of_the_next_page_has_the_name_that_callers_know() -> None:
+    """The name is the argument's, not the parameter's."""
     page = parameter("page[number]", schema={"type": "integer"}, **{"x-aileron-argument": "page_number"})
     assert arguments("?page%5Bnumber%5D=2", f"{BASE}/items", page) == {"page_number": 2}
 
 
-def test_a_thing_may_be_linked_by_its_number() -> None:
+def test_a_link_may_name_the_same_thing_by_its_number() -> None:
     """GitHub answers for /repos/o/r/issues with a link to /repositories/7/issues."""
     of = "/repos/{owner}/{repo}/issues"
     owner, repo = parameter("owner", "path"), parameter("repo", "path")
@@ -160,8 +160,8 @@ def test_a_thing_may_be_linked_by_its_number() -> None:
     assert arguments(f"{BASE}/x/8?page=2", f"{BASE}/x/7", PAGE, path="/x/{id}") is None
 
 
-def test_no_link_is_no_next_page() -> None:
-    """Nor one of another relation."""
+def test_without_a_link_there_is_no_next_page() -> None:
+    """A link of another relation does not count either."""
     assert next_page(['<?page=9>; rel="last"'], BASE, endpoint(), named({})) is None
 
 
@@ -186,11 +186,11 @@ SINCE = {"from": "$response.body#/search/a~1b/end"}
     ],
 )
 def test_a_link_of_the_document_takes_its_values_from_the_answer(body: Any, expected: Any) -> None:
-    """Without one there is no other page, and what was sent already leads nowhere new."""
+    """An answer without a value has no next page. A value that was sent already leads nowhere new."""
     of = endpoint(parameters=[FROM])
     assert page_in(Link("x", SINCE), body, {"page_from": "t6"}, of, named({})) == expected
 
 
-def test_a_link_of_the_document_to_a_parameter_that_is_not_there_only_says_that_there_is_more() -> None:
-    """As a header that names one."""
+def test_a_link_of_the_document_to_a_missing_parameter_only_says_more() -> None:
+    """A link in a header that names a missing parameter does the same."""
     assert page_in(Link("x", {"gone": "$response.body#/a"}), {"a": "b"}, {}, endpoint(), named({})) == Next(None)

@@ -15,7 +15,7 @@ from tests.connectors.openapi.packed import PROGRAM
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "packed-openapi.md").read_text(encoding="utf-8")
 
-# A schema for each keyword, and a value that does not fit it: what ignores the keyword takes the value.
+# A schema for each keyword, and a value that does not fit it. A checker that ignores the keyword accepts the value.
 REFUSES: dict[str, tuple[dict[str, Any], Any]] = {
     "type": ({"type": "string"}, 1),
     "enum": ({"enum": [1]}, 2),
@@ -47,12 +47,12 @@ REFUSES: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def section(title: str) -> str:
-    """The text below a heading."""
+    """Return the text below a heading."""
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_the_keywords_are_those_that_are_checked() -> None:
-    """Each of the table does something, and so does each that its docstring names."""
+def test_the_documented_keywords_are_checked() -> None:
+    """The checker refuses a misfit for each keyword of the table, and its docstring names the same keywords."""
     rows = re.findall(r"^\| [a-z ]+ \| (`.+) \|$", section("Schemas"), re.MULTILINE)
     named = {keyword for row in rows for keyword in re.findall(r"`([^`]+)`", row)}
     assert named == {*REFUSES}
@@ -61,15 +61,15 @@ def test_the_keywords_are_those_that_are_checked() -> None:
     assert [keyword for keyword, (schema, value) in REFUSES.items() if not maybe_problem(value, schema, schemas)] == []
 
 
-def test_the_extensions_are_those_of_the_types() -> None:
-    """Named nowhere but in the table would be an extension that nobody reads."""
+def test_the_documented_extensions_are_those_of_the_types() -> None:
+    """An extension that is only in the table would be one that no code reads."""
     structs = [getattr(document, name) for name in document.__all__ if isinstance(getattr(document, name), type)]
     read = {field.encode_name for one in structs for field in msgspec.structs.fields(one)}
     assert {name for name in read if name.startswith("x-")} == set(re.findall(r"`(x-aileron-[a-z]+)` \|", PAGE))
 
 
-def test_styles_limits_and_program_are_those_of_the_code() -> None:
-    """Numbers as people write them."""
+def test_the_documented_styles_limits_and_program_are_those_of_the_code() -> None:
+    """The page has numbers as people write them."""
     assert [style for style in get_args(document.Style) if f"`{style}`" not in section("Arguments")] == []
     for number in (check.MAX_CHECKS, check.MAX_DEPTH):
         assert f"{number:,}" in section("Schemas")

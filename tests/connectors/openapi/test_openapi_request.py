@@ -1,4 +1,4 @@
-"""From arguments to a request: what is sent, and which arguments are refused by which words."""
+"""Tests for arguments becoming a request: what is sent, and which arguments are refused with which words."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def refusal(of: Any, schemas: dict[str, Any] | None = None, /, **arguments: Any) -> tuple[str, Any]:
-    """The message, and the argument that it names."""
+    """Return the message, and the argument that it names."""
     with pytest.raises(BadInput) as caught:
         request(of, schemas, **arguments)
     return caught.value.message, caught.value.details.get("argument")
 
 
 def body(content: str, schema: Any = True, **more: Any) -> dict[str, Any]:
-    """A request body of one media type; its properties are arguments of their names."""
+    """Return a request body of one media type; its properties are arguments of their names."""
     encoding = more.pop("encoding", {})
     names = {} if "argument" in more else {name: name for name in schema.get("properties", {})}
     whole = {"x-aileron-argument": more.pop("argument")} if not names else {"x-aileron-arguments": names}
@@ -42,7 +42,7 @@ LIMIT = parameter("per_page", schema={"type": "integer", "maximum": 100}, **{"x-
 
 
 def test_an_argument_may_have_another_name_than_its_parameter() -> None:
-    """The document says which goes where."""
+    """The document says which argument goes to which parameter."""
     assert request(endpoint(parameters=[LIMIT]), limit=5).url == f"{BASE}/items?per_page=5"
 
 
@@ -59,7 +59,7 @@ def test_an_argument_may_have_another_name_than_its_parameter() -> None:
     ],
 )
 def test_arguments_are_checked_and_named(arguments: dict[str, Any], words: str | None, argument: str) -> None:
-    """By the name the caller knows."""
+    """The error names the argument as the caller knows it."""
     tags = parameter("tags", schema={"type": "array", "items": {"$ref": "#/components/schemas/Tag"}})
     of = endpoint(parameters=[LIMIT, tags], **{"x-aileron-list": {"argument": "fields"}})
 
@@ -69,8 +69,8 @@ def test_arguments_are_checked_and_named(arguments: dict[str, Any], words: str |
     assert words is None or said == words
 
 
-def test_a_required_argument_that_is_missing_is_named() -> None:
-    """Of a path, of a query, of a body."""
+def test_a_missing_required_argument_is_named() -> None:
+    """The cases are an argument of a path, of a query, and of a body."""
     of = endpoint(
         "POST",
         "/items/{id}",
@@ -83,7 +83,7 @@ def test_a_required_argument_that_is_missing_is_named() -> None:
 
 
 def test_the_argument_that_chooses_fields_is_not_sent() -> None:
-    """It is for the answer."""
+    """The argument is only for the answer."""
     of = endpoint(**{"x-aileron-list": {"fields": ["id"], "argument": "fields"}})
     assert request(of, fields=["id", "a.b"]).url == f"{BASE}/items"
 
@@ -112,21 +112,21 @@ def test_the_argument_that_chooses_fields_is_not_sent() -> None:
     ],
 )
 def test_an_argument_cannot_lead_out_of_its_segment(value: Any) -> None:
-    """Also where a server decodes twice, or cuts parameters off a segment before it looks."""
+    """This holds also for servers that decode twice, or cut parameters off a segment before they look at it."""
     said, argument = refusal(endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")]), id=value)
     assert argument == "id"
     assert "path" in said
 
 
 @pytest.mark.parametrize("arguments", [{"a": ".", "b": "x"}, {"a": "x", "b": "."}])
-def test_neither_can_two_together(arguments: dict[str, str]) -> None:
-    """`{a}{b}` with two dots, in either half; a label brings one of its own."""
+def test_two_arguments_together_cannot_lead_out_of_their_segment(arguments: dict[str, str]) -> None:
+    """`{a}{b}` could get two dots, one from each half; a label adds one of its own."""
     of = endpoint(path="/items/{a}{b}", parameters=[parameter("a", "path"), parameter("b", "path", style="label")])
     refusal(of, **arguments)
 
 
 def test_a_segment_that_a_server_would_cut_to_a_dot_is_refused() -> None:
-    """The document's dot, with parameters of the segment behind it."""
+    """The dot is the document's, with parameters of the segment behind it."""
     said, _ = refusal(endpoint(path="/items/.{id}", parameters=[parameter("id", "path", style="matrix")]), id=7)
     assert said == "argument 'id' would change the path"
 
@@ -147,8 +147,8 @@ def test_a_segment_that_a_server_would_cut_to_a_dot_is_refused() -> None:
         ("a//b", "a%2F%2Fb"),
     ],
 )
-def test_everything_else_is_one_segment(value: Any, segment: str) -> None:
-    """Percent-encoded."""
+def test_any_other_value_is_one_segment(value: Any, segment: str) -> None:
+    """The value is percent-encoded."""
     of = endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")])
     assert request(of, id=value).url == f"{BASE}/items/{segment}/x"
 
@@ -162,8 +162,10 @@ def test_everything_else_is_one_segment(value: Any, segment: str) -> None:
     st.sampled_from(["/items/{id}/x", "/items/{id}", "/items/a.{id}.b/x", "/items/{id}{id}"]),
 )
 @example("..", "simple", False, "/items/{id}")
-def test_whatever_an_argument_is_the_path_has_its_segments(value: Any, style: str, explode: bool, path: str) -> None:
-    """It is refused, or the URL is one that the host takes, with as many segments as the document's, and decodes to it."""
+def test_any_argument_leaves_the_paths_segments(value: Any, style: str, explode: bool, path: str) -> None:
+    """The argument is refused, or the URL is valid for the host, has as many segments as the document's path, and
+    decodes to the value.
+    """
     of = endpoint(path=path, parameters=[parameter("id", "path", style=style, explode=explode)])
     try:
         url = request(of, id=value).url
@@ -177,20 +179,20 @@ def test_whatever_an_argument_is_the_path_has_its_segments(value: Any, style: st
 
 
 def test_a_path_with_a_query_of_its_own_keeps_it() -> None:
-    """Some documents tell operations apart by one."""
+    """Some documents distinguish operations by such a query."""
     assert (
         request(endpoint(path="/x?action=list", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?action=list&q=a"
     )
 
 
-def test_what_follows_a_hash_in_a_path_is_not_sent() -> None:
-    """Some documents tell operations of one path apart by it, and the query comes before it."""
+def test_a_fragment_in_a_path_is_not_sent() -> None:
+    """Some documents distinguish operations of one path by it, and the query comes before it."""
     assert request(endpoint(path="/x#add", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?q=a"
     assert request(endpoint(path="/x?b=c#add", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?b=c&q=a"
 
 
 def test_a_parameter_with_content_is_json() -> None:
-    """In a query and in a path."""
+    """This holds in a query, in a path, and in a header."""
     content = {"content": {"application/json": {"schema": {"type": "object"}}}}
     of = endpoint(path="/x/{p}", parameters=[parameter("q", **content), parameter("p", "path", **content)])
     assert request(of, q={"a": 1}, p={}).url == f"{BASE}/x/%7B%7D?q=%7B%22a%22%3A1%7D"
@@ -203,7 +205,7 @@ def test_a_parameter_with_content_is_json() -> None:
 
 
 def test_header_parameters_are_header_fields() -> None:
-    """With ours beside them, where the document has none of the name."""
+    """Ours are added if the document has none of the same name."""
     of = endpoint(
         parameters=[parameter("X-Ids", "header"), parameter("accept", "header"), parameter("Authorization", "header")],
         responses={"200": {"content": {"application/json": {}}}},
@@ -217,8 +219,8 @@ def test_header_parameters_are_header_fields() -> None:
     assert sent == {"accept": "text/csv", "User-Agent": "aileron"}
 
 
-def test_json_is_asked_for_alone_where_there_is_some() -> None:
-    """Another shape would not fit what is known of the answer. Where there is none, whatever there is."""
+def test_only_json_is_accepted_if_the_document_has_json() -> None:
+    """Another shape would not fit what is known of the answer. Without JSON, every documented type is accepted."""
     media: dict[str, Any] = {
         "application/vnd.github.object": {},
         "application/json": {},
@@ -233,8 +235,8 @@ def test_json_is_asked_for_alone_where_there_is_some() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "\0", "ü", " a", "a\t", "a\x7f"])
-def test_a_header_field_cannot_be_ended_by_an_argument(value: str) -> None:
-    """Nor have a character that the host would refuse, or strip."""
+def test_an_argument_cannot_end_a_header_field(value: str) -> None:
+    """Characters that the host would refuse or strip are refused, too."""
     said, argument = refusal(endpoint(parameters=[parameter("x", "header")]), x=value)
     assert (argument, "visible ASCII" in said) == ("x", True)
 
@@ -249,16 +251,16 @@ ITEM = {
 }
 
 
-def test_a_json_body_is_made_of_its_arguments() -> None:
-    """Those that are given."""
+def test_a_json_body_has_the_given_arguments() -> None:
+    """Arguments that are not given are left out."""
     sent = request(endpoint("POST", requestBody=body("application/vnd.x+json", ITEM)), text="ü", meta=None)
 
     assert sent.body == '{"text":"ü","meta":null}'.encode()
     assert dict(sent.headers)["Content-Type"] == "application/vnd.x+json"
 
 
-def test_an_optional_body_of_which_nothing_is_given_is_not_sent() -> None:
-    """A required one is sent empty."""
+def test_an_optional_body_without_arguments_is_not_sent() -> None:
+    """A required body is sent empty."""
     assert request(endpoint("POST", requestBody=body("application/json", ITEM))).body is None
     assert "Content-Type" not in dict(request(endpoint("POST", requestBody=body("application/json", ITEM))).headers)
     assert request(endpoint("POST", requestBody=body("application/json", ITEM, required=True))).body == b"{}"
@@ -266,7 +268,7 @@ def test_an_optional_body_of_which_nothing_is_given_is_not_sent() -> None:
 
 
 def test_a_body_can_be_one_argument() -> None:
-    """A list, for instance."""
+    """The example is a list."""
     of = endpoint("POST", requestBody=body("application/json", {"type": "array"}, argument="all", required=True))
     assert request(of, all=[1]).body == b"[1]"
     assert refusal(of, all={}) == ("argument 'all' is not an array", "all")
@@ -274,7 +276,7 @@ def test_a_body_can_be_one_argument() -> None:
 
 
 def test_a_problem_in_a_body_names_the_argument() -> None:
-    """And the place in it. One of the whole names none."""
+    """The message has the place in it. A problem of the whole body names no argument."""
     whole = {**ITEM, "maxProperties": 2}
     of = endpoint("POST", requestBody=body("application/json", whole))
     assert refusal(of, tags=["a", 1]) == ("argument 'tags', at [1], is not a string", "tags")
@@ -284,8 +286,8 @@ def test_a_problem_in_a_body_names_the_argument() -> None:
     )
 
 
-def test_one_of_several_arguments_that_would_do_is_not_said_to_be_missing() -> None:
-    """Another would do as well."""
+def test_an_argument_that_has_an_alternative_is_not_called_missing() -> None:
+    """Another argument would do as well."""
     either = {"properties": {"a": {}, "b": {}, "c": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     of = endpoint("POST", requestBody=body("application/json", either))
     words = 'the arguments do not fit together: the body has no "a" (closest of 2 alternatives)'
@@ -297,7 +299,7 @@ DEEP = {"style": "deepObject", "explode": True}
 
 
 def test_a_form_is_written_as_its_encoding_says() -> None:
-    """Deep objects as Stripe has them; without an encoding as HTML forms are, and objects as JSON."""
+    """Deep objects are written as Stripe has them. Without an encoding, fields are as in HTML forms, and objects are JSON."""
     encoding = {"metadata": DEEP, "expand": DEEP, "items": DEEP, "json": {"contentType": "application/json"}}
     of = endpoint("POST", requestBody=body(FORM, STRIPE, encoding=encoding))
     sent = request(
@@ -326,7 +328,7 @@ def test_a_form_is_written_as_its_encoding_says() -> None:
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), st.text(st.characters(exclude_categories=["Cs"]))))
 def test_a_form_decodes_to_what_was_given(values: dict[str, str]) -> None:
-    """Whatever it is."""
+    """The values are any text."""
     assume(values)
     sent = request(endpoint("POST", requestBody=body(FORM, {"properties": {"a": {}, "b": {}}})), **values)
     assert dict(urllib.parse.parse_qsl((sent.body or b"").decode(), keep_blank_values=True)) == values
@@ -346,13 +348,13 @@ UPLOAD = {
 
 
 def parts(sent: Any) -> list[Any]:
-    """A multipart body as the standard library reads it."""
+    """Return the parts of a multipart body as the standard library reads it."""
     head = f"Content-Type: {dict(sent.headers)['Content-Type']}\r\n\r\n".encode()
     return email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + sent.body).get_payload()  # type: ignore[return-value]
 
 
 def test_a_multipart_body_has_files_text_and_json() -> None:
-    """Files are given as base64, and are called as their property is."""
+    """Files are given as base64, and have the name of their property."""
     encoding = {"photo": {"contentType": "image/jpeg, image/png"}, "csv": {"contentType": "text/csv"}}
     of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD, encoding=encoding))
     png = base64.b64encode(b"\x89PNG\r\n--aileron").decode()
@@ -384,8 +386,8 @@ def test_a_multipart_body_has_files_text_and_json() -> None:
     assert refusal(of, {"File": {"type": "string", "format": "binary"}}, file="no!")[1] == "file"
 
 
-def test_a_boundary_is_another_each_time() -> None:
-    """Nobody can write a part that has it."""
+def test_each_request_has_another_boundary() -> None:
+    """A caller therefore cannot write a part that contains it."""
     of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD))
     assert len({dict(request(of, csv="x").headers)["Content-Type"] for _ in range(8)}) == 8
 
@@ -401,19 +403,19 @@ def test_a_boundary_is_another_each_time() -> None:
     ],
 )
 def test_text_is_given_as_text_and_bytes_as_base64(content: str, given_: str, content_type: str, sent: bytes) -> None:
-    """By the media type."""
+    """The media type decides which."""
     made = request(endpoint("PUT", requestBody=body(content, argument="content")), content=given_)
     assert (dict(made.headers)["Content-Type"], made.body) == (content_type, sent)
 
 
 @pytest.mark.parametrize(("content", "value"), [("text/plain", 1), ("image/png", "no!"), ("image/png", 1), (FORM, 1)])
 def test_a_body_of_the_wrong_kind_names_its_argument(content: str, value: Any) -> None:
-    """Also where the document has no schema that says so."""
+    """This holds also if the document has no schema for it."""
     assert refusal(endpoint("PUT", requestBody=body(content, argument="content")), content=value)[1] == "content"
 
 
-def test_the_host_takes_what_is_made() -> None:
-    """Brackets, spaces and all, by the parser that decides about requests."""
+def test_the_host_accepts_the_url() -> None:
+    """The host's own parser, which decides about requests, takes brackets and spaces."""
     made = request(
         endpoint(parameters=[parameter("a[b]", style="deepObject"), parameter("c")]), **{"a[b]": {"x y": 1}, "c": "[]"}
     )

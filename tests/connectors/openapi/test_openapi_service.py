@@ -1,4 +1,4 @@
-"""A packed document at work: which operations there are, where their requests go, and that it is not read for nothing."""
+"""A packed document at work: which operations it has, where their requests go, and that it is not loaded without need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GET = {"operationId": "list_items", "responses": {}}
 
 
 def asked(of: dict[str, Any], hosts: list[str], server: str = "/v1") -> Any:
-    """What came of calling one operation."""
+    """Call the one operation of a document; return what happened."""
     with declared(document({"/items": {"get": {**GET, **of}}}, server=server)):
         return call("list_items", {}, answer=lambda _: Reply.of({}), hosts=hosts)
 
@@ -40,33 +40,33 @@ def asked(of: dict[str, Any], hosts: list[str], server: str = "/v1") -> Any:
         ("/v1", [{"url": "https://up.example.com:443"}], "https://up.example.com/items"),
     ],
 )
-def test_a_request_goes_to_the_first_host_or_to_the_operations_own(server: str, servers: Any, url: str) -> None:
-    """The first may have been bound when the connector was built."""
+def test_a_request_goes_to_the_first_host_or_the_operations_own(server: str, servers: Any, url: str) -> None:
+    """The first host may have been bound when the connector was built."""
     done = asked({"servers": servers}, ["http://127.0.0.1:8080", "https://up.example.com"], server)
     assert [one.url for one in done.requests] == [url]
 
 
 @pytest.mark.parametrize("url", ["https://other.example.com/a", "https://up.example.com:8443", "http://up.example.com"])
-def test_an_operation_elsewhere_needs_its_host_in_the_manifest(url: str) -> None:
-    """By name and port; the error says which is missing, and nothing is sent."""
+def test_an_operation_of_another_host_needs_it_in_the_manifest(url: str) -> None:
+    """The host must match by name and port; the error says that it is missing, and no request is sent."""
     done = asked({"servers": [{"url": url}]}, ["http://127.0.0.1:8080", "https://up.example.com"])
     assert "which is not among the hosts of the connector's manifest" in done.failure.message
     assert done.requests == ()
 
 
-def test_without_a_host_there_is_nobody_to_ask() -> None:
-    """A manifest without a network."""
+def test_without_a_host_a_call_fails() -> None:
+    """The manifest has no network."""
     assert asked({}, []).failure.message == "no host is granted, so that there is nobody to ask"
 
 
 @pytest.mark.parametrize(("security", "kind"), [([{"api_key": []}], "api_key"), ([], None), ([{}], None)])
-def test_the_credential_is_the_operations(security: Any, kind: str | None) -> None:
-    """Or none."""
+def test_a_request_has_the_operations_credential(security: Any, kind: str | None) -> None:
+    """An operation without security has none."""
     assert asked({"security": security}, ["https://api.example.com"]).requests[0].credential == kind
 
 
 def test_operations_are_called_by_their_ids() -> None:
-    """An argument may have any name; an operation that there is not is told with those there are."""
+    """An argument may have any name; the error for an unknown operation lists the known ones."""
     paths = {
         "/items": {"get": GET, "post": {**GET, "operationId": "add_item"}},
         "/self": {"get": {**GET, "operationId": "me", "parameters": [parameter("self"), parameter("name")]}},
@@ -85,20 +85,22 @@ def test_operations_are_called_by_their_ids() -> None:
 
 
 def test_an_operation_is_declared_once() -> None:
-    """Two documents that both have it are a mistake of whoever wrote the connector."""
+    """Two documents with the same operation are a mistake of the connector's author."""
     with declared(document({"/items": {"get": GET}})) as service, pytest.raises(ValueError, match="declared twice"):
         service.declare()
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 5000, document({"/x": {"get": {}}})])
-def test_what_is_no_packed_document_says_so(data: bytes) -> None:
-    """Before anything is called."""
+def test_an_invalid_packed_document_is_refused(data: bytes) -> None:
+    """The error comes before anything is called."""
     with pytest.raises(ConnectorError, match="the connector's document cannot be read"):
         Service(data)
 
 
-def test_an_idempotency_key_is_the_connectors_and_no_callers() -> None:
-    """The same in each try of one invocation. A caller who could give one could have a new request pass for an old one."""
+def test_an_idempotency_key_is_set_by_the_connector_only() -> None:
+    """The key is the same in each try of one invocation. A caller who could set it could have a new request pass for
+    an old one.
+    """
     put = {"/send/{txn}": {"put": {**GET, "parameters": [parameter("txn", "path"), parameter("q")]}}}
     with declared(document(put), {"list_items": "txn"}):
         urls = [call("list_items", {"q": 1}, answer=[Reply.of({})]).requests[0].url for _ in range(2)]
@@ -109,21 +111,21 @@ def test_an_idempotency_key_is_the_connectors_and_no_callers() -> None:
     assert (failure.failure_class, failure.details) == ("bad_input", {"argument": "txn"})
 
 
-def test_an_idempotency_key_for_an_operation_that_is_not_there_is_a_mistake() -> None:
-    """A newer document may have renamed it; without its key it would be a different operation."""
+def test_an_idempotency_key_of_an_unknown_operation_is_refused() -> None:
+    """A newer document may have renamed the operation, and without its key it would not be safe to repeat."""
     with pytest.raises(ValueError, match="idempotency of 'gone': the document has no such operation"):
         Service(document({"/items": {"get": GET}}), {"gone": "txn"})
 
 
-def test_a_broken_operation_leaves_the_others() -> None:
-    """It is decoded when it is called."""
+def test_a_broken_operation_does_not_affect_the_others() -> None:
+    """An operation is decoded when it is called."""
     with declared(document({"/x": {"get": GET, "post": {"operationId": "broken", "parameters": 7}}})):
         assert call("list_items", {}, answer=[Reply.of({})]).output == {}
         assert "the connector's document cannot be read" in call("broken").failure.message
 
 
-def test_a_connector_of_one_line_serves(tmp_path: Path) -> None:
-    """The document is read from the package beside it, in the one file that is built of them."""
+def test_a_connector_of_one_statement_serves(tmp_path: Path) -> None:
+    """The document is read from the package beside it, in the one file that is built from them."""
     program = tmp_path / "built"
     program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
     with ConnectorProcess(program, invoke("gone")) as process:
@@ -132,8 +134,8 @@ def test_a_connector_of_one_line_serves(tmp_path: Path) -> None:
     assert message.details == {"operations": ["list_items"]}
 
 
-def test_an_error_that_breaks_off_is_still_that_error(tmp_path: Path) -> None:
-    """Its status came, and decides what the caller does."""
+def test_an_error_that_breaks_off_keeps_its_status(tmp_path: Path) -> None:
+    """The status has arrived, and it decides what the caller does."""
     program = tmp_path / "built"
     program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
     with ConnectorProcess(program, invoke("list_items", hosts=[GrantedHost("api.example.com", 443, False)])) as process:
@@ -147,8 +149,8 @@ def test_an_error_that_breaks_off_is_still_that_error(tmp_path: Path) -> None:
     assert message.details == {"status": 429, "retry_after_s": 7, "text": "slow do"}
 
 
-def test_operations_are_declared_for_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without serving."""
+def test_operations_can_be_declared_for_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`declare` does not serve."""
     connector_of(tmp_path, document({"/items": {"get": GET}}))
     monkeypatch.syspath_prepend(str(tmp_path))
     known = dict(operation.OPERATIONS)
@@ -161,8 +163,8 @@ def test_operations_are_declared_for_tests(tmp_path: Path, monkeypatch: pytest.M
         sys.modules.pop("service", None)
 
 
-def test_a_connector_that_has_no_document_does_not_load_this() -> None:
-    """It is some milliseconds in each jail that is not made from a template."""
+def test_a_connector_without_a_document_does_not_load_openapi() -> None:
+    """Loading would take some milliseconds in each jail that is not made from a template."""
     program = "import sys, aileron_connector; print(json.dumps([name for name in sys.modules if 'openapi' in name]))"
     done = subprocess.run(
         [sys.executable, "-c", f"import json, sys; sys.path[:0] = {IMPORTABLE!r}; {program}"],

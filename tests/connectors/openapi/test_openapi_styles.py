@@ -1,4 +1,4 @@
-"""Values as OpenAPI writes them: its own table of styles, and laws that hold whatever the value is."""
+"""Values as OpenAPI writes them: its own table of styles, and laws that hold for every value."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("style", "explode", "empty", "string", "array", "object_"), TABLE)
-def test_the_specifications_table(style: Any, explode: bool, empty: Any, string: Any, array: Any, object_: Any) -> None:
-    """Each cell of it; None where it has none."""
+def test_values_match_the_table(style: Any, explode: bool, empty: Any, string: Any, array: Any, object_: Any) -> None:
+    """Each cell of the table matches; None stands for a cell that it does not have."""
     for value, expected in ("", empty), ("blue", string), (ARRAY, array), (OBJECT, object_):
         if expected is not None:
             assert written(value, style, explode) == expected
 
 
 def written(value: Any, style: Any, explode: bool) -> str:
-    """As the style's place has it."""
+    """Return the value written as the style's place has it."""
     if style in ("matrix", "label", "simple"):
         return segment("color", value, Way(style, explode))
     return "&".join(f"{name}={text}" for name, text in query("color", value, Way(style, explode)))
@@ -69,13 +69,13 @@ def written(value: Any, style: Any, explode: bool) -> str:
         ("x", Way("deepObject", True), "color=x"),
     ],
 )  # fmt: skip
-def test_what_the_table_does_not_say(value: Any, way: Way, expected: str) -> None:
-    """As the docstring says it."""
+def test_values_beyond_the_table_are_written_as_documented(value: Any, way: Way, expected: str) -> None:
+    """The docstring of the module under test has these rules."""
     assert "&".join(f"{name}={text}" for name, text in query("color", value, way)) == expected
 
 
 def test_a_header_field_is_not_encoded() -> None:
-    """OpenAPI 3.1.1, section 4.8.12.2: percent-encoding is for URLs."""
+    """Percent-encoding is for URLs (OpenAPI 3.1.1, section 4.8.12.2)."""
     assert field(["a b", "c"], False) == "a b,c"
     assert field(OBJECT, True) == "R=100,G=200,B=150"
 
@@ -84,15 +84,15 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 @given(texts)
-def test_what_is_encoded_decodes_to_itself(text: str) -> None:
-    """And has nothing in it that ends anything."""
+def test_encoded_text_decodes_to_itself(text: str) -> None:
+    """The encoded text contains no delimiter."""
     assert urllib.parse.unquote(encoded(text), errors="strict") == text
     assert not set(encoded(text)) & set("/?#&=+;,:@[]{}!$'()* \\\"")
 
 
 @given(st.dictionaries(texts.filter(bool), texts, max_size=4), st.booleans())
 def test_a_query_decodes_to_what_was_given(values: dict[str, str], allow_reserved: bool) -> None:
-    """Names and values, whatever they are."""
+    """Names and values may be any text."""
     of = endpoint(parameters=[parameter(name, allowReserved=allow_reserved) for name in values])
 
     url = urllib.parse.urlsplit(request(of, **values).url)
@@ -105,7 +105,7 @@ def test_a_query_decodes_to_what_was_given(values: dict[str, str], allow_reserve
     st.lists(texts, min_size=1, max_size=4), st.sampled_from(["form", "spaceDelimited", "pipeDelimited"]), st.booleans()
 )
 def test_members_of_a_list_decode_to_what_was_given(values: list[str], style: Any, allow_reserved: bool) -> None:
-    """A delimiter in a member is no delimiter."""
+    """A delimiter in a member does not separate."""
     ((_, text),) = query("x", values, Way(style, False, allow_reserved))
     delimiter = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}[style]
     if style == "form":
@@ -115,7 +115,7 @@ def test_members_of_a_list_decode_to_what_was_given(values: list[str], style: An
 
 @given(st.dictionaries(texts, st.text("abc", min_size=1), min_size=1, max_size=3))
 def test_a_deep_object_decodes_to_its_keys(value: dict[str, str]) -> None:
-    """Brackets of the style and of a key are told apart by nobody: this is what the style is."""
+    """Brackets of the style and of a key look the same: that is a limit of the style."""
     pairs = query("x", value, Way("deepObject", True))
 
     assert {urllib.parse.unquote(name): urllib.parse.unquote(text) for name, text in pairs} == {
