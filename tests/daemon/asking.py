@@ -1,4 +1,4 @@
-"""Who asks, for a notifier that is tested alone: a queue of questions that wait, as the daemon tells of them.
+"""An asker for a notifier that is tested alone: a queue of pending questions, reported as the daemon reports them.
 
     asking = Asking()
     asking.notifier = Notifier(settings, egress, vault, queue=asking.look, page=PAGE)
@@ -26,7 +26,7 @@ PAGE: Final = "http://localhost:27182"
 
 
 class Watch:
-    """A clock that stands still until it is set, and counts who looks at it."""
+    """A clock that stands still until it is set, and counts how often it is read."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -37,13 +37,13 @@ class Watch:
         return self.now
 
     async def wait_looked_at(self) -> None:
-        """Until it was looked at some more times."""
+        """Wait until the clock has been read several more times."""
         before = self.looks
         await wait_until_async(lambda: self.looks > before + 5, "the clock is looked at", seen=lambda: self.looks)
 
 
 class Asking:
-    """Who asks: its questions wait in a queue, until they are decided, and a notifier is told of each."""
+    """An asker whose questions stay in a queue until they are decided, and that tells a notifier of each."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, ApprovalEntry] = {}
@@ -53,13 +53,13 @@ class Asking:
         self.is_broken = False
 
     async def look(self, approval_id: str) -> ApprovalEntry | None:
-        """The daemon's queue, as the notifier sees it."""
+        """Return a pending question, or None, as the daemon's queue does for the notifier."""
         if self.is_broken:
             raise AileronError(FailureClass.BUSY, "the disk is full")
         return self.waiting.get(approval_id)
 
     def asked(self, approval_id: str, name: str, kind: str, *, agent: str = "claude", headline: str = "") -> None:
-        """One more waits."""
+        """Add a pending question and tell the notifier."""
         said = {"action": name, "agent": agent, "headline": headline} if kind == "action" else {"name": name}
         self.waiting[approval_id] = ApprovalEntry(
             approval_id=approval_id,
@@ -74,5 +74,5 @@ class Asking:
         self.notifier.asked(approval_id, name, kind)
 
     def decide(self, approval_id: str) -> None:
-        """It waits no more."""
+        """Remove a question from the queue, because it was decided."""
         del self.waiting[approval_id]

@@ -1,4 +1,4 @@
-"""One daemon for a module: starting it costs half a second, and most tests only need it to be there."""
+"""Fixtures with one daemon for a module: a start costs half a second, and most tests only need a running daemon."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tests.support.upstream_http import CountingServer
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """An empty one, without a daemon."""
+    """Return an empty ledger, without a daemon."""
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "1") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """A plain HTTP server on loopback that counts what reaches it."""
+    """Start a plain HTTP server on loopback that counts what reaches it."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def approver() -> Approver:
-    """Whoever decides for the homes of this module that name them."""
+    """Return the approver of those homes of this module that name one."""
     return Approver()
 
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with the probe connector granted the upstream, its credential bound, the vault open."""
+    """Start a home with the probe connector granted the upstream, its credential bound and the vault open."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         made.install_probe(f"localhost:{upstream.port}")
@@ -49,28 +49,28 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def bare_home() -> Iterator[DaemonHome]:
-    """A home with nothing in it, for tests that break it."""
+    """Start a home with nothing in it, for tests that break it."""
     with daemon_home() as made:
         yield made
 
 
 @pytest.fixture
 def world(authority: Authority, tmp_path: Path) -> Iterator[World]:
-    """A provider, a service and a home; nobody has signed in yet."""
+    """Start a provider, a service and a home; nobody has signed in yet."""
     with signed_world(authority, tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    """Both APIs."""
+    """Start a server with the APIs of both providers."""
     with Provider() as listening:
         yield listening
 
 
 @pytest.fixture(scope="module")
 def gateway_home(provider: Provider) -> Iterator[DaemonHome]:
-    """Anthropic's key is in the vault, OpenAI's is the client's own; the vault is open."""
+    """Start a home with Anthropic's key in the open vault; OpenAI's key is the client's own."""
     with daemon_home() as made:
         made.configure(
             f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}/a", secret = "pw" }}\n'

@@ -1,4 +1,4 @@
-"""What a person decides happens, once, and as it was shown; what they do not decide does not happen."""
+"""A person's decision takes effect once and as shown; without a decision nothing happens."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.jail
 
 ROUNDS = 12
-"""Of each race: each side wins some of them on one machine or another."""
+"""Rounds of each race: each side wins some of them on one machine or another."""
 
 
 def said(answer: Answer) -> tuple[int, str]:
-    """The status of an answer, and the word in it."""
+    """Return a response's status, and the failure class or status word in its body."""
     body = answer.body
     return answer.status, body["error"]["class"] if answer.is_error else body["status"]
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
-    """All at the same moment; their answers in order."""
+    """Make all calls at the same moment and return their results in order."""
     gate = threading.Barrier(len(calls))
 
     def one(call: Callable[[], Any]) -> Any:
@@ -42,7 +42,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
 
 @pytest.fixture
 def gated(home: DaemonHome) -> Iterator[str]:
-    """A gated action with one effect."""
+    """Add a gated action with one effect."""
     name = home.add_probe_action("effect", "path:string?", name="gated", gated=True)
     yield name
     home.must("DELETE", f"/v1/actions/{name}")
@@ -50,7 +50,7 @@ def gated(home: DaemonHome) -> Iterator[str]:
 
 @pytest.fixture
 def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home whose daemon may be stopped, locked and killed, with the gated action `gated`."""
+    """Start a home whose daemon may be stopped, locked and killed, with the gated action `gated`."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         made.install_probe(f"localhost:{upstream.port}")
@@ -60,10 +60,10 @@ def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
         yield made
 
 
-def test_what_is_approved_happens_once_and_the_caller_hears_of_it(
+def test_an_approved_action_runs_once_and_the_caller_gets_the_result(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
-    """Asked, approved, carried out: one effect, the result for the caller, every step on record in order."""
+    """The upstream sees one effect, the caller gets the result, and every step is on record in order."""
     before = upstream.effects
     question = home.asked(gated)
     assert upstream.effects == before
@@ -91,7 +91,7 @@ def test_what_is_approved_happens_once_and_the_caller_hears_of_it(
     assert question["approval_id"] not in str(home.must("GET", "/v1/action-approvals"))
 
 
-def test_what_is_denied_does_not_happen_and_the_reason_reaches_the_caller(
+def test_a_denied_action_does_not_run_and_the_caller_gets_the_reason(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
     """The agent that asked reads the person's words; a later approval comes too late."""
@@ -111,8 +111,8 @@ def test_what_is_denied_does_not_happen_and_the_reason_reaches_the_caller(
     assert upstream.effects == before
 
 
-def test_a_caller_that_waits_is_woken_by_the_decision(home: DaemonHome, gated: str) -> None:
-    """Waiting began before the decision; the answer comes with it, not at the end of the wait."""
+def test_a_decision_wakes_a_waiting_caller(home: DaemonHome, gated: str) -> None:
+    """The wait begins before the decision; the response comes with the decision, not at the end of the wait."""
     question = home.asked(gated)
 
     waited, _ = together(lambda: home.result(question, 60), lambda: home.decide(question, "deny"))
@@ -120,8 +120,8 @@ def test_a_caller_that_waits_is_woken_by_the_decision(home: DaemonHome, gated: s
     assert waited["status"] == "denied"
 
 
-def test_a_decision_about_other_bytes_is_refused(home: DaemonHome, gated: str) -> None:
-    """The digest is that of what was shown; the question stays open, and the right one is taken."""
+def test_a_decision_with_another_questions_digest_is_refused(home: DaemonHome, gated: str) -> None:
+    """The digest must be that of what was shown; the question stays open and accepts a decision with the right digest."""
     question = home.asked(gated)
     other = home.asked(gated, {"path": "/elsewhere"})
 
@@ -141,10 +141,8 @@ def test_a_decision_about_other_bytes_is_refused(home: DaemonHome, gated: str) -
         {"decision": "approve", "digest": "sha256:00", "signature": "ed25519:00"},
     ],
 )
-def test_a_decision_that_is_not_understood_decides_nothing(
-    home: DaemonHome, gated: str, body: dict[str, object]
-) -> None:
-    """Another word, no digest, a signature nobody can check yet."""
+def test_a_malformed_decision_decides_nothing(home: DaemonHome, gated: str, body: dict[str, object]) -> None:
+    """An unknown word, a missing digest, and a signature that cannot be checked yet are refused."""
     question = home.asked(gated)
 
     answer = home.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
@@ -153,8 +151,8 @@ def test_a_decision_that_is_not_understood_decides_nothing(
     assert said(home.decide(question, "deny")) == (200, "denied")
 
 
-def test_the_agents_socket_decides_nothing(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
-    """The same body that the operator's socket takes."""
+def test_the_agent_socket_cannot_decide(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
+    """The agent socket refuses the same body that the operator socket accepts."""
     before = upstream.effects
     question = home.asked(gated)
     body = {"decision": "approve", "digest": question["digest"]}
@@ -169,8 +167,10 @@ def test_the_agents_socket_decides_nothing(home: DaemonHome, gated: str, upstrea
     assert home.result(question)["status"] == "completed"
 
 
-def test_whoever_asked_may_take_it_back_until_it_begins(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
-    """Cancelled on the agent's socket: nothing runs, and an approval comes too late."""
+def test_the_agent_can_cancel_its_question_before_the_run_begins(
+    home: DaemonHome, gated: str, upstream: CountingServer
+) -> None:
+    """The agent socket cancels the question: nothing runs and an approval comes too late."""
     before = upstream.effects
     question = home.asked(gated)
 
@@ -183,8 +183,8 @@ def test_whoever_asked_may_take_it_back_until_it_begins(home: DaemonHome, gated:
     assert upstream.effects == before
 
 
-def test_what_has_begun_cannot_be_taken_back(home: DaemonHome, upstream: CountingServer) -> None:
-    """It is told that it runs, and then that it is over."""
+def test_a_run_that_has_begun_cannot_be_cancelled(home: DaemonHome, upstream: CountingServer) -> None:
+    """The caller is told that the run is running, and later that it is completed."""
     home.add_probe_action("fetch", "path:string", name="gated-fetch", gated=True)
     question = home.asked("gated-fetch", {"path": "/held"})
     cancel = f"/v1/action-approvals/{question['approval_id']}/cancel"
@@ -201,8 +201,8 @@ def test_what_has_begun_cannot_be_taken_back(home: DaemonHome, upstream: Countin
     assert (said(over), over.body["error"]["details"]) == ((409, "already_decided"), {"status": "completed"})
 
 
-def test_a_question_that_nobody_answers_is_over_in_time(home: DaemonHome, upstream: CountingServer) -> None:
-    """By the clock, while somebody waits for it; deciding then is too late."""
+def test_an_unanswered_question_expires(home: DaemonHome, upstream: CountingServer) -> None:
+    """The question expires by the clock while a caller waits for it; a later decision is too late."""
     home.add_probe_action("effect", name="short", gated=True, expires_in="1s")
     before = upstream.effects
     question = home.asked("short")
@@ -215,8 +215,8 @@ def test_a_question_that_nobody_answers_is_over_in_time(home: DaemonHome, upstre
     assert upstream.effects == before
 
 
-def test_two_who_approve_at_once_cause_one_effect(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
-    """One is taken, the other told; the effect happens once."""
+def test_simultaneous_approvals_cause_one_effect(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
+    """The first approval is accepted, the others are refused as already decided, and the effect happens once."""
     before = upstream.effects
     for _ in range(ROUNDS):
         question = home.asked(gated)
@@ -227,10 +227,10 @@ def test_two_who_approve_at_once_cause_one_effect(home: DaemonHome, gated: str, 
     assert upstream.effects == before + ROUNDS
 
 
-def test_approve_against_deny_against_cancel_has_one_outcome(
+def test_approve_deny_and_cancel_at_once_have_one_outcome(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
-    """Whoever is first; the others are told what is so, and an effect is there only if the approval won."""
+    """The first one wins; the others are told the outcome, and the effect happens only if the approval won."""
     before, outcomes = upstream.effects, Counter[str]()
     for _ in range(ROUNDS):
         question = home.asked(gated)
@@ -244,17 +244,17 @@ def test_approve_against_deny_against_cancel_has_one_outcome(
 
         outcomes[final] += 1
         won = {"completed": 0, "denied": 1, "cancelled": 2}[final]
-        if final == "cancelled" and said(answers[0])[0] == 200:  # approved, and taken back before it began
+        if final == "cancelled" and said(answers[0])[0] == 200:  # approved, and cancelled before it began
             assert [said(answer)[0] for answer in answers] == [200, 409, 200]
         else:
             assert [said(answer)[0] for answer in answers] == [200 if i == won else 409 for i in range(3)]
     assert upstream.effects == before + outcomes["completed"]
 
 
-def test_an_approval_in_the_last_moment_counts_or_is_too_late_and_never_both(
+def test_an_approval_at_the_last_moment_either_counts_or_is_too_late(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """Deciders at the very end of the time: each answer agrees with what happened."""
+    """Approvals at the very end of the question's time: each response agrees with what happened."""
     home.add_probe_action("effect", name="last-moment", gated=True, expires_in="1s")
     before = upstream.effects
     questions = [home.asked("last-moment") for _ in range(ROUNDS)]
@@ -272,10 +272,10 @@ def test_an_approval_in_the_last_moment_counts_or_is_too_late_and_never_both(
     assert upstream.effects == before + sum(result["status"] == "completed" for _, result in decided)
 
 
-def test_the_plan_that_was_shown_runs_whatever_the_file_says_now(
+def test_the_plan_that_was_shown_runs_although_the_file_changed(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
-    """Edited to another path while it waited, and then to nonsense."""
+    """The file is edited to another operation while the question waits, and then to nonsense."""
     question = home.asked(gated, {"path": "/as-shown"})
     file = home.path / "actions" / f"{gated}.md"
     file.write_text(probe_action("fetch", name=gated, gated=True), encoding="utf-8")
@@ -287,10 +287,10 @@ def test_the_plan_that_was_shown_runs_whatever_the_file_says_now(
     assert upstream.requests[-1][:2] == ("POST", "/as-shown")
 
 
-def test_an_action_switched_off_or_removed_meanwhile_is_not_carried_out(
+def test_an_action_disabled_or_removed_after_the_question_does_not_run(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The user's later word holds; it fails with that word, and its approval is used up."""
+    """The user's later change prevails; the run fails with its failure class, and the approval is used up."""
     for name in ("off", "gone"):
         home.add_probe_action("effect", name=name, gated=True)
     before = upstream.effects
@@ -310,8 +310,8 @@ def test_an_action_switched_off_or_removed_meanwhile_is_not_carried_out(
     assert said(home.decide(off, "approve")) == (409, "already_decided")
 
 
-def test_a_binding_that_is_another_meanwhile_is_not_used(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """Revoked, or revoked and made anew under the same name: what was shown is gone."""
+def test_a_binding_replaced_after_the_question_is_not_used(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """A binding that is revoked, or revoked and bound again under the same name, is not the one that was shown."""
     before = upstream.effects
     revoked, anew = own_home.asked("gated"), own_home.asked("gated")
     own_home.must("DELETE", "/v1/bindings/basic/probe/me")
@@ -329,8 +329,8 @@ def test_a_binding_that_is_another_meanwhile_is_not_used(own_home: DaemonHome, u
     assert own_home.result(again)["status"] == "completed"
 
 
-def test_an_exception_taken_back_meanwhile_is_not_used(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The plan was shown with a private host; config.toml does not allow it any more."""
+def test_an_exception_withdrawn_after_the_question_is_not_used(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The plan was shown with a private host that config.toml no longer allows."""
     before = upstream.effects
     question = own_home.asked("gated")
     own_home.stop()
@@ -345,10 +345,10 @@ def test_an_exception_taken_back_meanwhile_is_not_used(own_home: DaemonHome, ups
     assert upstream.effects == before
 
 
-def test_what_is_approved_while_the_vault_is_locked_begins_when_it_is_opened(
+def test_a_run_approved_while_the_vault_is_locked_begins_when_it_is_unlocked(
     own_home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """Until then it is approved, and whoever looks is told what it waits for."""
+    """The question's status is approved until then, and its result says that it waits for the vault."""
     before = upstream.effects
     question = own_home.asked("gated")
     own_home.must("POST", "/v1/vault/lock")
@@ -364,8 +364,8 @@ def test_what_is_approved_while_the_vault_is_locked_begins_when_it_is_opened(
     assert upstream.effects == before + 1
 
 
-def test_a_question_outlives_the_daemon(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """kill -9 while it waits: it waits on, with the same bytes, and is carried out when approved."""
+def test_a_pending_question_survives_a_killed_daemon(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The daemon is killed with kill -9 while a question waits; the question keeps its digest and runs when approved."""
     before = upstream.effects
     question = own_home.asked("gated")
     own_home.kill()
@@ -379,8 +379,10 @@ def test_a_question_outlives_the_daemon(own_home: DaemonHome, upstream: Counting
     assert upstream.effects == before + 1
 
 
-def test_an_approval_that_was_not_used_outlives_the_daemon(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """kill -9 between the decision and its use: approved still, begun by nobody but who comes for it."""
+def test_an_unused_approval_survives_a_killed_daemon(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The daemon is killed with kill -9 between the decision and its use: the question stays approved, and the run
+    begins only when a caller comes for it.
+    """
     before = upstream.effects
     question = own_home.asked("gated")
     own_home.must("POST", "/v1/vault/lock")
@@ -396,8 +398,8 @@ def test_an_approval_that_was_not_used_outlives_the_daemon(own_home: DaemonHome,
     assert upstream.effects == before + 1
 
 
-def test_a_question_whose_time_passed_without_a_daemon_is_over(own_home: DaemonHome) -> None:
-    """Expired at the next start, before anybody can decide it."""
+def test_a_question_that_expired_while_no_daemon_ran_is_expired_at_the_next_start(own_home: DaemonHome) -> None:
+    """The question is expired before anyone can decide it."""
     own_home.add_probe_action("effect", name="short", gated=True, expires_in="1s")
     question = own_home.asked("short")
     own_home.result(question, 0.5)
@@ -409,10 +411,8 @@ def test_a_question_whose_time_passed_without_a_daemon_is_over(own_home: DaemonH
     assert own_home.result(question, 0)["status"] == "expired"
 
 
-def test_decisions_while_the_daemon_restarts_are_taken_once_or_not_at_all(
-    own_home: DaemonHome, upstream: CountingServer
-) -> None:
-    """A stop in the middle of deciding: what was answered is so afterwards, and nothing happens twice."""
+def test_decisions_during_a_restart_count_once_or_not_at_all(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The daemon stops in the middle of decisions: every answered decision is on record, and nothing happens twice."""
     before = upstream.effects
     questions = [own_home.asked("gated") for _ in range(6)]
 
@@ -438,8 +438,10 @@ def test_decisions_while_the_daemon_restarts_are_taken_once_or_not_at_all(
     assert own_home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_the_same_key_is_the_same_question(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
-    """Asked again while it waits, after it was carried out, and after another was denied."""
+def test_the_same_idempotency_key_gives_the_same_question(
+    home: DaemonHome, gated: str, upstream: CountingServer
+) -> None:
+    """The key is used again while the question waits, after it was carried out, and after another was cancelled."""
     before = upstream.effects
     key, other = {"Idempotency-Key": "gated-1"}, {"Idempotency-Key": "gated-2"}
     first, again = home.run(gated, headers=key), home.run(gated, headers=key)
@@ -459,8 +461,8 @@ def test_the_same_key_is_the_same_question(home: DaemonHome, gated: str, upstrea
     assert upstream.effects == before + 1
 
 
-def test_the_review_address_is_said_and_stays_the_same(own_home: DaemonHome) -> None:
-    """On the port that is kept in the configuration, after a restart too."""
+def test_the_review_url_stays_the_same_after_a_restart(own_home: DaemonHome) -> None:
+    """The URL has the port that is kept in the configuration."""
     first = own_home.asked("gated")["review_url"]
     port = own_home.must("GET", "/v1/status")["web"].rpartition(":")[2]
     own_home.kill()

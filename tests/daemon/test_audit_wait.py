@@ -1,4 +1,4 @@
-"""Whoever waits for news of the record is answered when there are some, and not before."""
+"""A caller that waits for news of the audit trail is answered when there is a matching event, and not before."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _newest(home: DaemonHome) -> int:
     return int(home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"])
 
 
-def test_a_wait_ends_with_the_first_row_that_matches(home: DaemonHome) -> None:
-    """A row of another type does not end it; the one that was asked for does, long before the wait is over."""
+def test_a_wait_ends_with_the_first_matching_event(home: DaemonHome) -> None:
+    """An event of another type does not end the wait; the requested type does, long before the wait is over."""
     home.add_probe_action("give_back", "text:string", name="told")
     after = _newest(home)
     path = f"/v1/audit?after={after}&type=run.finished&order=oldest&wait=60"
@@ -32,8 +32,8 @@ def test_a_wait_ends_with_the_first_row_that_matches(home: DaemonHome) -> None:
     assert [(event["type"], event["run"]) for event in events] == [("run.finished", run)]
 
 
-def test_a_wait_for_what_is_there_already_is_none(home: DaemonHome) -> None:
-    """And one for what never comes ends empty, when its time is over."""
+def test_waiting_for_an_existing_event_returns_at_once(home: DaemonHome) -> None:
+    """A wait for an event that never comes returns an empty list when its time is over."""
     with ThreadPoolExecutor() as pool:
         assert pool.submit(home.must, "GET", "/v1/audit?limit=1&wait=60", wait_s=60).result(DEADLINE_S)["events"]
     began = time.monotonic()
@@ -41,8 +41,8 @@ def test_a_wait_for_what_is_there_already_is_none(home: DaemonHome) -> None:
     assert time.monotonic() - began >= 0.3
 
 
-def test_a_wait_of_no_number_is_refused(home: DaemonHome) -> None:
-    """As of every route that waits."""
+def test_a_wait_that_is_not_a_number_is_refused(home: DaemonHome) -> None:
+    """Every route that can wait refuses such a value."""
     answer = home.ask("GET", "/v1/audit?wait=soon")
 
     assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")

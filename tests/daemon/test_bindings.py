@@ -1,4 +1,4 @@
-"""A binding serves what it was agreed to serve: what it reaches, who uses it, how it is suspended, bound anew and revoked."""
+"""A binding serves what it was approved for: its reach, its users, and how it is suspended, rebound and revoked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FURTHER = "further.example:443"
 
 @pytest.fixture
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """The probe, bound, with an action that sends its credential."""
+    """Start a home with the probe bound, and an action that sends its credential."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         made.install_probe(f"localhost:{upstream.port}")
@@ -37,7 +37,7 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 def newer(home: DaemonHome, where: Path, host: str, *more: str) -> None:
-    """Version 2.0.0 of the probe, which also asks for `more`, and the action `fetch-newer` of it."""
+    """Install version 2.0.0 of the probe, which also asks for `more`, and its action `fetch-newer`."""
     source = where / "probe"
     shutil.copytree(SOURCE, source)
     manifest = source / "manifest.toml"
@@ -49,20 +49,20 @@ def newer(home: DaemonHome, where: Path, host: str, *more: str) -> None:
 
 
 def built(source: Path, where: Path, *hosts: str) -> Path:
-    """An archive of a connector's directory."""
+    """Build a connector's directory and return the path of its archive."""
     archive = where / "built.tar.gz"
     archive.write_bytes(build(source, [HostPort.parse(host) for host in hosts]).archive)
     return archive
 
 
 def shown(home: DaemonHome, name: str = BOUND) -> dict[str, Any]:
-    """One binding, whole."""
+    """Return one binding in full."""
     found: dict[str, Any] = home.must("GET", f"/v1/bindings/{name}")
     return found
 
 
 def error_of(got: Answer) -> dict[str, Any]:
-    """The failure of an answer."""
+    """Return the failure in a response."""
     assert got.is_error, got.body
     error: dict[str, Any] = got.body["error"]
     return error
@@ -73,8 +73,8 @@ def uses(home: DaemonHome, action: str) -> Answer:
     return home.run(action, {"with_credential": True})
 
 
-def test_a_binding_says_what_it_is_for_and_who_uses_it(home: DaemonHome, upstream: CountingServer) -> None:
-    """Hosts, the way on the wire, the actions by version; when it was last used, once it was."""
+def test_a_binding_shows_its_reach_and_its_users(home: DaemonHome, upstream: CountingServer) -> None:
+    """The binding shows its hosts, account, state, and actions by version; once used, also the time of the last use."""
     before = shown(home)
     assert not uses(home, "fetch").is_error
     after = shown(home)
@@ -85,10 +85,10 @@ def test_a_binding_says_what_it_is_for_and_who_uses_it(home: DaemonHome, upstrea
     assert (before["last_used_at"], after["last_used_at"] is None) == (None, False)
 
 
-def test_a_version_that_reaches_further_is_not_served_until_it_is_bound_anew(
+def test_a_version_with_a_wider_reach_is_not_served_until_it_is_rebound(
     home: DaemonHome, upstream: CountingServer, tmp_path: Path
 ) -> None:
-    """The old version goes on; the new one is told what it wants beyond, and runs once the user has bound it for that."""
+    """The old version goes on; the new one gets a refusal that names the extra host, and runs once the user has rebound it."""
     host = f"localhost:{upstream.port}"
     newer(home, tmp_path, host, FURTHER)
 
@@ -111,18 +111,18 @@ def test_a_version_that_reaches_further_is_not_served_until_it_is_bound_anew(
     assert shown(home)["reach"]["hosts"] == sorted([FURTHER, host])
 
 
-def test_a_version_that_reaches_no_further_is_served_at_once(
+def test_a_version_with_the_same_reach_is_served_at_once(
     home: DaemonHome, upstream: CountingServer, tmp_path: Path
 ) -> None:
-    """An update that asks for nothing new needs nobody."""
+    """An update that asks for nothing new needs no approval."""
     newer(home, tmp_path, f"localhost:{upstream.port}")
 
     assert not uses(home, "fetch-newer").is_error
     assert shown(home)["state"] == "ok"
 
 
-def test_a_plan_that_waited_does_not_run_with_a_binding_made_anew(home: DaemonHome, upstream: CountingServer) -> None:
-    """What was shown was the binding as it was; asked again, it runs."""
+def test_a_pending_plan_does_not_run_with_a_changed_binding(home: DaemonHome, upstream: CountingServer) -> None:
+    """The plan was shown with the earlier binding; a new request runs."""
     home.add_probe_action("fetch", "with_credential:boolean?", name="gated", gated=True)
     before = upstream.effects
     first = home.asked("gated", {"with_credential": True})
@@ -138,10 +138,8 @@ def test_a_plan_that_waited_does_not_run_with_a_binding_made_anew(home: DaemonHo
     assert upstream.effects >= before
 
 
-def test_where_somebody_signs_binding_anew_waits_for_them(
-    upstream: CountingServer, approver: Approver, tmp_path: Path
-) -> None:
-    """Nothing is changed before they agree; what they are shown is what it would reach."""
+def test_rebinding_waits_for_the_approver(upstream: CountingServer, approver: Approver, tmp_path: Path) -> None:
+    """The binding does not change before the approver's consent; the question shows what the binding would reach."""
     with decided_home(upstream, approver) as home:
         host = f"localhost:{upstream.port}"
         source = tmp_path / "probe"
@@ -164,8 +162,8 @@ def test_where_somebody_signs_binding_anew_waits_for_them(
     assert (after["state"], after["reach"]["hosts"]) == ("ok", sorted([FURTHER, host]))
 
 
-def test_a_secret_of_another_name_can_be_put_under_a_binding(home: DaemonHome, upstream: CountingServer) -> None:
-    """The next request carries it."""
+def test_a_binding_can_be_given_another_secret(home: DaemonHome, upstream: CountingServer) -> None:
+    """The next request carries the new secret."""
     home.must("PUT", "/v1/secrets/other", {"value_base64": base64.b64encode(b"another-secret").decode()})
     home.must("PATCH", f"/v1/bindings/{BOUND}", {"secret": "other"})
     uses(home, "fetch")
@@ -175,7 +173,7 @@ def test_a_secret_of_another_name_can_be_put_under_a_binding(home: DaemonHome, u
 
 
 def test_a_revoked_binding_is_gone_and_its_secret_stays(home: DaemonHome) -> None:
-    """It was stored by the user, and may serve another; there is nothing to tell a provider."""
+    """The user stored the secret, and another binding may use it; there is no provider to inform."""
     answer = home.must("DELETE", f"/v1/bindings/{BOUND}")
 
     assert (answer["revoked"], answer["at_provider"]) == (True, None)
@@ -192,10 +190,8 @@ def test_a_revoked_binding_is_gone_and_its_secret_stays(home: DaemonHome) -> Non
         ({"connector": "github://nobody/nothing", "name": "oauth2/x/y", "flow": "browser"}, "no installed connector"),
     ],
 )
-def test_what_cannot_be_signed_in_for_is_refused_with_what_to_do(
-    home: DaemonHome, body: dict[str, str], told: str
-) -> None:
-    """Another kind, another name, nothing installed: at once, and nothing is on record as begun."""
+def test_an_impossible_sign_in_is_refused_with_the_reason(home: DaemonHome, body: dict[str, str], told: str) -> None:
+    """A wrong kind, a wrong name, or a connector that is not installed is refused at once, and no sign-in is on record."""
     refused = error_of(home.ask("POST", "/v1/sign-ins", body))
 
     assert told in refused["message"]

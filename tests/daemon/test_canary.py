@@ -1,8 +1,8 @@
-"""A canary secret: lent in every request of a hostile day, and then looked for in everything the day has left.
+"""A canary secret is lent in every request of a hostile day, and then searched for in everything the day has left.
 
 A real daemon, real jails, an upstream that reflects the credential in each way it has, a connector that passes on all it is
 told, and every failure on the way. Then: answers, output of commands, logs, ledger (pages and journal), temporary files,
-and what other processes can see of the daemon. The vault's own file is encrypted and is looked into like the rest.
+and what other processes can see of the daemon. The vault's encrypted file is searched like the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCRIPTS = {**{f"/echo/{number}": echo for number, echo in enumerate(ECHOES.value
 
 
 def reflect(seen: Seen) -> Any:
-    """The path says how."""
+    """Return the response that the path asks for."""
     sent = (seen.values("authorization") or ["none"])[0].encode()
     status = {"/407": "407 Proxy", "/401": "401 Who", "/503": "503 Later"}.get(seen.target)
     if status is not None:
@@ -52,7 +52,7 @@ def reflect(seen: Seen) -> Any:
 
 
 class Day:
-    """A home, and everything that was heard of it."""
+    """A home, and everything that it told its callers."""
 
     def __init__(self, home: DaemonHome, upstream: Upstream, temporary: Path) -> None:
         self.home = home
@@ -66,13 +66,13 @@ class Day:
         self.heard.append((what, said if isinstance(said, bytes) else json.dumps(said, default=repr).encode()))
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
-        """A request to the daemon."""
+        """Send a request to the daemon and keep the response."""
         got = self.home.ask(method, path, body)
         self.note(f"{method} {path}", got.body)
         return got
 
     def run(self, action: str, **args: str) -> Answer:
-        """One run, and its record."""
+        """Run an action and keep its response and its record."""
         got = self.home.run(action, args)
         self.note(f"run {action} {args}", got.body)
         run_id = got.body.get("audit_id") or got.body.get("error", {}).get("audit_id")
@@ -81,19 +81,19 @@ class Day:
         return got
 
     def command(self, *words: str, given: str | None = None, **environment: str) -> None:
-        """A command, and all that it wrote."""
+        """Run a command and keep all that it wrote."""
         said = self.aileron(*words, given=given, **environment)
         self.note(" ".join(words), said.out.encode() + said.err.encode())
 
 
 def classes(got: Answer) -> str:
-    """The class of a failure, or `ok`."""
+    """Return the class of a failure, or `ok`."""
     return str(got.body.get("error", {}).get("class", "ok"))
 
 
 @pytest.fixture(scope="module")
 def day() -> Iterator[Day]:
-    """Everything happens once; the tests look at what is left."""
+    """Let everything happen once; the tests search what is left."""
     temporary = Path(tempfile.mkdtemp(prefix="ail-tmp-"))
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = str(temporary)
@@ -121,7 +121,7 @@ def day() -> Iterator[Day]:
 
 
 def in_haste(source: Path, copy: Path) -> Path:
-    """The connector by another name, with two seconds: its run waits for ever."""
+    """Copy the connector under another name, with a timeout of two seconds, because its run waits forever."""
     shutil.copytree(source, copy)
     manifest = copy / "manifest.toml"
     text = manifest.read_text().replace(REFLECTOR, HASTY)
@@ -130,7 +130,7 @@ def in_haste(source: Path, copy: Path) -> Path:
 
 
 def live(day: Day, liar: int) -> None:
-    """What may happen to a secret: stored, bound, lent, reflected, refused, lost, replaced, locked away."""
+    """Do everything that may happen to a secret: store, bind, lend, reflect, refuse, lose, replace and lock it."""
     home = day.home
     for op, inputs in (("ask", ("path", "method", "url", "header", "credential")), *((op, ("path",)) for op in DOORS)):
         home.add_probe_action(op, *(f"{name}:string?" for name in inputs), connector=REFLECTOR)
@@ -160,7 +160,7 @@ def live(day: Day, liar: int) -> None:
         "https://nowhere.invalid/",
     ):
         assert "NetworkError" in str(day.run("ask", url=url).body), url
-    # It waits for a line that never ends.
+    # The connector waits for a line that never ends.
     assert classes(day.run("hasty", url=f"https://{origin}/")) == "resource_limit_exceeded"
     for url in ("https://evil.test/", f"http://{origin}@evil.test/", f"http://{origin}/../x"):
         assert classes(day.run("ask", url=url)) == "capability_denied"
@@ -189,29 +189,29 @@ def live(day: Day, liar: int) -> None:
 DOORS = ("say", "crash", "blame", "die")
 
 
-def test_the_secret_was_in_play(day: Day) -> None:
-    """Positive control: the upstream was sent it again and again, and reflected it; connectors were told stars."""
+def test_the_secret_was_in_use(day: Day) -> None:
+    """Positive control: the upstream received the secret many times and reflected it, and connectors got asterisks."""
     assert day.upstream.received.count(b"Authorization: Basic " + WIRE) > 30
     assert "as it is" in find(bytes(day.upstream.received), WIRE)
     masked = [what for what, said in day.heard if b"********" in said]
     assert len(masked) > 20
 
 
-def test_nobody_was_told_the_secret(day: Day) -> None:
-    """Answers of the daemon, records, the output of commands: all that a connector received is in there, too."""
+def test_no_response_contains_the_secret(day: Day) -> None:
+    """The search covers the daemon's responses, the records and the output of commands, so also all that a connector received."""
     leaks = {what: found for what, said in day.heard if (found := find(said, CANARY, PAIR, WIRE))}
     assert leaks == {}
 
 
 def test_no_file_holds_the_secret(day: Day) -> None:
-    """The home with its ledger, journal and logs, the vault's file, and the temporary files, while the daemon runs."""
+    """The search covers the home with its ledger, journal, logs and vault file, and temporary files, while the daemon runs."""
     assert (day.home.path / "ledger.db").stat().st_size > 0
     assert (day.home.path / "vault.json").exists()
     assert scan([day.home.path, day.temporary], CANARY, PAIR, WIRE) == {}
 
 
 def test_no_process_shows_the_secret(day: Day) -> None:
-    """Command lines and environments of the daemon and of all that it has started, as far as they may be read at all."""
+    """The search covers command lines and environments of the daemon and its descendants, as far as they can be read."""
     pid = day.home.daemon_pid
     assert pid is not None
     seen = 0
@@ -219,7 +219,7 @@ def test_no_process_shows_the_secret(day: Day) -> None:
         for name in ("cmdline", "environ"):
             try:
                 content = Path(f"/proc/{process.pid}/{name}").read_bytes()
-            except PermissionError:  # not dumpable: only root may look
+            except PermissionError:  # not dumpable: only root may read it
                 continue
             seen += len(content)
             assert find(content, CANARY, PAIR, WIRE) == []
@@ -227,8 +227,8 @@ def test_no_process_shows_the_secret(day: Day) -> None:
 
 
 @pytest.mark.parametrize("shape", shapes(CANARY))
-def test_the_search_finds_what_is_planted(shape: str, tmp_path: Path) -> None:
-    """Positive control: each shape in a file, compressed in a log, and in a page of a database."""
+def test_the_search_finds_a_planted_secret(shape: str, tmp_path: Path) -> None:
+    """Positive control: each shape is found in a file, compressed in a log, and in a page of a database."""
     planted = shapes(CANARY)[shape]
     (tmp_path / "plain.log").write_bytes(b"some words before " + planted + b" and after")
     (tmp_path / "old.log.gz").write_bytes(gzip.compress(b"x" * 1000 + planted))

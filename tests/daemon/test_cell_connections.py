@@ -1,4 +1,4 @@
-"""Where a cell's agent connected, as its session is shown: counted from a ledger, within bounds."""
+"""A session shows where its cell's agent connected: counted from a ledger, within bounds."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ SESSION = "ses-1"
 
 
 def opened(tunnel: str, host: str = "a.test", session: str = SESSION) -> TunnelOpened:
-    """One connection that begins."""
+    """Return the event that a connection began."""
     return TunnelOpened(session=session, tunnel=tunnel, host=host, port=443)
 
 
 def closed(tunnel: str, up: int, down: int, host: str = "a.test", session: str = SESSION) -> TunnelClosed:
-    """Its end."""
+    """Return the event that a connection ended."""
     facts = {"session": session, "tunnel": tunnel, "host": host, "port": 443, "ms": 1, "reason": "closed"}
     return TunnelClosed(**facts, bytes_up=up, bytes_down=down)
 
 
 def refused(host: str, count: int, session: str = SESSION) -> TunnelRefused:
-    """So often."""
+    """Return the event that connections to a host were refused `count` times."""
     return TunnelRefused(session=session, destination=host, reason="host_not_listed", count=count, since_us=1)
 
 
 async def written(ledger: Ledger, *events: TunnelOpened | TunnelClosed | TunnelRefused) -> None:
-    """In the ledger, in this order."""
+    """Write the events to the ledger, in this order."""
     await ledger.commit(lambda tx: [tx.append(facts_of(event)) for event in events])
 
 
-async def test_connections_and_bytes_are_added_by_host(ledger: Ledger) -> None:
-    """One that has no end counts as a connection; what another session did counts nowhere."""
+async def test_connections_and_bytes_are_summed_by_host(ledger: Ledger) -> None:
+    """A connection without an end is counted; connections of another session are not."""
     await written(
         ledger,
         opened("1"),
@@ -61,8 +61,8 @@ async def test_connections_and_bytes_are_added_by_host(ledger: Ledger) -> None:
     assert (found.reached_more, found.refused_more, found.is_whole) == (0, 0, True)
 
 
-async def test_the_hosts_that_are_told_have_a_bound(ledger: Ledger) -> None:
-    """Those with the most come first, and how many are left out is said."""
+async def test_the_number_of_hosts_in_the_list_is_bounded(ledger: Ledger) -> None:
+    """The hosts with the most traffic or refusals come first, and the result says how many are left out."""
     await written(ledger, *(closed(str(n), n, 0, f"h{n}.test") for n in range(MAX_HOSTS + 3)))
     await written(ledger, *(refused(f"h{n}.test:443", n + 1) for n in range(MAX_HOSTS + 2)))
     found = await ledger.read(lambda look: cell_connections(look, SESSION))
@@ -72,8 +72,10 @@ async def test_the_hosts_that_are_told_have_a_bound(ledger: Ledger) -> None:
     assert found.refused[0].host == f"h{MAX_HOSTS + 1}.test:443"
 
 
-async def test_only_the_newest_are_read_and_that_is_said(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session with more events than that is not read to its beginning."""
+async def test_only_the_newest_events_are_read_and_the_result_says_so(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session with more events than the bound is not read to its beginning."""
     monkeypatch.setattr(module, "MAX_EVENTS", 2)
     await written(ledger, opened("1"), closed("1", 1, 1), closed("2", 1, 1))
     found = await ledger.read(lambda look: cell_connections(look, SESSION))

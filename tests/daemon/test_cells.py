@@ -1,4 +1,4 @@
-"""Cells: a session that is one process's, what its record and its answers say, and doors that nobody else goes through."""
+"""Cells: a session belongs to one process, its record and responses describe it, and no other process passes its doors."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ HOSTS = ["example.com", "*.example.org:8443"]
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A home with an action that runs at once and one that asks."""
+    """Start a home with an action that runs at once and one that needs approval."""
     with asking_home() as home:
         yield home
 
 
 @pytest.fixture
 def attendant(home: DaemonHome) -> Iterator[Attendant]:
-    """A process that may open a cell's session."""
+    """Start a process that may open a cell's session."""
     with Attendant(home.path) as attendant:
         yield attendant
 
 
 def started(home: DaemonHome, session: str) -> dict[str, Any]:
-    """What the record has of its beginning."""
+    """Return the recorded event of a session's start."""
     events = home.must("GET", "/v1/audit?type=session.started&limit=1000")["events"]
     (found,) = [one for one in events if one["session"] == session]
     return dict(found)
@@ -45,8 +45,8 @@ def started(home: DaemonHome, session: str) -> dict[str, Any]:
 # The session
 
 
-def test_a_session_says_that_it_is_a_cell_and_which_hosts_it_reaches(home: DaemonHome, attendant: Attendant) -> None:
-    """In its answer, in the list and on record, each host in its one spelling; a session beside it says that it is none."""
+def test_a_session_shows_that_it_is_a_cell_and_which_hosts_it_reaches(home: DaemonHome, attendant: Attendant) -> None:
+    """The response, the list and the record show each host in canonical form; a session without a cell shows none."""
     opened = attendant.open(hosts=[*HOSTS, "example.com:443"], ask=True)
     other = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work"})
 
@@ -58,8 +58,8 @@ def test_a_session_says_that_it_is_a_cell_and_which_hosts_it_reaches(home: Daemo
     assert "cell_hosts" not in started(home, other["id"])
 
 
-def test_a_cell_without_hosts_is_one(home: DaemonHome, attendant: Attendant) -> None:
-    """It reaches nothing, which is on record as that and not as no cell."""
+def test_a_cell_without_hosts_is_recorded_as_a_cell(home: DaemonHome, attendant: Attendant) -> None:
+    """The cell reaches nothing, which the record distinguishes from a session without a cell."""
     opened = attendant.open()
 
     assert home.must("GET", f"/v1/sessions/{opened['id']}")["cell"] == {"hosts": [], "ask": False}
@@ -76,8 +76,8 @@ def test_a_cell_without_hosts_is_one(home: DaemonHome, attendant: Attendant) -> 
     ],
     ids=["wide", "address", "many", "unknown"],
 )
-def test_hosts_that_are_none_open_no_session(attendant: Attendant, cell: dict[str, Any], problem: str) -> None:
-    """The refusal says which and why; the process can open one with hosts that are some."""
+def test_invalid_hosts_open_no_session(attendant: Attendant, cell: dict[str, Any], problem: str) -> None:
+    """The refusal names the host and the reason; the same process can open a session with valid hosts."""
     refused = attendant.open_with(cell=cell)
 
     assert refused.refusal == (400, "invalid_request")
@@ -85,8 +85,10 @@ def test_hosts_that_are_none_open_no_session(attendant: Attendant, cell: dict[st
     assert attendant.open(hosts=HOSTS)["status"] == "open"
 
 
-def test_a_cell_is_of_the_process_that_opens_it(home: DaemonHome, attendant: Attendant) -> None:
-    """Not of none, and not of another, its child included: a session without a cell may name another's process."""
+def test_a_cell_must_belong_to_the_process_that_opens_it(home: DaemonHome, attendant: Attendant) -> None:
+    """A cell without a process, or for another process, such as its parent, is refused; a plain session may name
+    another process.
+    """
     for facts in ({"pid": None}, {"pid": 1}):
         refused = attendant.open_with(cell={}, **facts)
         assert refused.refusal == (400, "invalid_request")
@@ -98,7 +100,7 @@ def test_a_cell_is_of_the_process_that_opens_it(home: DaemonHome, attendant: Att
 
 
 def test_a_process_has_one_cell_at_a_time(home: DaemonHome, attendant: Attendant) -> None:
-    """A second is refused with the way out, which works."""
+    """A second cell is refused with the command that ends the first, and that command works."""
     first = attendant.open()
 
     refused = attendant.open_with(cell={})
@@ -109,8 +111,8 @@ def test_a_process_has_one_cell_at_a_time(home: DaemonHome, attendant: Attendant
     assert attendant.open()["status"] == "open"
 
 
-def test_a_cell_opened_within_a_session_shares_with_it(home: DaemonHome, attendant: Attendant) -> None:
-    """As every session does that another started: by opening a cell nobody gets a share more, nor more actions."""
+def test_a_cell_opened_within_a_session_shares_its_party_and_limits(home: DaemonHome, attendant: Attendant) -> None:
+    """Opening a cell gives no extra share and no further actions, as with every session that another one started."""
     outer = attendant.open_with(only=["give-back"]).body
     body = {"agent": "codex", "folder": "/srv/work", "pid": "own", "cell": {}}
 
@@ -121,18 +123,18 @@ def test_a_cell_opened_within_a_session_shares_with_it(home: DaemonHome, attenda
     assert "party" not in started(home, outer["id"])
 
 
-# Who goes through the door
+# Which process the cell socket serves
 
 RUN = "/v1/actions/give-back/run"
 
 
 def run(attendant: Attendant, **how: Any) -> Answered:
-    """The action that runs at once."""
+    """Run the action that runs at once."""
     return attendant.ask("POST", RUN, {"args": {"text": "x"}}, **how)
 
 
 def test_the_process_of_a_cell_is_served_as_its_session(home: DaemonHome, attendant: Attendant) -> None:
-    """Without a token: what it runs is on record as the session's, from an agent, and counts against no other's share."""
+    """The process needs no token; its runs are recorded as the session's, from an agent, and count against no other share."""
     opened = attendant.open()
 
     ran = run(attendant)
@@ -144,8 +146,10 @@ def test_the_process_of_a_cell_is_served_as_its_session(home: DaemonHome, attend
 
 
 @pytest.mark.parametrize("by", ["child", "grandchild", "passed"])
-def test_what_descends_from_it_is_not_served(attendant: Attendant, by: str) -> None:
-    """Nor is a connection that a child made and handed over. The process itself is, and the child is on the agent socket."""
+def test_a_descendant_of_the_cells_process_is_not_served(attendant: Attendant, by: str) -> None:
+    """A connection that a child made and handed over is refused too. The process itself is served, and the child on
+    the agent socket.
+    """
     attendant.open()
     assert run(attendant).status == 200
 
@@ -157,8 +161,8 @@ def test_what_descends_from_it_is_not_served(attendant: Attendant, by: str) -> N
     assert run(attendant, at="agent.sock", by="child").status == 200
 
 
-def test_the_heir_of_its_connection_is_not_served(home: DaemonHome, attendant: Attendant) -> None:
-    """From the moment that the process is gone, whether or not its session was ended yet, and its parent took note of it."""
+def test_a_process_that_inherits_the_cells_connection_is_not_served(home: DaemonHome, attendant: Attendant) -> None:
+    """Requests are refused from the moment the process is gone, even if its session has not ended yet."""
     opened = attendant.open()
     assert run(attendant).status == 200
 
@@ -169,8 +173,8 @@ def test_the_heir_of_its_connection_is_not_served(home: DaemonHome, attendant: A
     assert home.must("GET", f"/v1/sessions/{opened['id']}")["status"] == "open"
 
 
-def test_nobody_else_is_served_whatever_they_show(home: DaemonHome, attendant: Attendant) -> None:
-    """Another process of the same user, with the cell's token too, and one with a session of its own that is no cell."""
+def test_no_other_process_is_served_whatever_token_it_shows(home: DaemonHome, attendant: Attendant) -> None:
+    """A process of the same user is refused, also with the cell's token, and so is one with a session that is no cell."""
     opened = attendant.open()
     shown = {"Authorization": f"Bearer {opened['token']}"}
 
@@ -187,8 +191,8 @@ def test_nobody_else_is_served_whatever_they_show(home: DaemonHome, attendant: A
     assert {one["route"] for one in newest if one["scope"] == "cell"} == {"cell.sock"}
 
 
-def test_what_a_client_shows_is_not_looked_at(home: DaemonHome, attendant: Attendant) -> None:
-    """A placeholder, another session's token, nonsense: it is the cell's session, and sees what that asked and nothing else."""
+def test_a_credential_shown_on_the_cell_socket_is_ignored(home: DaemonHome, attendant: Attendant) -> None:
+    """A caller with a placeholder, another session's token or nonsense is the cell's session and sees only its own questions."""
     attendant.open()
     other = home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv/work"})
     mine = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body
@@ -207,16 +211,16 @@ def test_what_a_client_shows_is_not_looked_at(home: DaemonHome, attendant: Atten
         assert hidden.refusal == (404, "not_found")
 
 
-def test_a_cell_can_use_what_its_session_is_limited_to(attendant: Attendant) -> None:
-    """At its door as everywhere."""
+def test_a_cell_can_use_only_its_sessions_selection(attendant: Attendant) -> None:
+    """The selection holds on the cell socket as everywhere else."""
     assert attendant.open_with(cell={}, only=["give-*"]).status == 200
 
     assert [one["name"] for one in attendant.ask("GET", "/v1/actions").body["actions"]] == ["give-back"]
     assert attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).refusal == (404, "not_found")
 
 
-def test_nothing_of_a_person_is_there(home: DaemonHome, attendant: Attendant) -> None:
-    """Not one route that agents do not have, no page, and no protocol: each is refused by reason."""
+def test_routes_for_people_are_refused_in_a_cell(home: DaemonHome, attendant: Attendant) -> None:
+    """Every route that agents do not have is refused with a reason; the page and the protocol are not found."""
     opened = attendant.open()
     persons = [route for route in ROUTES if Scope.AGENT not in route.scopes]
 
@@ -233,8 +237,8 @@ def test_nothing_of_a_person_is_there(home: DaemonHome, attendant: Attendant) ->
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:65535", "[::1]:443", "LOCALHOST"])
-def test_a_cell_calls_it_by_any_name_of_loopback(attendant: Attendant, host: str) -> None:
-    """At whatever port: the cell's loopback is its own."""
+def test_a_cell_may_use_any_loopback_name_as_host(attendant: Attendant, host: str) -> None:
+    """Any port is accepted, because the cell's loopback is its own."""
     attendant.open()
 
     assert attendant.ask("GET", "/v1/actions", headers={"Host": host}).status == 200
@@ -253,10 +257,10 @@ def test_a_cell_calls_it_by_any_name_of_loopback(attendant: Attendant, host: str
         ({"Sec-Fetch-Site": "same-origin"}, "a page in a browser"),
     ],
 )
-def test_no_page_in_a_browser_of_the_cell_is_answered(
-    attendant: Attendant, fields: dict[str, str], reason: str
-) -> None:
-    """Nor a rebinding name: a page would run actions, as no token is asked for. Without those fields the same is served."""
+def test_a_browser_page_in_the_cell_is_refused(attendant: Attendant, fields: dict[str, str], reason: str) -> None:
+    """A rebinding name is refused too, because a page needs no token to run actions. Without those fields the request
+    is served.
+    """
     attendant.open()
 
     refused = run(attendant, headers=fields)
@@ -266,8 +270,8 @@ def test_no_page_in_a_browser_of_the_cell_is_answered(
     assert run(attendant, headers={"Sec-Fetch-Mode": "cors"}).status == 200  # as node's fetch sends it
 
 
-def test_one_cell_has_so_many_requests_at_once(home: DaemonHome, attendant: Attendant) -> None:
-    """One more is busy, another cell is served, and so is this one when the waits are over."""
+def test_a_cell_has_a_limit_of_concurrent_requests(home: DaemonHome, attendant: Attendant) -> None:
+    """A further request gets busy, another cell is served, and so is this one when its waits are over."""
     attendant.open()
     question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
     attendant.hold(128, f"/v1/action-approvals/{question}/result?wait=15")
@@ -287,11 +291,11 @@ def test_one_cell_has_so_many_requests_at_once(home: DaemonHome, attendant: Atte
     )
 
 
-# The end
+# The end of a session
 
 
-def test_the_door_is_closed_when_the_session_has_ended(home: DaemonHome, attendant: Attendant) -> None:
-    """However it ends; and the process may open another."""
+def test_the_cell_socket_refuses_the_process_after_its_session_ended(home: DaemonHome, attendant: Attendant) -> None:
+    """Afterwards, this process may open another session."""
     opened = attendant.open()
     assert run(attendant).status == 200
 
@@ -302,8 +306,8 @@ def test_the_door_is_closed_when_the_session_has_ended(home: DaemonHome, attenda
     assert run(attendant).status == 200
 
 
-def test_whoever_waits_hears_that_the_session_has_ended(home: DaemonHome, attendant: Attendant) -> None:
-    """A wait for a person's decision, which would have gone on for a minute."""
+def test_a_waiting_request_ends_with_its_session(home: DaemonHome, attendant: Attendant) -> None:
+    """The request waits up to a minute for a person's decision, and is refused as soon as the session ends."""
     opened = attendant.open()
     question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
     attendant.begin("GET", f"/v1/action-approvals/{question}/result?wait=60")
@@ -316,7 +320,7 @@ def test_whoever_waits_hears_that_the_session_has_ended(home: DaemonHome, attend
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_the_next_daemon_knows_the_cell(home: DaemonHome, attendant: Attendant, how: str) -> None:
-    """Which process it is of, too: that one is served, its child is not."""
+    """The next daemon also knows its process: that process is served, its child is not."""
     opened = attendant.open(hosts=HOSTS, ask=True)
     assert run(attendant).status == 200
 
@@ -335,14 +339,14 @@ OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 4\r\n\r\n{  }"
 
 @pytest.fixture
 def client(gateway_home: DaemonHome) -> Iterator[Attendant]:
-    """A process with an open cell."""
+    """Start a process with an open cell."""
     with Attendant(gateway_home.path) as attendant:
         attendant.open()
         yield attendant
 
 
 def seen(client: Attendant, provider: Provider, path: str, headers: dict[str, str]) -> dict[bytes, list[bytes]]:
-    """The fields that the provider saw of a request, in which no placeholder is; what it answers comes back."""
+    """Send a request and return the fields that the provider saw; check that none has the placeholder, and check the response."""
     client.begin("POST", path, "hi", headers=headers)
     with provider.answering() as upstream:
         head, body = upstream.message()
@@ -365,8 +369,10 @@ def seen(client: Attendant, provider: Provider, path: str, headers: dict[str, st
     ],
     ids=["key", "bearer", "both", "another", "basic", "none"],
 )
-def test_the_vaults_key_is_sent_whatever_is_shown(client: Attendant, provider: Provider, shown: dict[str, str]) -> None:
-    """In place of it, once, in the field of that API."""
+def test_the_vaults_key_replaces_whatever_the_client_shows(
+    client: Attendant, provider: Provider, shown: dict[str, str]
+) -> None:
+    """The key is sent once, in the field of that API."""
     fields = seen(client, provider, "/v1/messages", shown)
 
     assert fields[b"x-api-key"] == [SECRET]
@@ -374,8 +380,10 @@ def test_the_vaults_key_is_sent_whatever_is_shown(client: Attendant, provider: P
 
 
 @pytest.mark.parametrize("shown", [["x-api-key"], ["x-api-key", "authorization"], []], ids=["one", "two", "none"])
-def test_the_key_stands_where_the_first_stood(client: Attendant, provider: Provider, shown: list[str]) -> None:
-    """All else is in its order; where the client sent none, it is last."""
+def test_the_key_takes_the_place_of_the_clients_first_credential_field(
+    client: Attendant, provider: Provider, shown: list[str]
+) -> None:
+    """All other fields keep their order; if the client sent no credential, the key comes last."""
     headers = {"a": "1", **dict.fromkeys(shown, CELL_PLACEHOLDER), "z": "1"}
 
     names = list(seen(client, provider, "/v1/messages", headers))
@@ -383,17 +391,19 @@ def test_the_key_stands_where_the_first_stood(client: Attendant, provider: Provi
     assert names[names.index(b"a") :] == ([b"a", b"x-api-key", b"z"] if shown else [b"a", b"z", b"x-api-key"])
 
 
-def test_the_clients_own_key_passes_where_the_vault_has_none(client: Attendant, provider: Provider) -> None:
-    """What it logged in with by itself."""
+def test_the_clients_own_key_passes_if_the_vault_has_none(client: Attendant, provider: Provider) -> None:
+    """The client logged in with that key by itself."""
     fields = seen(client, provider, "/v1/responses", {"Authorization": "Bearer sk-own"})
 
     assert fields[b"authorization"] == [b"Bearer sk-own"]
 
 
-def test_neither_placeholder_nor_token_leaves_where_the_vault_has_no_key(
+def test_neither_placeholder_nor_token_is_sent_if_the_vault_has_no_key(
     gateway_home: DaemonHome, client: Attendant, provider: Provider
 ) -> None:
-    """In no field, nor in the address, with a key beside it or not; and it says which of the two it was."""
+    """Neither placeholder nor token is sent, in a field or in the URL, with or without a key beside it; the refusal
+    says which it was.
+    """
     other = gateway_home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv"})["token"]
 
     for word, what in ((CELL_PLACEHOLDER, "the placeholder of a cell"), (other, "a session's token")):
@@ -409,10 +419,10 @@ def test_neither_placeholder_nor_token_leaves_where_the_vault_has_no_key(
     assert not provider.is_called()
 
 
-def test_a_cells_requests_get_tools_where_its_session_says_so(
+def test_a_cells_requests_get_tools_if_its_session_injects(
     gateway_home: DaemonHome, provider: Provider, client: Attendant
 ) -> None:
-    """By the connection alone, without a name in the address; those of another cell do not, not even with that name."""
+    """The connection alone decides, without a name in the URL; another cell's requests get no tools, not even with that name."""
     offered = {}
     body = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
     with Attendant(gateway_home.path) as injecting:
@@ -430,8 +440,8 @@ def test_a_cells_requests_get_tools_where_its_session_says_so(
     assert not provider.is_called()
 
 
-def test_the_vaults_key_is_for_cells_alone(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
-    """What is no cell's reaches no model here, and on the port a placeholder opens nothing."""
+def test_the_vaults_key_is_for_cells_only(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
+    """A process without a cell reaches no model on the cell socket, and a placeholder opens nothing on the port."""
     assert client.ask("POST", "/v1/messages", "hi", by="child").refusal == (401, "unauthorized")
     with Attendant(gateway_home.path) as other:
         assert other.ask("POST", "/v1/messages", "hi").refusal == (401, "unauthorized")
@@ -443,7 +453,7 @@ def test_the_vaults_key_is_for_cells_alone(gateway_home: DaemonHome, client: Att
 
 
 def test_a_locked_vault_stops_a_cell_too(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
-    """Until it is open again."""
+    """Requests are served again once the vault is unlocked."""
     gateway_home.must("POST", "/v1/vault/lock")
     assert client.ask("POST", "/v1/messages", "hi").refusal == (423, "vault_locked")
     gateway_home.unlock()
@@ -451,10 +461,10 @@ def test_a_locked_vault_stops_a_cell_too(gateway_home: DaemonHome, client: Atten
     assert seen(client, provider, "/v1/messages", {})[b"x-api-key"] == [SECRET]
 
 
-def test_an_answer_breaks_off_when_the_session_ends(
+def test_a_response_breaks_off_when_the_session_ends(
     gateway_home: DaemonHome, client: Attendant, provider: Provider
 ) -> None:
-    """Unended, as everything that breaks off: nobody takes it for whole. Upstream it ends as well."""
+    """The response has no proper end, so that no client takes it for whole. The upstream connection ends as well."""
     (opened,) = [
         one
         for one in gateway_home.must("GET", "/v1/sessions")["sessions"]
@@ -471,7 +481,7 @@ def test_an_answer_breaks_off_when_the_session_ends(
 
 
 def test_a_websocket_is_refused_at_once_in_a_cell_too(client: Attendant, provider: Provider) -> None:
-    """426, so that a client goes on with HTTP."""
+    """The status is 426, so that a client falls back to HTTP."""
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
 
     refused = client.ask("GET", "/v1/responses", headers={**upgrade, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
@@ -480,8 +490,8 @@ def test_a_websocket_is_refused_at_once_in_a_cell_too(client: Attendant, provide
     assert not provider.is_called()
 
 
-def test_a_cells_requests_are_no_strangers() -> None:
-    """They have the places and the patience of a caller with a session; what comes over TCP and shows none has not."""
+def test_a_cells_requests_are_not_treated_as_unknown() -> None:
+    """A cell's requests have the places and the patience of a caller with a session; a TCP request without a session has not."""
     over_tcp = {"type": "http", "state": {"aileron.shows_session": False}}
 
     assert is_strangers(over_tcp)

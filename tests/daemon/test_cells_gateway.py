@@ -1,7 +1,7 @@
-"""The gateway through a cell's door, in a real daemon: the provider and the agent see the same bytes as without it.
+"""The gateway through the cell socket of a real daemon: the provider and the agent see the same bytes as without it.
 
-The process of these tests attends the cell itself: it opened the session, and connects. Not here: whose key goes where, and who
-is refused (test_cells.py); what the gateway does on its port (tests/gateway).
+The process of these tests is the cell's: it opened the session, and connects. Not here: which key is sent where, and which
+callers are refused (test_cells.py); what the gateway does on its port (tests/gateway).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POST = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chu
 
 @pytest.fixture(scope="module")
 def door(provider: Provider) -> Iterator[Path]:
-    """The socket that cells' doors lead to, of a daemon in which this process has a cell, and no key is in the vault."""
+    """Return the cell socket of a daemon in which this process has a cell, and whose vault has no key."""
     with daemon_home() as home:
         home.configure(
             f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}" }}\nopenai = {{ url = "{provider.url}" }}\n'
@@ -36,7 +36,7 @@ def door(provider: Provider) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, door: Path) -> None:
-    """Method, target, fields in their order with their duplicates (Host stands first), and each byte of the body."""
+    """Method, target, fields in their order with duplicates (Host comes first), and each byte of the body are the same."""
     (direct, body), _ = seen(provider.port, provider, REQUESTS[name], ANSWERS["whole"])
     (passed, same_body), _ = seen(door, provider, REQUESTS[name], ANSWERS["whole"])
 
@@ -47,8 +47,8 @@ def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, door: P
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_arrives_as_it_was_sent(name: str, provider: Provider, door: Path) -> None:
-    """Status, fields in their order with their duplicates, and each chunk with its borders: nothing added, not even a date."""
+def test_a_response_arrives_as_it_was_sent(name: str, provider: Provider, door: Path) -> None:
+    """Status, fields in their order with duplicates, and each chunk with its borders are the same; not even a date is added."""
     _, (direct, body) = seen(provider.port, provider, REQUESTS["models"], ANSWERS[name])
     _, (passed, same_body) = seen(door, provider, REQUESTS["models"], ANSWERS[name])
 
@@ -58,8 +58,8 @@ def test_an_answer_arrives_as_it_was_sent(name: str, provider: Provider, door: P
     assert same_body == body
 
 
-def test_each_chunk_is_there_before_the_next_is_sent(provider: Provider, door: Path) -> None:
-    """In both directions: nothing waits for more, and no two are put together."""
+def test_each_chunk_arrives_before_the_next_is_sent(provider: Provider, door: Path) -> None:
+    """Chunks in both directions do not wait for the next, and no two are joined."""
     with Line.to(door) as client:
         client.say(POST)
         with provider.answering() as upstream:
@@ -79,8 +79,8 @@ def test_each_chunk_is_there_before_the_next_is_sent(provider: Provider, door: P
 
 
 @pytest.mark.parametrize("has_begun", [False, True], ids=["silent", "in a stream"])
-def test_a_client_that_goes_away_ends_the_request(provider: Provider, door: Path, has_begun: bool) -> None:
-    """While the provider is silent, before its answer or in it: nobody pays for what nobody reads."""
+def test_a_client_that_disconnects_ends_the_request(provider: Provider, door: Path, has_begun: bool) -> None:
+    """The upstream request ends before its response or during it: a response that is not read costs nothing more."""
     with Line.to(door) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -92,8 +92,8 @@ def test_a_client_that_goes_away_ends_the_request(provider: Provider, door: Path
             assert upstream.is_at_end()
 
 
-def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole(provider: Provider, door: Path) -> None:
-    """The end of the connection, without that of the message."""
+def test_a_response_that_breaks_off_is_not_ended_as_if_whole(provider: Provider, door: Path) -> None:
+    """The connection ends without the final chunk of the message."""
     with Line.to(door) as client:
         client.say(GET)
         with provider.answering() as upstream:

@@ -1,4 +1,4 @@
-"""A tool that its server changed is suspended until a person has read the change: with a real server, a jail and a daemon."""
+"""A tool that its server changed is suspended until a person has read the change: with a real server, jail and daemon."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 
 class World:
-    """A home with the tools of a server, which can be exchanged for another one at the same place."""
+    """A home with the tools of a server that can be replaced by another one at the same place."""
 
     def __init__(self, home: DaemonHome, port: int, stack: contextlib.ExitStack) -> None:
         self.home = home
@@ -52,41 +52,41 @@ class World:
         self.app: Guarded = app_of()
 
     def describes(self, adds: str) -> None:
-        """From now on the server says this of `add_note`."""
+        """Replace the server with one that describes `add_note` this way."""
         self._stack.close()
         self.app = app_of(adds, as_json=True)
         self._stack.enter_context(serving(self.app, port=self._port))
 
     def add(self, action: str = "add") -> Answer:
-        """A run of the tool that changes."""
+        """Run the tool that changes."""
         return self.home.run(action, {"text": "milk"})
 
     def lists(self) -> str:
-        """A run of the tool that does not."""
+        """Run the tool that does not change."""
         return word(self.home.run("list"))
 
     def suspended(self, name: str = "add") -> list[str] | None:
-        """What the list of actions says."""
+        """Return the suspended operations of an action, as the list of actions has them."""
         listed = {one["name"]: one for one in self.home.must("GET", "/v1/actions")["actions"]}
         found: list[str] | None = listed[name].get("suspended")
         return found
 
     def question(self) -> dict[str, Any]:
-        """The newest one about a changed tool, whole."""
+        """Return the newest question about a changed tool in full."""
         waiting = self.home.must("GET", "/v1/action-approvals")["approvals"]
         newest = max(one["approval_id"] for one in waiting if one["kind"] == "tool_change")
         shown: dict[str, Any] = self.home.must("GET", f"/v1/action-approvals/{newest}")
         return shown
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """Those on record, oldest first."""
+        """Return the recorded events of this type, oldest first."""
         found: list[dict[str, Any]] = self.home.must("GET", f"/v1/audit?type={kind}&order=oldest")["events"]
         return found
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Two tools, the actions `add`, `ask-first` and `list`, the vault open; nobody signs yet."""
+    """Start a server with two tools and a home with the actions `add`, `ask-first` and `list`, the vault open and no approver."""
     with contextlib.ExitStack() as stack, daemon_home() as home:
         port = stack.enter_context(serving(app_of(as_json=True)))
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
@@ -105,12 +105,16 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def reason(answer: Answer) -> tuple[str, Any]:
-    """The class of a failure, and why."""
+    """Return the class of a failure, and its reason."""
     return word(answer), answer.body["error"]["details"].get("reason") if answer.is_error else None
 
 
-def test_a_changed_tool_is_suspended_asked_about_and_runs_as_it_was_accepted(world: World, approver: Approver) -> None:
-    """Refused at once and in our words; what waited does not run; a yes covers what was shown, and a crash loses nothing."""
+def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
+    world: World, approver: Approver
+) -> None:
+    """Runs are refused at once with Aileron's own message, and pending runs do not start; an approval covers only the
+    change that was shown, and a crash loses nothing.
+    """
     home = world.home
     approver.appoint(home)
     assert (word(world.add()), world.lists()) == ("ok", "ok")
@@ -168,8 +172,8 @@ def test_a_changed_tool_is_suspended_asked_about_and_runs_as_it_was_accepted(wor
     assert [one["reason"] for one in world.events("tool.resumed")] == ["accepted", "lifted"]
 
 
-def test_what_was_accepted_unsigned_does_not_count_once_somebody_signs(world: World, approver: Approver) -> None:
-    """Before, it holds over a restart; after, the tool is asked about again."""
+def test_an_unsigned_acceptance_stops_counting_once_there_is_an_approver(world: World, approver: Approver) -> None:
+    """The acceptance survives a restart while there is no approver; afterwards the daemon asks about the tool again."""
     home = world.home
     world.describes(ADDS_NOW)
     world.add()
@@ -190,7 +194,7 @@ def test_what_was_accepted_unsigned_does_not_count_once_somebody_signs(world: Wo
 
 @pytest.fixture(scope="module")
 def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """A connector that reports what it is told to, with the actions `report` and `other`."""
+    """Start a home with a connector that reports what it is told to, and its actions `report` and `other`."""
     folder = tmp_path_factory.mktemp("liar")
     with daemon_home() as home:
         _install_liar(home, folder)
@@ -208,7 +212,7 @@ def _install_liar(bare_home: DaemonHome, tmp_path: Path) -> None:
 
 
 def says(home: DaemonHome, said: dict[str, Any], action: str = "report") -> Answer:
-    """A run in which the connector says this."""
+    """Run an action in which the connector reports this."""
     return home.run(action, {"said": json.dumps(said)})
 
 
@@ -224,10 +228,10 @@ def says(home: DaemonHome, said: dict[str, Any], action: str = "report") -> Answ
     ],
     ids=["spelled otherwise", "a name twice", "too long", "no object", "no text", "gone"],
 )
-def test_a_connector_suspends_its_own_operation_and_nothing_it_says_can_be_accepted_unseen(
+def test_a_report_that_cannot_be_shown_in_full_suspends_only_its_own_operation(
     liar: DaemonHome, said: dict[str, Any]
 ) -> None:
-    """It names another operation and another step; what cannot be shown whole is asked about by nobody."""
+    """The connector's claims about another operation are ignored; a change that cannot be shown in full becomes no question."""
     claims = {**said, "op": "other", "step": "other", "connector": "github://acme/connector-notes", "accepted": True}
     first = says(liar, claims)
     second, other = says(liar, {}), says(liar, {}, "other")
@@ -246,8 +250,8 @@ def test_a_connector_suspends_its_own_operation_and_nothing_it_says_can_be_accep
     assert liar.must("POST", "/v1/actions/report/resume", {"unchanged": True})["operations"] == ["report"]
 
 
-def test_what_can_be_shown_whole_is_asked_about(liar: DaemonHome) -> None:
-    """The control of the one above; the connector has no other way to make itself heard."""
+def test_a_change_that_can_be_shown_in_full_becomes_a_question(liar: DaemonHome) -> None:
+    """Positive control for the test above; the connector has no other way to make itself heard."""
     says(liar, {"before": '{"a":1}', "now": '{"a":2}'})
     question = liar.must("GET", "/v1/action-approvals")["approvals"]
 
@@ -257,10 +261,10 @@ def test_what_can_be_shown_whole_is_asked_about(liar: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
-def test_a_connector_that_refuses_what_was_accepted_is_neither_suspended_nor_asked_about_again(
+def test_a_report_of_an_accepted_change_neither_suspends_nor_asks_again(
     bare_home: DaemonHome, tmp_path: Path, approver: Approver, is_signed: bool
 ) -> None:
-    """However often an agent calls it, nothing is recorded but the runs; another change is asked about as ever."""
+    """However often an agent calls the action, only its runs are recorded; another change leads to a question as usual."""
     _install_liar(bare_home, tmp_path)
     bare_home.unlock()
     if is_signed:
@@ -282,10 +286,12 @@ def test_a_connector_that_refuses_what_was_accepted_is_neither_suspended_nor_ask
     assert "aileron action resume report" in other.body["error"]["message"]
 
 
-def test_a_yes_ends_with_its_connector_though_the_vault_was_locked(
+def test_an_acceptance_ends_with_its_connector_although_the_vault_was_locked(
     bare_home: DaemonHome, tmp_path: Path, approver: Approver
 ) -> None:
-    """The vault still names what was accepted; it was used up, and the same bytes put there again are asked about again."""
+    """The vault still names the accepted change, but the acceptance was used up: the same bytes, installed again,
+    lead to a question.
+    """
     _install_liar(bare_home, tmp_path)
     bare_home.unlock()
     approver.appoint(bare_home)
@@ -308,7 +314,9 @@ def test_a_yes_ends_with_its_connector_though_the_vault_was_locked(
 
 
 def test_changed_tools_leave_room_for_other_questions(bare_home: DaemonHome, tmp_path: Path) -> None:
-    """A connector that tells another change each time fills no queue; what was not asked about is asked by `action resume`."""
+    """A connector that reports a new change each time cannot fill the queue; `action resume` asks about a change that
+    was left out.
+    """
     _install_liar(bare_home, tmp_path)
     for number in range(MAX_TOOLS_ASKED + 2):
         bare_home.must("POST", "/v1/actions/report/resume", {"unchanged": True})

@@ -1,4 +1,4 @@
-"""What would let an agent do more is asked about where somebody signs: files, connectors, bindings, secrets, grants, settings."""
+"""Changes that let an agent do more need an approver's consent: files, connectors, bindings, secrets, grants, settings."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ GATE = "required = true"
 
 @pytest.fixture
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """A home with an approver, a gated action and a free one."""
+    """Start a home with an approver, a gated action and a free one."""
     with decided_home(upstream, approver) as made:
         yield made
 
 
 def word(answer: Answer) -> str:
-    """The class of a failure, or the status."""
+    """Return the class of a failure, or the status."""
     return str(answer.body["error"]["class"] if answer.is_error else answer.body.get("status", "completed"))
 
 
 def edit(home: DaemonHome, name: str, before: str, after: str) -> None:
-    """Write in an installed action's file, as an editor does."""
+    """Replace text in an installed action's file, as an editor does."""
     file = home.path / "actions" / f"{name}.md"
     text = file.read_text()
     assert before in text
     file.write_text(text.replace(before, after))
 
 
-def test_a_file_that_lost_its_gate_does_not_run_until_it_is_agreed_to(
+def test_a_file_that_lost_its_gate_does_not_run_until_a_person_consents(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Refused with the question's id, once for however many tries; agreed to, it runs as it lies there."""
+    """Refusals name the question, which is the same for every try; after consent the file runs as it is."""
     before = upstream.effects
     edit(home, "gated", GATE, "required = false")
 
@@ -58,16 +58,16 @@ def test_a_file_that_lost_its_gate_does_not_run_until_it_is_agreed_to(
     assert (word(agreed), ran.status, upstream.effects) == ("completed", 200, before + 1)
 
 
-def test_the_message_of_a_change_that_waits_says_where_it_is_decided(home: DaemonHome) -> None:
-    """As that of a run: the page, and the command that opens it."""
+def test_the_message_of_a_pending_change_says_where_to_decide(home: DaemonHome) -> None:
+    """Like the message of a pending run, it has the page's URL and the command that opens it."""
     asked = home.must("POST", "/v1/actions", {"text": probe_action("talk", "words:string"), "file": "a test"})
 
     assert f" {asked['review_url']} " in asked["message"]
     assert f"`aileron open approval {asked['approval_id']}`" in asked["message"]
 
 
-def test_what_a_person_does_not_agree_to_stays_refused(home: DaemonHome, approver: Approver) -> None:
-    """And the file, put back, runs as before: it is what was agreed to."""
+def test_a_change_that_is_denied_stays_refused(home: DaemonHome, approver: Approver) -> None:
+    """The file runs as before once it is changed back, because that version has consent."""
     edit(home, "free", 'op = "effect"', 'op = "fetch"')
     edit(home, "free", 'capabilities = ["effect"]', 'capabilities = ["effect", "fetch"]')
     refused = home.run("free")
@@ -80,8 +80,8 @@ def test_what_a_person_does_not_agree_to_stays_refused(home: DaemonHome, approve
     assert home.run("free").status == 200
 
 
-def test_prose_and_narrowing_need_nobody(home: DaemonHome) -> None:
-    """A typing correction, and a gate that was put in."""
+def test_prose_and_narrowing_need_no_consent(home: DaemonHome) -> None:
+    """A corrected title and an added gate take effect without a question."""
     edit(home, "free", "# A test", "# A better title")
     first = home.run("free")
     edit(home, "free", "+++\n\n# A better", "[approval]\nrequired = true\n+++\n\n# A better")
@@ -90,7 +90,7 @@ def test_prose_and_narrowing_need_nobody(home: DaemonHome) -> None:
 
 
 def test_a_new_file_in_the_directory_does_not_run(home: DaemonHome, approver: Approver) -> None:
-    """Dropped there by hand; agreed to, it does."""
+    """A file that was put there by hand runs only after consent."""
     text = (home.path / "actions" / "free.md").read_text().replace('name = "free"', 'name = "dropped"', 1)
     (home.path / "actions" / "dropped.md").write_text(text)
 
@@ -102,10 +102,10 @@ def test_a_new_file_in_the_directory_does_not_run(home: DaemonHome, approver: Ap
     assert home.run("dropped").status == 200
 
 
-def test_installing_binding_and_adding_wait_with_nothing_changed(
+def test_installing_binding_and_adding_change_nothing_before_consent(
     home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """An action, a connector, a binding, another value of a bound secret: 202, and done when they are agreed to."""
+    """A new action, connector or binding, and a new value of a bound secret, get 202 and are carried out after consent."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:1"))
     value = base64.b64encode(b"another-password").decode()
@@ -130,12 +130,12 @@ def test_installing_binding_and_adding_wait_with_nothing_changed(
     assert len(home.must("GET", "/v1/connectors")["connectors"]) == 2
     assert len(home.must("GET", "/v1/bindings")["bindings"]) == 2
     assert "more" in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}
-    assert word(home.run("more")) == "binding_required"  # which of the two, nobody guesses
+    assert word(home.run("more")) == "binding_required"  # the daemon does not guess which of the two bindings
     assert home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_a_free_secret_and_what_takes_away_need_nobody(home: DaemonHome) -> None:
-    """A secret no binding uses; revoking, disabling, removing."""
+def test_a_free_secret_and_removals_need_no_consent(home: DaemonHome) -> None:
+    """A secret that no binding uses can be stored; actions can be disabled or removed, and bindings revoked."""
     value = base64.b64encode(b"some-other-value").decode()
 
     assert home.ask("PUT", "/v1/secrets/unused", {"value_base64": value}).status == 200
@@ -144,8 +144,8 @@ def test_a_free_secret_and_what_takes_away_need_nobody(home: DaemonHome) -> None
     assert home.ask("DELETE", "/v1/bindings/basic/probe/me").status == 200
 
 
-def test_what_was_agreed_to_needs_nobody_again_until_it_is_removed(home: DaemonHome) -> None:
-    """The same file once more is no change; removed and put there again it is asked about."""
+def test_consent_holds_until_the_action_is_removed(home: DaemonHome) -> None:
+    """Adding the same file again is no change; after its removal, adding it again needs consent."""
     text = (home.path / "actions" / "free.md").read_text()
 
     same = home.ask("POST", "/v1/actions", {"text": text, "file": "x", "replace": True})
@@ -159,7 +159,7 @@ def test_what_was_agreed_to_needs_nobody_again_until_it_is_removed(home: DaemonH
 def test_bytes_that_changed_after_they_were_shown_are_not_installed(
     home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """The archive is exchanged between the question and the answer."""
+    """The archive is replaced between the question and the decision."""
     archive = tmp_path / "connector.tar.gz"
     archive.write_bytes(other_probe("localhost:1"))
     answer = home.ask("POST", "/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"})
@@ -172,7 +172,7 @@ def test_bytes_that_changed_after_they_were_shown_are_not_installed(
 
 
 def granted(home: DaemonHome, **others: object) -> Answer:
-    """Ask for a grant of the action `undoable`."""
+    """Request a grant for the action `undoable`."""
     body = {
         "action": "undoable",
         "constraints": [{"argument": "path", "operator": "prefix", "value": "/team/"}],
@@ -182,10 +182,10 @@ def granted(home: DaemonHome, **others: object) -> Answer:
     return home.ask("POST", "/v1/grants", {**body, **others})
 
 
-def test_a_grant_lets_through_what_it_covers_and_no_more(
+def test_a_grant_covers_its_constraints_and_number_of_uses_only(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Its constraint, its number of uses; revoked, it is over; each use is on record."""
+    """A run outside the constraint, beyond the number of uses or after revocation needs approval; each use is on record."""
     text = probe_action("effect", "path:string?", name="undoable", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
     approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
@@ -207,8 +207,8 @@ def test_a_grant_lets_through_what_it_covers_and_no_more(
     assert home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_a_grant_of_calls_without_an_argument_lets_none_with_it_through(home: DaemonHome, approver: Approver) -> None:
-    """Also once the vault was locked, and read again."""
+def test_a_grant_for_calls_without_an_argument_excludes_calls_with_it(home: DaemonHome, approver: Approver) -> None:
+    """The grant still does so after the vault was locked and read again."""
     text = probe_action("effect", "path:string?", name="exact", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
     approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
@@ -221,10 +221,10 @@ def test_a_grant_of_calls_without_an_argument_lets_none_with_it_through(home: Da
     assert home.run("exact", {}).status == 200
 
 
-def test_a_question_about_a_grant_brings_the_file_that_says_what_it_does_not_limit(
-    home: DaemonHome, approver: Approver
-) -> None:
-    """With the digest that the grant names; once the file is another, none comes, and the console says that it is not known."""
+def test_a_question_about_a_grant_includes_the_action_file(home: DaemonHome, approver: Approver) -> None:
+    """The file has the digest that the grant names. Once the file has changed, the question no longer includes it, so
+    the console can say that the limits are unknown.
+    """
     text = probe_action("effect", "path:string?", name="undoable", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
     approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
@@ -237,15 +237,15 @@ def test_a_question_about_a_grant_brings_the_file_that_says_what_it_does_not_lim
 
 
 def test_an_action_that_cannot_be_undone_is_never_granted(home: DaemonHome) -> None:
-    """And what is not gated needs no grant."""
+    """An action without a gate and an action that does not exist get no grant either."""
     answers = [granted(home, action="gated"), granted(home, action="free"), granted(home, action="nowhere")]
 
     assert [answer.is_error for answer in answers] == [True, True, True]
     assert home.must("GET", "/v1/action-approvals")["approvals"] == []
 
 
-def test_without_an_approver_a_grant_is_refused_with_the_way_to_one(bare_home: DaemonHome) -> None:
-    """There is nobody who could sign it."""
+def test_a_grant_without_an_approver_is_refused_with_the_command_to_enroll_one(bare_home: DaemonHome) -> None:
+    """A home without an approver has no one to sign the grant."""
     bare_home.install_probe()
     text = probe_action("effect", "path:string?", name="undoable", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
@@ -259,22 +259,24 @@ def test_without_an_approver_a_grant_is_refused_with_the_way_to_one(bare_home: D
     assert "aileron approver init" in answer.body["error"]["message"]
 
 
-def test_an_action_may_come_before_its_connector_where_nobody_is_asked(bare_home: DaemonHome, home: DaemonHome) -> None:
-    """Added as before, and its run says what is missing; a person could not be shown where it goes."""
+def test_an_action_may_be_added_before_its_connector_without_an_approver(
+    bare_home: DaemonHome, home: DaemonHome
+) -> None:
+    """The run then says what is missing. An approver could not be shown where the action goes, so with one it is refused."""
     text = probe_action("effect", name="early").replace("bound-at-release", "0" * 64)
 
     added = bare_home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
     ran = bare_home.run("early")
     asked = home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
 
-    assert (added.status, word(ran), word(asked)) == (200, "not_found", "hash_mismatch")  # there it has another hash
+    assert (added.status, word(ran), word(asked)) == (200, "not_found", "hash_mismatch")  # another hash there
     assert home.must("GET", "/v1/action-approvals")["approvals"] == []
 
 
-def test_settings_take_effect_when_they_are_agreed_to(
+def test_changed_settings_take_effect_after_consent(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """An exception written into config.toml: the daemon starts with the old value, says so, and asks."""
+    """An exception is written into config.toml: the daemon starts with the old value, reports the waiting setting, and asks."""
     home.stop()
     more = f'[egress]\nprivate_plain = ["localhost:{upstream.port}", "localhost:9"]\n'
     home.configure(more)
@@ -294,10 +296,10 @@ def test_settings_take_effect_when_they_are_agreed_to(
 
 
 @pytest.mark.parametrize("tampered", ["written", "removed"])
-def test_a_copy_of_the_agreed_settings_that_somebody_changed_stops_everything(
+def test_a_tampered_copy_of_the_approved_settings_stops_every_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer, tampered: str
 ) -> None:
-    """`agreed/settings.json` is believed until the vault is open, then compared; agreeing to all of config.toml mends it."""
+    """`agreed/settings.json` is trusted until the vault is open and then compared; consent to all of config.toml repairs it."""
     home.stop()
     file = home.path / "agreed" / "settings.json"
     wider = file.read_text().replace('"egress.private":[]', '"egress.private":["evil.example:443"]')

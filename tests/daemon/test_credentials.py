@@ -1,4 +1,4 @@
-"""Whose secret is lent to whom, for how long and how often; each refusal on record."""
+"""Secrets are lent to the right connector only, for a limited time and number of requests; refusals are on record."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ REFLECTOR = "github://aileron-tests/reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 THEIRS = b"another-secret-of-another"
 BUDGET = 256
-"""Requests of one step (docs/reference/egress.md)."""
+"""Requests that one step may make (docs/reference/egress.md)."""
 
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """It remembers what it was sent."""
+    """Start a server that remembers what it was sent."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """Two connectors, two secrets; the second connector is not bound yet."""
+    """Start a home with two connectors and two secrets; the second connector is not bound yet."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         made.install_probe(f"localhost:{upstream.port}")
@@ -49,7 +49,7 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def bound(home: DaemonHome) -> Iterator[DaemonHome]:
-    """The second connector has a secret of its own for as long as a test lasts."""
+    """Bind the second connector to a secret of its own for the duration of a test."""
     binding = {"connector": REFLECTOR, "name": "basic/theirs/me", "username": "them", "secret": "theirs"}
     home.must("POST", "/v1/bindings", binding)
     yield home
@@ -57,18 +57,18 @@ def bound(home: DaemonHome) -> Iterator[DaemonHome]:
 
 
 def error_of(got: Answer) -> dict[str, Any]:
-    """The failure of an answer."""
+    """Return the failure in a response."""
     error: dict[str, Any] = got.body["error"]
     return error
 
 
 def types(home: DaemonHome, error: dict[str, Any]) -> list[str]:
-    """What is on record about it."""
+    """Return the types of the events recorded about a failure."""
     return [event["type"] for event in home.events(error["audit_id"])]
 
 
-def test_a_connector_is_lent_its_own_secret_and_no_other(bound: DaemonHome, upstream: CountingServer) -> None:
-    """Two connectors ask for the same kind at the same host, and each gets what was bound to it."""
+def test_a_connector_is_lent_its_own_secret_only(bound: DaemonHome, upstream: CountingServer) -> None:
+    """Two connectors request the same kind of credential at the same host, and each gets the secret that is bound to it."""
     bound.run("fetch", {"with_credential": True})
     bound.run("ask", {"credential": "basic"})
 
@@ -76,8 +76,8 @@ def test_a_connector_is_lent_its_own_secret_and_no_other(bound: DaemonHome, upst
     assert sent == [b"mira:hunter2-hunter2", b"them:" + THEIRS]
 
 
-def test_a_connector_that_is_not_bound_is_lent_nothing(home: DaemonHome, upstream: CountingServer) -> None:
-    """Although another one has a secret of that kind for that host."""
+def test_a_connector_without_a_binding_is_lent_nothing(home: DaemonHome, upstream: CountingServer) -> None:
+    """Another connector has a secret of that kind for that host, which changes nothing."""
     before = len(upstream.requests)
     error = error_of(home.run("ask", {"credential": "basic"}))
 
@@ -88,10 +88,10 @@ def test_a_connector_that_is_not_bound_is_lent_nothing(home: DaemonHome, upstrea
 @pytest.mark.parametrize(
     "credential", ["oauth2", "api_key", "basic/probe/me", "basic/theirs/me", f"{PROBE}", "pw", "BASIC", "*"]
 )
-def test_a_credential_can_only_be_asked_for_by_its_kind(
+def test_a_credential_can_only_be_requested_by_its_kind(
     bound: DaemonHome, upstream: CountingServer, credential: str
 ) -> None:
-    """Not by another kind, another account, another connector, or the name of a secret; the refusal is on record."""
+    """Another kind, another account, another connector and the name of a secret are refused, and the refusal is on record."""
     before = len(upstream.requests)
     error = error_of(bound.run("ask", {"credential": credential}))
 
@@ -100,8 +100,8 @@ def test_a_credential_can_only_be_asked_for_by_its_kind(
     assert len(upstream.requests) == before
 
 
-def test_a_credential_does_not_follow_to_another_host(bound: DaemonHome, upstream: CountingServer) -> None:
-    """Denied and on record; nothing arrives there."""
+def test_a_credential_is_not_sent_to_another_host(bound: DaemonHome, upstream: CountingServer) -> None:
+    """The request is denied and on record; nothing arrives at the other host."""
     with CountingServer() as elsewhere:
         for url in (f"http://localhost:{elsewhere.port}/", f"http://127.0.0.1:{upstream.port}/"):
             error = error_of(bound.run("ask", {"credential": "basic", "url": url}))
@@ -110,10 +110,10 @@ def test_a_credential_does_not_follow_to_another_host(bound: DaemonHome, upstrea
         assert elsewhere.requests == []
 
 
-def test_the_last_request_of_a_budget_is_served_and_the_next_is_not(
+def test_the_last_request_of_a_budget_is_served_and_the_next_is_refused(
     bound: DaemonHome, upstream: CountingServer
 ) -> None:
-    """Counted at the upstream; the run says which limit it was, and so does the record."""
+    """Requests are counted at the upstream; the run and the record name the limit."""
     before = len(upstream.requests)
     assert bound.run("hammer", {"times": BUDGET}).body["result"] == BUDGET
     assert len(upstream.requests) == before + BUDGET
@@ -126,8 +126,8 @@ def test_the_last_request_of_a_budget_is_served_and_the_next_is_not(
     assert "resource_limit_exceeded" in str(finished)
 
 
-def test_a_binding_that_was_taken_back_lends_nothing_more(bound: DaemonHome, upstream: CountingServer) -> None:
-    """Also over a connection that was kept from before."""
+def test_a_revoked_binding_lends_nothing_more(bound: DaemonHome, upstream: CountingServer) -> None:
+    """A connection that was kept from before is not used with its secret either."""
     assert bound.run("ask", {"credential": "basic"}).status == 200
     bound.must("DELETE", f"/v1/bindings/basic/theirs/me?connector={REFLECTOR}")
     before = len(upstream.requests)
@@ -140,7 +140,7 @@ def test_a_binding_that_was_taken_back_lends_nothing_more(bound: DaemonHome, ups
 
 
 def test_a_locked_vault_lends_nothing(bound: DaemonHome, upstream: CountingServer) -> None:
-    """Until it is open again."""
+    """Requests are served again once the vault is unlocked."""
     bound.must("POST", "/v1/vault/lock")
     before = len(upstream.requests)
     try:
@@ -151,8 +151,8 @@ def test_a_locked_vault_lends_nothing(bound: DaemonHome, upstream: CountingServe
     assert bound.run("ask", {"credential": "basic"}).status == 200
 
 
-def test_the_daemon_itself_is_not_reached_although_the_user_allowed_its_port(upstream: CountingServer) -> None:
-    """By a connector that was granted it, with the exception in the configuration: refused, and on record."""
+def test_a_connector_cannot_reach_the_daemon_even_if_settings_allow_its_port(upstream: CountingServer) -> None:
+    """The connector has the port in its grant and the configuration has the exception: the request is refused and on record."""
     with daemon_home() as home:
         home.must("GET", "/v1/status")
         port = tomllib.loads((home.path / "config.toml").read_text())["daemon"]["port"]

@@ -1,4 +1,4 @@
-"""A daemon without a free descriptor: it waits and says so, refuses what it cannot do, and recovers."""
+"""A daemon without a free descriptor waits and reports it, refuses what it cannot do, and recovers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def home() -> Iterator[DaemonHome]:
-    """A home of its own: the limit is for this test alone."""
+    """Start a separate home, because the limit must hold for one test only."""
     with CountingServer() as upstream, daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         made.install_probe(f"localhost:{upstream.port}")
@@ -29,8 +29,8 @@ def home() -> Iterator[DaemonHome]:
         yield made
 
 
-def test_what_waits_for_its_next_run_gives_way(home: DaemonHome) -> None:
-    """No descriptor is free for longer than it takes to look at spares: they are ended, and the daemon goes on."""
+def test_spares_are_ended_if_no_descriptor_is_free(home: DaemonHome) -> None:
+    """The daemon ends the spares and goes on, if no descriptor is free even to check them."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
     assert pid is not None
     assert home.run("fetch").status == 200
@@ -49,7 +49,7 @@ def test_what_waits_for_its_next_run_gives_way(home: DaemonHome) -> None:
 
 
 def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home: DaemonHome) -> None:
-    """Callers that hold connections take all there are; others are served when they go. The log says so, and is not flooded."""
+    """Callers that hold connections take all descriptors; others are served when they leave. The log has a few lines about it."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
     assert pid is not None
     assert home.run("fetch").status == 200
@@ -66,8 +66,8 @@ def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home
     assert log.read_text().count("out of system resource") <= 3
 
 
-def test_a_daemon_without_descriptors_goes_on_and_its_sessions_with_it(home: DaemonHome) -> None:
-    """Agents wait, a session is looked after, and what is limited to it stays so; whoever comes later is served."""
+def test_a_daemon_without_descriptors_keeps_its_sessions(home: DaemonHome) -> None:
+    """Agents wait, the session stays open and keeps its limits, and later callers are served."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
     assert pid is not None
     assert home.run("fetch").status == 200
@@ -79,8 +79,8 @@ def test_a_daemon_without_descriptors_goes_on_and_its_sessions_with_it(home: Dae
         def finds_none_free(says: str) -> bool:
             sock = held.enter_context(socket.socket(socket.AF_UNIX))
             sock.setblocking(False)
-            with contextlib.suppress(BlockingIOError):  # as many wait as can
-                sock.connect(str(home.path / "run" / "mcp.sock"))  # where one that says nothing stays
+            with contextlib.suppress(BlockingIOError):  # as many connections wait as the backlog holds
+                sock.connect(str(home.path / "run" / "mcp.sock"))  # a silent connection stays open there
             return says in log.read_text()
 
         for says in ("no agent can be accepted", "sessions that are over may stay open"):
@@ -92,13 +92,11 @@ def test_a_daemon_without_descriptors_goes_on_and_its_sessions_with_it(home: Dae
 
 
 def test_a_run_that_finds_no_descriptor_is_refused_and_recorded(home: DaemonHome) -> None:
-    """Closed, with its reason and its row; with descriptors the same run has its effect."""
+    """The run fails with a reason and an event; with enough descriptors the same run succeeds."""
     pid = home.daemon_pid
     assert pid is not None
     assert home.run("fetch").status == 200
-    for descriptors in range(
-        96, 0, -1
-    ):  # fewer and fewer, until a jail needs more than there are, or what is read before it
+    for descriptors in range(96, 0, -1):  # fewer each time, until a jail, or what is read before it, needs more
         with at_most(pid, descriptors):
             refused = home.run("fetch")
         if refused.status != 200:

@@ -1,4 +1,4 @@
-"""daemon.listen: what agents elsewhere can ask over TLS, and what nobody can."""
+"""daemon.listen: what agents on other machines can request over TLS, and what is refused to everyone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEADLINE_S = 30.0
 
 
 class Elsewhere:
-    """A home that listens on an address of its own, as an agent sees it that has nothing of the home."""
+    """A home that listens on an address of its own, as seen by an agent that has nothing of the home."""
 
     def __init__(self, home: DaemonHome, folder: Path) -> None:
         self.home = home
@@ -46,11 +46,11 @@ class Elsewhere:
         )
 
     def token(self) -> str:
-        """Of a new session."""
+        """Return the token of a new session."""
         return str(self.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"])
 
     def ask(self, path: str, *, host: str | None = None, **headers: str) -> tuple[int, str]:
-        """Status and body of a GET."""
+        """Send a GET and return status and body."""
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         connection = http.client.HTTPSConnection(ADDRESS, self.port, timeout=DEADLINE_S, context=context)
         try:
@@ -61,7 +61,7 @@ class Elsewhere:
             connection.close()
 
     def aileron(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """A command on a machine that has no home."""
+        """Run a command as on a machine that has no home."""
         told = {
             "AILERON_HOME": str(self.folder / "nowhere"),
             "AILERON_URL": f"https://{ADDRESS}:{self.port}",
@@ -81,7 +81,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
-    """A home with an action, and its address."""
+    """Start a home that listens, with an action."""
     with daemon_home() as home:
         made = Elsewhere(home, tmp_path_factory.mktemp("tls"))
         home.install_probe()
@@ -91,8 +91,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
         yield made
 
 
-def test_an_action_is_run_from_elsewhere_with_a_token(elsewhere: Elsewhere) -> None:
-    """The same command as on the machine itself; without the token, or with a bad one, it is refused with its reason."""
+def test_an_action_runs_from_another_machine_with_a_token(elsewhere: Elsewhere) -> None:
+    """The command is the same as on the machine itself; without a valid token it is refused with the reason."""
     ran = elsewhere.aileron("run", "give-back", "text=x", "--json", AILERON_SESSION_TOKEN=elsewhere.token())
     assert (ran.returncode, json.loads(ran.stdout)["result"]["text"]) == (0, "x"), ran
 
@@ -102,8 +102,8 @@ def test_an_action_is_run_from_elsewhere_with_a_token(elsewhere: Elsewhere) -> N
         assert why in refused.stderr
 
 
-def test_a_run_from_elsewhere_is_of_the_tokens_session(elsewhere: Elsewhere) -> None:
-    """So the record says who asked."""
+def test_a_run_from_another_machine_belongs_to_the_tokens_session(elsewhere: Elsewhere) -> None:
+    """The record therefore names the session that made the request."""
     begun = elsewhere.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
 
     ran = elsewhere.aileron("run", "give-back", "text=x", "--json", AILERON_SESSION_TOKEN=begun["token"])
@@ -111,8 +111,8 @@ def test_a_run_from_elsewhere_is_of_the_tokens_session(elsewhere: Elsewhere) -> 
     assert elsewhere.home.events(json.loads(ran.stdout)["audit_id"])[0]["session"] == begun["id"]
 
 
-def test_what_is_the_persons_is_not_asked_elsewhere(elsewhere: Elsewhere) -> None:
-    """Where AILERON_URL is set, commands of the person say so, and start no daemon beside it."""
+def test_commands_for_people_are_refused_if_aileron_url_is_set(elsewhere: Elsewhere) -> None:
+    """The command says to unset AILERON_URL, and starts no daemon on this machine."""
     refused = elsewhere.aileron("status", AILERON_SESSION_TOKEN=elsewhere.token())
 
     assert refused.returncode == 69
@@ -120,8 +120,8 @@ def test_what_is_the_persons_is_not_asked_elsewhere(elsewhere: Elsewhere) -> Non
     assert not (elsewhere.folder / "nowhere").exists()
 
 
-def test_only_names_of_the_certificate_are_answered(elsewhere: Elsewhere) -> None:
-    """The address and the name are; a rebound name, another port and loopback's name are not."""
+def test_only_names_in_the_certificate_are_answered(elsewhere: Elsewhere) -> None:
+    """The address and the name are accepted; a rebound name, another port and loopback's name are refused."""
     shown = {"Authorization": f"Bearer {elsewhere.token()}"}
 
     for host in (f"{ADDRESS}:{elsewhere.port}", f"{NAME}:{elsewhere.port}", f"AILERON.test:{elsewhere.port}"):
@@ -130,8 +130,8 @@ def test_only_names_of_the_certificate_are_answered(elsewhere: Elsewhere) -> Non
         assert elsewhere.ask("/v1/actions", host=host, **shown)[0] == 403, host
 
 
-def test_no_page_is_there_and_no_page_may_ask(elsewhere: Elsewhere) -> None:
-    """No review address is served, and an Origin, whatever it says, is refused."""
+def test_no_page_is_served_and_requests_of_pages_are_refused(elsewhere: Elsewhere) -> None:
+    """Review addresses are not served, and a request with an Origin is refused, whatever it says."""
     shown = {"Authorization": f"Bearer {elsewhere.token()}"}
 
     assert elsewhere.ask("/approvals", **shown)[0] == 404
@@ -139,15 +139,15 @@ def test_no_page_is_there_and_no_page_may_ask(elsewhere: Elsewhere) -> None:
     assert elsewhere.ask("/v1/actions", **shown)[0] == 200
 
 
-def test_nobody_is_asked_without_a_token_elsewhere(elsewhere: Elsewhere) -> None:
-    """Not for what agents may ask, and not for /mcp."""
+def test_every_request_from_another_machine_needs_a_token(elsewhere: Elsewhere) -> None:
+    """The routes for agents and /mcp need one as well."""
     for path in ("/v1/actions", "/mcp", "/v1/status"):
         status, body = elsewhere.ask(path)
         assert (status, json.loads(body)["error"]["class"]) == (401, "unauthorized"), path
 
 
-def test_nothing_is_said_in_the_clear(elsewhere: Elsewhere) -> None:
-    """A client without TLS gets no answer; one that does not trust the certificate does not ask."""
+def test_no_request_is_served_without_tls(elsewhere: Elsewhere) -> None:
+    """A client without TLS gets no response, and a client that does not trust the certificate sends no request."""
     plain = http.client.HTTPConnection(ADDRESS, elsewhere.port, timeout=DEADLINE_S)
     try:
         plain.request("GET", "/healthz")
@@ -160,8 +160,8 @@ def test_nothing_is_said_in_the_clear(elsewhere: Elsewhere) -> None:
     assert "certificate" in untrusting.stderr.lower()
 
 
-def test_what_to_do_about_a_daemon_elsewhere_is_done_there(elsewhere: Elsewhere) -> None:
-    """Its log is not here."""
+def test_the_fix_for_a_daemon_elsewhere_names_the_daemons_machine(elsewhere: Elsewhere) -> None:
+    """The daemon's log is not on this machine."""
     (port,) = reserve_ports(1, ADDRESS)
     nobody = f"https://{ADDRESS}:{port}"
     refused = elsewhere.aileron(
@@ -173,7 +173,7 @@ def test_what_to_do_about_a_daemon_elsewhere_is_done_there(elsewhere: Elsewhere)
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8443", "ftp://localhost", "https://", "https://me@localhost:1"])
-def test_a_token_is_sent_over_tls_or_on_loopback_only(elsewhere: Elsewhere, url: str) -> None:
+def test_a_token_is_sent_only_over_tls_or_loopback(elsewhere: Elsewhere, url: str) -> None:
     """Any other address is refused before anything is sent."""
     refused = elsewhere.aileron("run", "give-back", "text=x", AILERON_URL=url, AILERON_SESSION_TOKEN=elsewhere.token())
 
@@ -181,8 +181,10 @@ def test_a_token_is_sent_over_tls_or_on_loopback_only(elsewhere: Elsewhere, url:
     assert f"AILERON_URL is {url!r}" in refused.stderr
 
 
-def test_tls_that_never_comes_takes_nobodys_place(elsewhere: Elsewhere) -> None:
-    """Who connects and says nothing has no more places than anybody silent; the oldest goes, and that fills no log."""
+def test_an_unfinished_tls_handshake_takes_no_ones_place(elsewhere: Elsewhere) -> None:
+    """Clients that connect and stay silent get no more places than any silent client: the oldest is closed, and
+    little is logged.
+    """
     log = elsewhere.home.path / "logs" / "daemon.log"
     assert elsewhere.ask("/v1/actions", Authorization=f"Bearer {elsewhere.token()}")[0] == 200
     with contextlib.ExitStack() as stack:
@@ -199,8 +201,8 @@ def test_tls_that_never_comes_takes_nobodys_place(elsewhere: Elsewhere) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["readable by others", "another certificate's", "gone"])
-def test_a_key_that_does_not_serve_keeps_the_daemon_from_starting(tmp_path: Path, wrong: str) -> None:
-    """It says which setting, and the fix; with the right key, and nobody else who can read it, it starts."""
+def test_an_unusable_certificate_key_keeps_the_daemon_from_starting(tmp_path: Path, wrong: str) -> None:
+    """The error names the setting and the fix; with the right key, readable only by its owner, the daemon starts."""
     with daemon_home() as home:
         elsewhere = Elsewhere(home, tmp_path)
         key = tmp_path / "listen.key"

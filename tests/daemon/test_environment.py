@@ -1,4 +1,4 @@
-"""A daemon whose environment would lead its requests elsewhere: none of it counts, only the configuration does."""
+"""A daemon whose environment would redirect its requests: only the configuration counts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ REFLECTOR = "github://aileron-tests/reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 
 
-def test_no_proxy_authority_or_key_log_comes_from_the_daemons_environment(
+def test_the_daemon_ignores_proxies_authorities_and_key_logs_of_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests go straight to their host and trust what the configuration trusts; nothing is written down of TLS."""
+    """Requests go straight to their host and trust what the configuration trusts; no TLS keys are logged."""
     authority = Authority(tmp_path)
     keys = tmp_path / "keys"
     with (

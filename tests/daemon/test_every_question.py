@@ -1,7 +1,7 @@
-"""Every state of every kind of question, at every surface that can show it: one word for it, over which no surface trips.
+"""Every state of every kind of question, at every surface that can show it: all surfaces show the same status.
 
-The rows are made by the record's own verbs on the home's ledger, while no daemon runs; what only a daemon can hold (a run that
-goes on, one that is held) is made by it. A kind or a state that is new fails here until it is made, and shown, too.
+The rows are made with the record's own methods on the home's ledger, while no daemon runs; a daemon makes those that only a
+daemon can hold (a run in progress, a held one). A new kind or state fails here until it is made and shown as well.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ WORDS = {
     ApprovalState.EXPIRED: RunStatus.EXPIRED,
     ApprovalState.CANCELLED: RunStatus.CANCELLED,
 }
-"""What each state of a consent is called where people and programs meet it."""
+"""Status by which people and programs see each state of a consent."""
 LISTED = (RunStatus.PENDING_APPROVAL, RunStatus.APPROVED)
 
 
 class Made(NamedTuple):
-    """One question, and the status that every surface is to show."""
+    """A question, and the status that every surface must show."""
 
     id: str
     kind: ConsentKind
@@ -66,16 +66,16 @@ class Made(NamedTuple):
 
 
 class _Maker:
-    """The record's verbs, as a daemon calls them; decisions carry a signature, as those of this home do."""
+    """Calls the record as a daemon does; the decisions are signed, as those of this home are."""
 
     def __init__(self, audit: Audit, key_id: str, session: str) -> None:
-        """`session` is one of a cell, and open: without it, what it asked is withdrawn when a daemon starts."""
+        """Take the id of an open session of a cell: otherwise, a starting daemon withdraws the session's questions."""
         self._audit = audit
         self._key_id = key_id
         self._session = session
 
     async def consent(self, kind: ConsentKind, state: ApprovalState) -> Made:
-        """One that is in this state."""
+        """Add a question in this state and return it."""
         wait_s = -1.0 if state is ApprovalState.EXPIRED else 3600.0
         subject = SUBJECTS[kind.value]
         if isinstance(subject, HostConsent):
@@ -85,7 +85,7 @@ class _Maker:
         return Made(row.id, kind, WORDS[state])
 
     async def run(self, status: RunStatus) -> Made | None:
-        """One whose run has this status; None for what only a daemon can hold."""
+        """Add a question whose run has this status; return None if only a daemon can hold such a run."""
         if status in (RunStatus.APPROVED, RunStatus.RUNNING):
             return None
         plan, asked = a_plan(), Invocation(action="send-email", args={"to": "a@example.com"}, scope=Scope.AGENT)
@@ -126,7 +126,7 @@ class _Maker:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """Decisions are signed; an action whose run goes on until the end of the module, and one that is held."""
+    """Start a home with an approver, an action that runs until the end of the module, and one that is held."""
     with waiting_home() as (made, _):
         held = probe_action("linger", "seconds:number?", name="held", gated=True)
         held = held.replace("[approval]", "[approval]\nundo_window_s = 600")
@@ -137,14 +137,14 @@ def home() -> Iterator[DaemonHome]:
 
 @pytest.fixture(scope="module")
 def session(home: DaemonHome) -> Iterator[str]:
-    """That of an agent in a cell, of another process than this one, which decides."""
+    """Return the session of an agent in a cell, whose process is not the one that decides."""
     with Attendant(home.path) as attendant:
         yield attendant.open(ask=True)["id"]
 
 
 @pytest.fixture(scope="module")
 def questions(home: DaemonHome, session: str) -> list[Made]:
-    """One of every kind in every state."""
+    """Return a question of every kind in every state."""
     approver = KeptApprover.of(home)
     home.stop()
 
@@ -170,8 +170,8 @@ def questions(home: DaemonHome, session: str) -> list[Made]:
     return made
 
 
-def test_there_is_one_of_every_kind_in_every_state(questions: list[Made]) -> None:
-    """As many as the closed sets make: what is added to one of them has to be made here."""
+def test_there_is_a_question_of_every_kind_in_every_state(questions: list[Made]) -> None:
+    """The number follows from the closed sets: a new kind or state must be made here."""
     consents = [kind for kind in ConsentKind if kind is not ConsentKind.ACTION]
     wanted = {(kind, state.status) for kind, state in itertools.product(consents, ApprovalState)}
     wanted |= {(ConsentKind.ACTION, status) for status in RunStatus}
@@ -180,8 +180,8 @@ def test_there_is_one_of_every_kind_in_every_state(questions: list[Made]) -> Non
     assert {state: state.status for state in ApprovalState} == WORDS
 
 
-def test_every_route_tells_the_same_status(home: DaemonHome, questions: list[Made]) -> None:
-    """The list, the question, what became of it, and what somebody is told who decides too late."""
+def test_every_route_shows_the_same_status(home: DaemonHome, questions: list[Made]) -> None:
+    """The routes are the list, the question, its result, and the error of an answer that comes too late."""
     listed = {one["approval_id"]: one["status"] for one in home.must("GET", ROUTE)["approvals"]}
     told = {}
     for one in questions:
@@ -199,8 +199,8 @@ def test_every_route_tells_the_same_status(home: DaemonHome, questions: list[Mad
     assert {name: status for name, status in listed.items() if name in made} == ours
 
 
-def test_an_agent_is_told_of_its_runs_in_every_state_and_of_no_consent(home: DaemonHome, questions: list[Made]) -> None:
-    """Over HTTP and over the protocol."""
+def test_an_agent_sees_its_runs_in_every_state_and_no_consent(home: DaemonHome, questions: list[Made]) -> None:
+    """HTTP and the Model Context Protocol agree."""
     with Agent(home.path / "run" / "mcp.sock") as agent:
         for one in questions:
             over_http = home.agent.request("GET", f"{ROUTE}/{one.id}/result")
@@ -214,8 +214,8 @@ def test_an_agent_is_told_of_its_runs_in_every_state_and_of_no_consent(home: Dae
     assert pending == {one.id: one.status.value for one in questions if one.run and one.status in LISTED}
 
 
-def test_the_page_shows_every_one(home: DaemonHome, questions: list[Made]) -> None:
-    """In words, or with what decides it."""
+def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) -> None:
+    """A pending question has a form that decides it, and any other shows its status in words."""
     person = PageClient(home)
     assert person.unlock().status == 200
     queue = person.get("/approvals")
@@ -231,10 +231,10 @@ def test_the_page_shows_every_one(home: DaemonHome, questions: list[Made]) -> No
         assert (one.id in queue.text) or one.status not in LISTED, one
 
 
-def test_the_command_line_lists_and_shows_every_one(
+def test_the_command_line_lists_and_shows_every_status(
     home: DaemonHome, questions: list[Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the other surfaces call it; one is shown of each status, of one kind after the other."""
+    """The status is the same as on other surfaces; one question is shown per status, the kinds in turn."""
     monkeypatch.setenv("AILERON_HOME", str(home.path))
     assert aileron(["approval", "list", "--json"]) == 0
     listed = {one["approval_id"]: one["status"] for one in json.loads(capsys.readouterr().out)["approvals"]}
@@ -248,8 +248,8 @@ def test_the_command_line_lists_and_shows_every_one(
         assert facts["status"] == one.status.value, one
 
 
-def test_a_console_in_lines_is_told_of_a_consent_that_was_decided_elsewhere(home: DaemonHome) -> None:
-    """It waits there no more."""
+def test_a_plain_console_hears_that_a_consent_was_decided_elsewhere(home: DaemonHome) -> None:
+    """The consent no longer waits in the console's queue."""
     asked: list[str] = []
 
     def come() -> str:
@@ -267,8 +267,8 @@ def test_a_console_in_lines_is_told_of_a_consent_that_was_decided_elsewhere(home
 
 
 @pytest.mark.anyio
-async def test_a_console_is_told_of_a_consent_that_was_decided_elsewhere(home: DaemonHome) -> None:
-    """The same on the screen that stays open."""
+async def test_the_console_hears_that_a_consent_was_decided_elsewhere(home: DaemonHome) -> None:
+    """The full-screen console shows the decision while it stays open."""
     nobody = Hooks(check=lambda: None, ask=lambda _: Secret(b""), edit=str, take=lambda: None, let_go=lambda: None)
     app = Console(DaemonClient(home.path), nobody, who_else=lambda: "a test")
     async with app.run_test(size=(120, 100), notifications=True) as pilot:
@@ -281,7 +281,7 @@ async def test_a_console_is_told_of_a_consent_that_was_decided_elsewhere(home: D
 
 
 def put_secret(home: DaemonHome) -> str:
-    """Another value for a bound secret, which is asked about: the question's id."""
+    """Replace the value of a bound secret, which needs consent, and return the question's id."""
     answer = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "YW5vdGhlci1wYXNzd29yZA=="})
     assert answer.status == 202, answer.body
     return str(answer.body["approval_id"])

@@ -1,4 +1,4 @@
-"""Whose child a process is: the nearest counts, and what cannot be seen is said to be so."""
+"""A process belongs to the nearest family above it, and a process that cannot be examined is reported as such."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @contextmanager
 def a_chain(depth: int) -> Iterator[tuple[int, int]]:
-    """A process, and one that descends from it with so many below."""
+    """Start a process with `depth` descendants in a chain, and yield the pids of the first and the last."""
     program = [sys.executable, "-c", _CHAIN, str(depth)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
@@ -33,7 +33,7 @@ def a_chain(depth: int) -> Iterator[tuple[int, int]]:
 
 
 def test_a_process_belongs_to_the_nearest_family_above_it() -> None:
-    """Itself, its parent, or further up; beside them is nobody's."""
+    """The family's process may be the process itself, its parent or a more distant ancestor; others belong to none."""
     families = Families()
     assert families.name_of(os.getpid()) is None
     with a_chain(5) as (first, last), a_chain(1) as (other, below):
@@ -50,8 +50,8 @@ def test_a_process_belongs_to_the_nearest_family_above_it() -> None:
     assert families.name_of(os.getpid()) == "ses-4"
 
 
-def test_what_cannot_be_seen_descends_from_nobody_and_is_told_apart() -> None:
-    """One that has gone, and one with more processes above it than are looked at: neither is as one that no session started."""
+def test_a_process_that_cannot_be_examined_is_not_taken_for_an_outsider() -> None:
+    """A process that has ended, or has too many ancestors to examine, is reported as unseen, not as one of no session."""
     families = Families()
     with a_chain(80) as (first, last), a_chain(1) as (other, gone):
         families.add(first, "ses-1")
@@ -62,7 +62,7 @@ def test_what_cannot_be_seen_descends_from_nobody_and_is_told_apart() -> None:
 
 
 def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
-    """And one whose first process goes on is not."""
+    """A family whose first process still runs is kept."""
     families = Families()
     with a_chain(1) as (stays, _):
         with a_chain(1) as (ends, _):
@@ -75,8 +75,8 @@ def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
     assert families.name_of(stays) is None, "no family is left, so nobody is looked for"
 
 
-def test_nobody_leaves_a_family_because_no_descriptor_is_free() -> None:
-    """Whoever takes every descriptor is still of it afterwards; a process that has ended is not."""
+def test_a_shortage_of_descriptors_removes_no_process_from_its_family() -> None:
+    """A process that takes every descriptor still belongs to it afterwards; a process that has ended does not."""
     families = Families()
     with a_chain(1) as (first, last), a_chain(1) as (other, gone):
         families.add(first, "ses-1")

@@ -1,4 +1,4 @@
-"""What is published, fetched and installed: shown first, whole or not at all, and never other bytes than it was."""
+"""Published artifacts are fetched and installed: shown first, in full or not at all, and never with other bytes."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture
 def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """A forge, empty."""
+    """Start an empty forge."""
     with ForgeServer(authority) as server:
         yield server
 
 
 @pytest.fixture
 def publisher(forge: ForgeServer) -> Publisher:
-    """Acme, who signs."""
+    """Return the publisher Acme, who signs."""
     return Publisher(forge)
 
 
 @pytest.fixture
 def own(forge: ForgeServer) -> Iterator[DaemonHome]:
-    """A home that knows the forge and trusts Acme's key; nobody signs for it."""
+    """Start a home that knows the forge and trusts Acme's key, without an approver."""
     with daemon_home() as home:
         home.configure(forge.toml())
         trust(home)
@@ -49,7 +49,7 @@ def own(forge: ForgeServer) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def signed(forge: ForgeServer, approver: Approver) -> Iterator[DaemonHome]:
-    """The same with an approver, and the vault open."""
+    """Start a home that knows the forge and trusts Acme's key, with an approver and the vault open."""
     with daemon_home() as home:
         home.configure(forge.toml())
         home.unlock()
@@ -59,12 +59,12 @@ def signed(forge: ForgeServer, approver: Approver) -> Iterator[DaemonHome]:
 
 
 def trust(home: DaemonHome) -> None:
-    """Acme's key counts."""
+    """Add Acme's key to the trusted keys."""
     home.must("POST", "/v1/keyring", {"authority": "github://acme", "key": KEY.public.to_pem(), "source": "a test"})
 
 
 def fetch(home: DaemonHome, what: str, name: str = "", **options: Any) -> dict[str, Any]:
-    """The job when it is over."""
+    """Fetch and return the job when it is over."""
     begun = home.must("POST", "/v1/fetches", {"what": what, "name": name, **options})
     job: dict[str, Any] = home.must("GET", f"/v1/fetches/{begun['fetch']}?wait=30")
     assert job["status"] != "running"
@@ -72,44 +72,44 @@ def fetch(home: DaemonHome, what: str, name: str = "", **options: Any) -> dict[s
 
 
 def refused(job: dict[str, Any]) -> tuple[str, str]:
-    """The class of what went wrong, and the words."""
+    """Return the failure class and the message of a failed job."""
     assert job["status"] == "failed", job
     return job["error"]["class"], job["error"]["message"]
 
 
 def fetched(home: DaemonHome, what: str, name: str = "", **options: Any) -> dict[str, Any]:
-    """The job, ready."""
+    """Fetch, check that the job is ready, and return it."""
     job = fetch(home, what, name, **options)
     assert job["status"] == "ready", job
     return job
 
 
 def install(home: DaemonHome, job: dict[str, Any]) -> Any:
-    """What came of it where nobody signs."""
+    """Install a fetched job in a home without an approver, and return the result."""
     return home.must("POST", f"/v1/fetches/{job['fetch']}/install", {})
 
 
 def connectors(home: DaemonHome) -> list[str]:
-    """What is in the store."""
+    """Return the connectors in the store."""
     return sorted(f"{one['name']}@{one['version']}" for one in home.must("GET", "/v1/connectors")["connectors"])
 
 
 def actions(home: DaemonHome) -> list[str]:
-    """What is in the directory."""
+    """Return the actions in the directory."""
     return [f"{one['name']}@{one['version']}" for one in home.must("GET", "/v1/actions")["actions"]]
 
 
 def staged(home: DaemonHome) -> list[str]:
-    """What lies there and is not installed."""
+    """Return the names of files that are staged but not installed."""
     folder = home.path / "store" / "fetched"
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-# Where nobody signs
+# Without an approver
 
 
 def test_a_connector_is_shown_then_installed(own: DaemonHome, publisher: Publisher) -> None:
-    """What it may do stands in the answer, nothing is in the store before it is said so, and all of it is on record."""
+    """The job shows what the connector may do, nothing is in the store before the installation, and all of it is on record."""
     pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
 
     job = fetched(own, "connector", "github://acme/mail@1.0.0")
@@ -141,7 +141,7 @@ def test_a_connector_is_shown_then_installed(own: DaemonHome, publisher: Publish
 
 
 def test_an_action_comes_with_its_connectors_and_runs(own: DaemonHome, publisher: Publisher) -> None:
-    """Two of them here, one that is installed already is neither fetched nor asked about."""
+    """The action has two connectors; the one that is already installed is neither fetched nor shown again."""
     first = publisher.connector("1.0.0")
     second = publisher.connector("2.0.0", path="/more")
     source = publisher.action("say-both", "1.0.0", [first, second])
@@ -160,8 +160,8 @@ def test_an_action_comes_with_its_connectors_and_runs(own: DaemonHome, publisher
     assert staged(own) == []
 
 
-def test_what_is_cancelled_leaves_nothing(own: DaemonHome, publisher: Publisher) -> None:
-    """No file, no entry, nothing staged; and it cannot be installed afterwards."""
+def test_a_cancelled_fetch_leaves_nothing(own: DaemonHome, publisher: Publisher) -> None:
+    """The home keeps no file, entry or staged archive, and the job cannot be installed afterwards."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     job = fetched(own, "action", source)
     assert len(staged(own)) == 2
@@ -175,8 +175,8 @@ def test_what_is_cancelled_leaves_nothing(own: DaemonHome, publisher: Publisher)
     assert ended["status"] == "cancelled"
 
 
-def test_what_cannot_be_removed_ends_its_job_and_not_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
-    """A folder where the archive would lie: that fetch fails and says why, and the next one is as any."""
+def test_a_file_that_cannot_be_written_fails_its_job_only(own: DaemonHome, publisher: Publisher) -> None:
+    """A folder is in the archive's place: that fetch fails with the reason, and the next one succeeds."""
     pin = publisher.connector("1.0.0")
     in_the_way = own.path / "store" / "fetched" / f"{pin.hash.removeprefix('sha256:')}.tar.gz"
     in_the_way.mkdir(mode=0o700, parents=True)
@@ -189,8 +189,8 @@ def test_what_cannot_be_removed_ends_its_job_and_not_the_daemon(own: DaemonHome,
     assert connectors(own) == ["github://acme/mail@1.0.0"]
 
 
-def test_two_versions_stand_side_by_side_and_an_update_says_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
-    """Each action runs the one it is pinned to; the wider manifest is shown as a difference."""
+def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
+    """Each action runs the version that it is pinned to; the wider manifest is shown as a difference."""
     old = publisher.connector("1.0.0", hosts=["api.example.com:443"])
     new = publisher.connector("1.1.0", hosts=["api.example.com:443", "files.example.com:443"], limits="memory_mb = 128")
     for name, pin in (("old", old), ("new", new)):
@@ -213,10 +213,10 @@ def test_two_versions_stand_side_by_side_and_an_update_says_what_is_new(own: Dae
         ({"name": "github://acme/other"}, "invalid_request", "which is not what you requested"),
     ],
 )
-def test_what_is_not_its_publishers_is_refused(
+def test_an_artifact_that_is_not_its_publishers_is_refused(
     own: DaemonHome, publisher: Publisher, how: dict[str, Any], failure: str, says: str
 ) -> None:
-    """A key that is not trusted, a manifest of another name; nothing of it stays."""
+    """The key is not trusted, or the manifest has another name; nothing stays."""
     publisher.connector("1.0.0", **how)
     publisher.connector("1.0.1")
 
@@ -226,8 +226,8 @@ def test_what_is_not_its_publishers_is_refused(
     install(own, fetched(own, "connector", "github://acme/mail@1.0.1"))
 
 
-def test_the_oldest_of_too_many_is_forgotten_and_no_other(own: DaemonHome, publisher: Publisher) -> None:
-    """Sixteen are known, to the last of them; with the seventeenth the first one goes, and says that it is begun anew."""
+def test_only_the_oldest_of_too_many_jobs_is_forgotten(own: DaemonHome, publisher: Publisher) -> None:
+    """The daemon knows every allowed job; with one more, it forgets the first."""
     publisher.connector("1.0.0")
     jobs = [fetched(own, "connector", "github://acme/mail@1.0.0")["fetch"] for _ in range(MAX_JOBS)]
 
@@ -239,8 +239,8 @@ def test_the_oldest_of_too_many_is_forgotten_and_no_other(own: DaemonHome, publi
     assert after == [404] + [200] * (MAX_JOBS - 1)
 
 
-def test_what_is_not_there_says_what_is(own: DaemonHome, publisher: Publisher) -> None:
-    """The published versions stand in the message."""
+def test_a_missing_version_is_refused_with_the_published_ones(own: DaemonHome, publisher: Publisher) -> None:
+    """The message lists the published versions."""
     publisher.connector("1.0.0")
     publisher.connector("1.1.0")
 
@@ -250,8 +250,8 @@ def test_what_is_not_there_says_what_is(own: DaemonHome, publisher: Publisher) -
     )
 
 
-def test_a_tag_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publisher) -> None:
-    """Also after what it was is gone from the store: the record knows. Another version passes."""
+def test_a_moved_tag_of_a_connector_is_a_hash_mismatch(own: DaemonHome, publisher: Publisher) -> None:
+    """The record still knows the hash after the connector was removed from the store. Another version is accepted."""
     was = publisher.connector("1.0.0")
     install(own, fetched(own, "connector", "github://acme/mail@1.0.0"))
     own.must("DELETE", f"/v1/connectors/{was.hash}")
@@ -268,7 +268,7 @@ def test_a_tag_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publishe
 
 
 def test_an_action_whose_connector_was_moved_is_refused(own: DaemonHome, publisher: Publisher) -> None:
-    """The action says which bytes; its forge has others. Nothing of either stays."""
+    """The action names the hash, and its forge has other bytes. Nothing of either stays."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
     publisher.connector("1.0.0", note="other bytes")
@@ -278,8 +278,8 @@ def test_an_action_whose_connector_was_moved_is_refused(own: DaemonHome, publish
     assert (found, pin.hash in message, staged(own), actions(own)) == ("hash_mismatch", True, [], [])
 
 
-def test_a_published_action_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publisher) -> None:
-    """The same NAME@VERSION with another text."""
+def test_a_published_action_that_was_moved_is_a_hash_mismatch(own: DaemonHome, publisher: Publisher) -> None:
+    """The published NAME@VERSION has another text now."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
     install(own, fetched(own, "action", source))
@@ -290,8 +290,8 @@ def test_a_published_action_that_was_moved_is_a_mismatch(own: DaemonHome, publis
     assert fetched(own, "action", source, replace=True)["consents"]
 
 
-def test_an_update_to_a_version_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publisher) -> None:
-    """Back to a version that was installed before, and that has another text by now."""
+def test_an_update_to_a_version_that_was_moved_is_a_hash_mismatch(own: DaemonHome, publisher: Publisher) -> None:
+    """The update goes back to a version that was installed before and has another text now."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     publisher.action("say", "1.1.0", [pin])
@@ -303,8 +303,8 @@ def test_an_update_to_a_version_that_was_moved_is_a_mismatch(own: DaemonHome, pu
     assert refused(fetch(own, "update", "say", version="1.0.0"))[0] == "hash_mismatch"
 
 
-def test_a_tool_of_the_same_name_is_refused_before_anything_is_installed(own: DaemonHome, publisher: Publisher) -> None:
-    """`say-it` beside `say_it`; and an action of the name with another text needs its replacement to be meant."""
+def test_an_action_with_a_taken_tool_name_is_refused_before_installation(own: DaemonHome, publisher: Publisher) -> None:
+    """`say_it` collides with `say-it`; an action of the same name with another text needs an explicit replacement."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say-it", "1.0.0", [pin])))
 
@@ -316,8 +316,8 @@ def test_a_tool_of_the_same_name_is_refused_before_anything_is_installed(own: Da
     assert actions(own) == ["say-it@1.0.0"]
 
 
-def test_two_installs_at_once_come_to_the_same(own: DaemonHome, publisher: Publisher) -> None:
-    """Both are fetched before either is installed; the second finds it there."""
+def test_the_same_action_fetched_twice_can_be_installed_twice(own: DaemonHome, publisher: Publisher) -> None:
+    """Both jobs are fetched before either is installed; the second finds the connector installed."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     jobs = [fetched(own, "action", source) for _ in range(2)]
 
@@ -327,8 +327,8 @@ def test_two_installs_at_once_come_to_the_same(own: DaemonHome, publisher: Publi
     assert (connectors(own), actions(own), staged(own)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
 
 
-def test_two_installs_in_the_same_moment_leave_one_whole(own: DaemonHome, publisher: Publisher) -> None:
-    """Four jobs of the same action, installed by four clients at once: each ends well, or finds it done; all of it is there."""
+def test_simultaneous_installs_of_one_action_leave_it_whole(own: DaemonHome, publisher: Publisher) -> None:
+    """Four clients install four jobs of the same action at once: each succeeds, and everything is there once."""
     source = publisher.action(
         "say", "1.0.0", [publisher.connector("1.0.0"), publisher.connector("1.0.0", path="/more")]
     )
@@ -346,8 +346,10 @@ def test_two_installs_in_the_same_moment_leave_one_whole(own: DaemonHome, publis
     assert (staged(own), own.run("say").status) == ([], 200)
 
 
-def test_what_is_installed_as_it_was_published_is_not_asked_about_again(own: DaemonHome, publisher: Publisher) -> None:
-    """Nothing to agree to; where a connector of it is gone, that alone is."""
+def test_an_action_that_is_installed_as_published_is_not_asked_about_again(
+    own: DaemonHome, publisher: Publisher
+) -> None:
+    """The action needs no consent again; if a connector of it is gone, only that one does."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
     install(own, fetched(own, "action", source))
@@ -362,8 +364,10 @@ def test_what_is_installed_as_it_was_published_is_not_asked_about_again(own: Dae
     assert own.run("say").status == 200
 
 
-def test_sync_installs_what_actions_are_pinned_to(own: DaemonHome, publisher: Publisher) -> None:
-    """What is missing is fetched by its pin; what cannot be is told, and the rest is done; twice is no change."""
+def test_sync_installs_the_connectors_that_actions_are_pinned_to(own: DaemonHome, publisher: Publisher) -> None:
+    """Missing connectors are fetched by their pin; one that cannot be fetched is reported, and the rest is installed.
+    A second sync changes nothing.
+    """
     here, gone = publisher.connector("1.0.0"), publisher.connector("1.0.0", path="/gone")
     for handle, pin in (("say", here), ("say-gone", gone)):
         install(own, fetched(own, "action", publisher.action(handle, "1.0.0", [pin])))
@@ -381,8 +385,8 @@ def test_sync_installs_what_actions_are_pinned_to(own: DaemonHome, publisher: Pu
     assert own.run("say").status == 200
 
 
-def test_a_latest_tag_that_is_no_ref_is_refused_in_words(own: DaemonHome, forge: ForgeServer) -> None:
-    """What a repository calls its latest release is a stranger's word; a tag may have an @, and a suite's may not."""
+def test_a_latest_tag_with_an_at_sign_is_refused_for_a_suite(own: DaemonHome, forge: ForgeServer) -> None:
+    """The name of a repository's latest release is untrusted text; a tag may contain an @, but a suite's may not."""
     forge.publish("github://acme/mail", "1.0.0@home", b"")
     forge.files["github://acme/mail", "v1.0.0@home", "suite.toml"] = "name = 1"
 
@@ -398,7 +402,7 @@ def test_a_latest_tag_that_is_no_ref_is_refused_in_words(own: DaemonHome, forge:
 
 
 def test_an_update_keeps_the_users_own_edits(own: DaemonHome, publisher: Publisher) -> None:
-    """What the publisher changed comes, what the user changed stays; the difference is said before it is done."""
+    """The publisher's changes are merged with the user's; the difference is shown before the installation."""
     old, new = publisher.connector("1.0.0"), publisher.connector("1.1.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [old])))
     file = own.path / "actions" / "say.md"
@@ -423,8 +427,8 @@ def test_an_update_keeps_the_users_own_edits(own: DaemonHome, publisher: Publish
     assert "Says it, to me." in file.read_text(encoding="utf-8")
 
 
-def test_what_both_changed_is_for_the_person_to_resolve(own: DaemonHome, publisher: Publisher) -> None:
-    """Refused until they say how; the resolved text, or the publisher's."""
+def test_conflicting_edits_are_for_the_person_to_resolve(own: DaemonHome, publisher: Publisher) -> None:
+    """The update is refused until the person gives the resolved text, or takes the publisher's."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     file = own.path / "actions" / "say.md"
@@ -449,10 +453,10 @@ def test_what_both_changed_is_for_the_person_to_resolve(own: DaemonHome, publish
     assert "Theirs again." in file.read_text(encoding="utf-8")
 
 
-def test_newer_versions_are_told_and_nothing_is_changed(
+def test_newer_versions_are_listed_and_nothing_is_changed(
     own: DaemonHome, publisher: Publisher, forge: ForgeServer
 ) -> None:
-    """A pre-release is no recommendation; a forge that cannot be asked is one line; an update takes one that is named."""
+    """A pre-release is not recommended, but an update accepts one by name; an unreadable forge is reported as a problem."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     publisher.connector("1.1.0")
@@ -476,11 +480,11 @@ def test_newer_versions_are_told_and_nothing_is_changed(
     assert actions(own) == ["say@1.0.0"]
 
 
-# Looked after
+# Verification and clean-up
 
 
-def test_verify_finds_a_byte_that_was_changed(own: DaemonHome, publisher: Publisher) -> None:
-    """Every byte is hashed again; what is whole has no problem."""
+def test_verify_finds_a_changed_byte(own: DaemonHome, publisher: Publisher) -> None:
+    """Every byte is hashed again; an intact connector has no problem."""
     whole, broken = publisher.connector("1.0.0"), publisher.connector("1.1.0")
     for pin in (whole, broken):
         install(own, fetched(own, "connector", str(pin)))
@@ -496,8 +500,10 @@ def test_verify_finds_a_byte_that_was_changed(own: DaemonHome, publisher: Publis
     assert "expected" in found[broken.hash]
 
 
-def test_unused_connectors_go_and_what_a_waiting_plan_needs_stays(own: DaemonHome, publisher: Publisher) -> None:
-    """What an action is pinned to stays, and what a question waits with whose action is gone; a broken file stops it."""
+def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, publisher: Publisher) -> None:
+    """A connector stays while an action is pinned to it, or a pending plan of a removed action needs it; a broken
+    file stops the removal.
+    """
     used, waited, unused = (publisher.connector(f"1.{number}.0") for number in range(3))
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [used])))
     install(own, fetched(own, "action", publisher.action("ask", "1.0.0", [waited], gated=True)))
@@ -521,13 +527,13 @@ def test_unused_connectors_go_and_what_a_waiting_plan_needs_stays(own: DaemonHom
     assert [one["hash"] for one in then] == [waited.hash]
 
 
-# Where somebody signs
+# With an approver
 
 
 def test_an_action_with_connectors_waits_for_every_signature(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """One question each; nothing is there before the last yes, in whatever order; then all of it is, and runs."""
+    """Each artifact has its question; nothing is installed before the last approval, in whatever order; then everything is."""
     pins = [publisher.connector("1.0.0"), publisher.connector("2.0.0", path="/more")]
     job = fetched(signed, "action", publisher.action("say-both", "1.0.0", pins))
 
@@ -547,8 +553,10 @@ def test_an_action_with_connectors_waits_for_every_signature(
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_one_no_ends_all_of_it(signed: DaemonHome, publisher: Publisher, approver: Approver, which: int) -> None:
-    """Whichever question it is the answer to; what was agreed to before is taken back too."""
+def test_one_denial_ends_the_whole_installation(
+    signed: DaemonHome, publisher: Publisher, approver: Approver, which: int
+) -> None:
+    """The denial may answer any of the questions; an approval given before is withdrawn too."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     job = fetched(signed, "action", source)
     approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
@@ -564,10 +572,10 @@ def test_one_no_ends_all_of_it(signed: DaemonHome, publisher: Publisher, approve
     assert word(late) == "already_decided"
 
 
-def test_a_group_is_taken_back_while_the_vault_is_locked(
+def test_a_group_of_questions_can_be_cancelled_while_the_vault_is_locked(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """The one that was agreed to as well: once the vault is open that is kept there, and nothing comes of it."""
+    """A question that was approved already is cancelled too: the open vault keeps that, and nothing is installed."""
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
     approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
     approver.decide(signed, approvals[0]["approval_id"])
@@ -581,10 +589,10 @@ def test_a_group_is_taken_back_while_the_vault_is_locked(
     assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
 
 
-def test_what_was_agreed_to_by_itself_is_kept_no_longer(
+def test_an_artifact_installed_on_its_own_does_not_stay_in_staging(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """A connector that comes alone, then an action whose connector is there: installed, neither lies in staging."""
+    """A connector is installed alone, then an action whose connector is installed; neither stays in staging."""
     pin = publisher.connector("1.0.0")
     for what, name in (("connector", "github://acme/mail@1.0.0"), ("action", publisher.action("say", "1.0.0", [pin]))):
         job = fetched(signed, what, name)
@@ -594,10 +602,10 @@ def test_what_was_agreed_to_by_itself_is_kept_no_longer(
     assert (connectors(signed), actions(signed), staged(signed)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
 
 
-def test_what_was_agreed_to_is_installed_after_a_restart(
+def test_an_approved_installation_is_completed_after_a_restart(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
-    """The questions and what was fetched outlive the daemon; the forge is not asked again."""
+    """The questions and the fetched files survive the daemon's kill; the forge is not asked again."""
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
     approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
     approver.decide(signed, approvals[0]["approval_id"])
@@ -616,10 +624,10 @@ def test_what_was_agreed_to_is_installed_after_a_restart(
     assert len(forge.asked) == asked
 
 
-def test_what_was_fetched_is_checked_again_when_it_is_agreed_to(
+def test_fetched_artifacts_are_checked_again_on_approval(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Other bytes in staging, a key that was revoked meanwhile: nothing is installed, whatever was signed."""
+    """The staged bytes are replaced, or the key is revoked meanwhile: nothing is installed, whatever was signed."""
     publisher.connector("1.0.0")
     other = publisher.connector("1.0.1")
     job = fetched(signed, "connector", "github://acme/mail@1.0.0")
@@ -640,13 +648,13 @@ def test_what_was_fetched_is_checked_again_when_it_is_agreed_to(
     assert connectors(signed) == []
 
 
-# Attacked
+# Attacks and edge cases
 
 
 def test_two_actions_that_share_a_connector_are_both_installed(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Both were asked about before the first was agreed to: the second finds its connector there."""
+    """Both installations are asked about before the first is approved: the second finds its connector installed."""
     pin = publisher.connector("1.0.0")
     jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
     asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
@@ -657,10 +665,10 @@ def test_two_actions_that_share_a_connector_are_both_installed(
     assert actions(signed) == ["say@1.0.0", "shout@1.0.0"]
 
 
-def test_a_no_to_one_action_leaves_what_another_was_asked_with(
+def test_denying_one_action_keeps_the_connector_another_needs(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """The connector that both come with is kept for the one that is agreed to."""
+    """Both actions come with the same connector, which is kept for the one that is approved."""
     pin = publisher.connector("1.0.0")
     jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
     asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
@@ -672,10 +680,10 @@ def test_a_no_to_one_action_leaves_what_another_was_asked_with(
     assert actions(signed) == ["shout@1.0.0"]
 
 
-def test_a_yes_counts_though_the_same_was_asked_in_another_way(
+def test_an_approval_counts_although_the_same_was_asked_in_another_way(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Somebody asked for the same action with `replace` too: the questions of one are not held up by those of the other."""
+    """Another request for this action has `replace`: the questions of one installation do not block those of the other."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     mine = fetched(signed, "action", source)
     asked = signed.ask("POST", f"/v1/fetches/{mine['fetch']}/install", {}).body["approvals"]
@@ -689,7 +697,7 @@ def test_a_yes_counts_though_the_same_was_asked_in_another_way(
 
 
 def planted(home: DaemonHome, pin: ConnectorPin, forge: ForgeServer) -> None:
-    """What was published as `pin`, put into the store by hand."""
+    """Put what was published as `pin` into the store by hand."""
     archive = forge.archives[pin.name, pin.version]
     members = unpack(archive)
     folder = home.path / "store/connectors/sha256" / pin.hash.removeprefix("sha256:")
@@ -701,10 +709,10 @@ def planted(home: DaemonHome, pin: ConnectorPin, forge: ForgeServer) -> None:
     (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
 
-def test_an_update_is_compared_with_what_was_agreed_to(
+def test_an_update_is_compared_with_the_version_that_has_consent(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
-    """A wider version that somebody put into the store does not make the next one look harmless."""
+    """A wider version that was put into the store by hand does not make the next one look harmless."""
     narrow = publisher.connector("1.0.0", hosts=["api.example.com:443"])
     wide = publisher.connector("1.4.9", hosts=["api.example.com:443", "evil.example.com:443"])
     new = publisher.connector("1.5.0", hosts=["api.example.com:443", "evil.example.com:443"])
@@ -718,10 +726,12 @@ def test_an_update_is_compared_with_what_was_agreed_to(
     assert (subject["before"], [one["after"] for one in subject["changes"]]) == ("1.0.0", ["evil.example.com:443"])
 
 
-def test_a_connector_that_nobody_agreed_to_is_asked_about(
+def test_a_connector_without_consent_is_asked_about(
     signed: DaemonHome, publisher: Publisher, forge: ForgeServer
 ) -> None:
-    """Put into the store by hand it is not installed: the action that needs it comes with the question about it."""
+    """A connector that was put into the store by hand does not count as installed: an action that needs it brings its
+    question.
+    """
     pin = publisher.connector("1.0.0", hosts=["evil.example.com:443"])
     planted(signed, pin, forge)
 
@@ -730,10 +740,10 @@ def test_a_connector_that_nobody_agreed_to_is_asked_about(
     assert [one["kind"] for one in job["consents"]] == ["connector", "action_file"]
 
 
-def test_an_unsigned_connector_in_the_store_is_not_run_where_signatures_are_required(
+def test_an_unsigned_connector_in_the_store_does_not_run_without_consent(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
-    """Nobody agreed to it: a file that names it does not make it so."""
+    """An action file that names the connector does not count as consent to it."""
     pin = publisher.connector("1.0.0", unsigned=True)
     planted(signed, pin, forge)
     text = publisher.text("mine", "1.0.0", [pin]).replace('source = "', '# source = "')
@@ -746,8 +756,8 @@ def test_an_unsigned_connector_in_the_store_is_not_run_where_signatures_are_requ
     assert ran.status != 200, ran.body
 
 
-def test_an_update_takes_no_version_that_was_moved(own: DaemonHome, publisher: Publisher) -> None:
-    """A version that was installed once has these bytes for ever, also where an update brings it."""
+def test_an_update_refuses_a_version_that_was_moved(own: DaemonHome, publisher: Publisher) -> None:
+    """A version that was installed once must have the same bytes forever, also if an update brings it."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     publisher.action("say", "1.1.0", [pin])
@@ -761,10 +771,10 @@ def test_an_update_takes_no_version_that_was_moved(own: DaemonHome, publisher: P
 @pytest.mark.parametrize(
     "body", [b'[{"tag_name":"v1","x":' + b"[" * 50_000, b'[{"tag_name":"\xff\xfe"}]'], ids=["depth", "no UTF-8"]
 )
-def test_a_forge_that_answers_nonsense_is_one_line(
+def test_an_invalid_response_of_a_forge_is_one_problem(
     own: DaemonHome, publisher: Publisher, forge: ForgeServer, body: bytes
 ) -> None:
-    """The others are told all the same."""
+    """The other updates are listed all the same."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     forge.disturb(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -775,8 +785,8 @@ def test_a_forge_that_answers_nonsense_is_one_line(
     assert sum(one["problem"] is not None for one in answer.body["updates"]) == 1
 
 
-def test_what_lies_about_in_staging_stops_nothing(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
-    """A folder, a link, a large file of somebody's; and where the folder is a link, nothing behind it is removed."""
+def test_an_old_folder_in_staging_does_not_stop_a_fetch(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
+    """An old folder in staging is not a fetched file, and the next fetch succeeds."""
     publisher.connector("1.0.0")
     fetched(own, "connector", "github://acme/mail@1.0.0")
     folder = own.path / "store" / "fetched"
@@ -786,8 +796,10 @@ def test_what_lies_about_in_staging_stops_nothing(own: DaemonHome, publisher: Pu
     fetched(own, "connector", "github://acme/mail@1.0.0")
 
 
-def test_nothing_behind_a_link_is_swept(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
-    """`store/fetched` that leads elsewhere: what is old there stays."""
+def test_files_behind_a_linked_staging_folder_are_not_removed(
+    own: DaemonHome, publisher: Publisher, tmp_path: Path
+) -> None:
+    """`store/fetched` is a symbolic link: an old file behind it stays."""
     own.must("GET", "/v1/status")
     own.stop()
     precious = tmp_path / "precious"
@@ -803,8 +815,8 @@ def test_nothing_behind_a_link_is_swept(own: DaemonHome, publisher: Publisher, t
     assert precious.exists()
 
 
-def test_sync_mends_what_is_broken(own: DaemonHome, publisher: Publisher) -> None:
-    """An entry whose bytes are others is missing."""
+def test_sync_repairs_a_damaged_connector(own: DaemonHome, publisher: Publisher) -> None:
+    """An entry whose bytes do not have its hash counts as missing."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     file = own.path / "store/connectors/sha256" / pin.hash.removeprefix("sha256:") / "connector"
@@ -816,8 +828,8 @@ def test_sync_mends_what_is_broken(own: DaemonHome, publisher: Publisher) -> Non
     assert own.run("say").status == 200
 
 
-def test_nobody_says_for_the_daemon_where_a_key_is_from(signed: DaemonHome) -> None:
-    """A key that was handed in is not one that a repository publishes, whatever is said of it."""
+def test_the_daemon_decides_what_source_it_shows_for_a_key(signed: DaemonHome) -> None:
+    """A key that was handed in is not shown as published by a repository, whatever the caller says."""
     said = "keys/publisher.pub of github://acme/mail"
     asked = {"authority": "github://acme/mail", "key": OTHER.public.to_pem(), "source": said}
 
@@ -827,8 +839,8 @@ def test_nobody_says_for_the_daemon_where_a_key_is_from(signed: DaemonHome) -> N
     assert shown["source"] != said
 
 
-def test_an_update_of_many_lines_does_not_hold_the_daemon_up(own: DaemonHome, publisher: Publisher) -> None:
-    """Lines that a comparison takes minutes for: others are answered meanwhile, and it ends."""
+def test_an_update_of_many_lines_does_not_block_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
+    """The comparison of these lines takes minutes: other requests are answered meanwhile, and the update ends."""
     pin = publisher.connector("1.0.0")
     sides = [hard_lines(250, mark) for mark in "pq"]
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], body=sides[0])))
@@ -838,14 +850,14 @@ def test_an_update_of_many_lines_does_not_hold_the_daemon_up(own: DaemonHome, pu
 
     begun = own.must("POST", "/v1/fetches", {"what": "update", "name": "say"})
 
-    # Held up for as long as the comparison would take, it answers none of these before their deadline.
+    # A daemon that the comparison blocked would answer none of these before their deadline.
     wait_until(
         lambda: own.must("GET", f"/v1/fetches/{begun['fetch']}?wait=0")["status"] != "running", "the update ends"
     )
 
 
 def hard_lines(blocks: int, mark: str) -> str:
-    """Ever shorter runs of the same lines, with one between them that is another in every text."""
+    """Return ever shorter runs of the same lines, each followed by a line that is different in every text."""
     pick = random.Random(1)
     words = [a + b for a in "abcdefghijklmnop" for b in "abcdefg"][:105]
     lines: list[str] = []
@@ -855,8 +867,8 @@ def hard_lines(blocks: int, mark: str) -> str:
     return "\n".join(lines)
 
 
-def test_what_a_person_looks_at_is_not_pushed_out_by_others(own: DaemonHome, publisher: Publisher) -> None:
-    """Whoever begins a dozen fetches more leaves the one that is ready; and what is pushed out leaves nothing in staging."""
+def test_a_ready_fetch_is_not_pushed_out_by_failing_ones(own: DaemonHome, publisher: Publisher) -> None:
+    """Twenty failing fetches leave the ready one; and fetches that are pushed out leave nothing in staging."""
     publisher.connector("1.0.0")
     for number in range(20):
         publisher.connector(f"2.{number}.0")
@@ -871,8 +883,10 @@ def test_what_a_person_looks_at_is_not_pushed_out_by_others(own: DaemonHome, pub
     assert len(staged(own)) <= 16
 
 
-def test_a_latest_release_that_is_no_ref_is_refused(own: DaemonHome, forge: ForgeServer, publisher: Publisher) -> None:
-    """A forge's word for a tag leads nowhere else, and is no bug of ours."""
+def test_a_latest_release_that_is_not_a_ref_is_refused(
+    own: DaemonHome, forge: ForgeServer, publisher: Publisher
+) -> None:
+    """A tag that a forge names cannot lead elsewhere, and causes no internal error."""
     publisher.connector("1.0.0")
     for tag in ("../../other/repository/main", "v1 0", "x" * 300, "-"):
         body = json.dumps({"tag_name": tag}).encode()
@@ -887,8 +901,8 @@ def test_a_latest_release_that_is_no_ref_is_refused(own: DaemonHome, forge: Forg
         forge._disturbed.clear()
 
 
-def test_a_text_of_somebody_elses_is_not_called_signed(own: DaemonHome, publisher: Publisher) -> None:
-    """An update whose text was handed in is from no publisher, however well what was fetched is signed."""
+def test_an_edited_text_is_not_shown_as_signed(own: DaemonHome, publisher: Publisher) -> None:
+    """An update whose text includes the user's edits is shown as edited, although the fetched text is signed."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], gated=True)))
     publisher.action("say", "1.1.0", [pin], gated=True)
@@ -903,10 +917,10 @@ def test_a_text_of_somebody_elses_is_not_called_signed(own: DaemonHome, publishe
     assert words[1].startswith("EDITED HERE, not as published")
 
 
-def test_an_update_says_what_it_takes_of_the_users_own_edits(
+def test_an_update_shows_which_of_the_users_edits_it_removes(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """A gate that the user put into their file, and never had to agree to, is not lost without a word."""
+    """A gate that the user added to the file, which needed no consent, is not removed silently."""
     pin = publisher.connector("1.0.0")
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
     for one in signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]:

@@ -1,4 +1,4 @@
-"""A vault of somebody else, with an approver of its own and a passphrase they know, in the place of the one that is in use."""
+"""A stranger's vault, with its own approver and a known passphrase, is put in the place of the one in use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OWN = "words of their own, all lower case"
 
 @pytest.fixture(scope="module")
 def stranger() -> Approver:
-    """Whoever would like to."""
+    """Return an approver who does not decide for the home."""
     return Approver()
 
 
 @pytest.fixture(scope="module")
 def foreign(stranger: Approver, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Their vault, made in a home of theirs."""
+    """Return the stranger's vault, made in a home of its own."""
     home = DaemonHome(tmp_path_factory.mktemp("own"))
     try:
         home.must("POST", "/v1/vault/init", {"passphrase": OWN})
@@ -36,21 +36,23 @@ def foreign(stranger: Approver, tmp_path_factory: pytest.TempPathFactory) -> byt
 
 @pytest.fixture
 def home(approver: Approver) -> Iterator[DaemonHome]:
-    """A home with an approver, a credential in use, the vault open."""
+    """Start a home with an approver, a credential in use and the vault open."""
     with bound_home(approver) as made:
         yield made
 
 
 def opened(home: DaemonHome, passphrase: str) -> str:
-    """What unlocking says."""
+    """Unlock the vault and return the status or failure class."""
     return word(home.ask("POST", "/v1/vault/unlock", {"passphrase": passphrase}))
 
 
 @pytest.mark.parametrize("locked_first", [False, True])
-def test_it_is_not_opened_and_takes_no_secret(
+def test_a_foreign_vault_is_not_opened_and_takes_no_secret(
     home: DaemonHome, approver: Approver, stranger: Approver, foreign: bytes, locked_first: bool
 ) -> None:
-    """Put there while a new value waits for the person: whoever put it decides nothing. The person's own goes on."""
+    """The vault is replaced while a new value waits for approval: the stranger decides nothing, and the real vault
+    works again.
+    """
     value = base64.b64encode(b"the-new-value-of-it").decode()
     waiting = home.ask("PUT", "/v1/secrets/pw", {"value_base64": value}).body["approval_id"]
     file = Path(home.path / "vault.json")
@@ -70,5 +72,5 @@ def test_it_is_not_opened_and_takes_no_secret(
     assert status.get("key_id") in (None, approver.key_id)
     assert word(decided) in ("unauthorized", "vault_locked")
     assert kept == foreign
-    assert again == "ok"  # the controls
+    assert again == "ok"  # the controls: the real vault opens and decides
     assert approver.decide(home, waiting).body["status"] == "completed"

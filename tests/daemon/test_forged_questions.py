@@ -1,6 +1,6 @@
-"""Questions that somebody wrote into the ledger: what a person signs there is true, or nothing comes of it.
+"""Questions are forged in the ledger: what a person signs there is true, or it has no effect.
 
-The digest fits what is shown, and the signature is the approver's. What is shown has to be what the daemon itself
+The digest matches what is shown, and the signature is the approver's. What is shown must be what the daemon itself
 would have asked.
 """
 
@@ -34,18 +34,18 @@ PROBE_SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 
 @pytest.fixture
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """A home with an approver, a gated action and a free one; the vault open."""
+    """Start a home with an approver, a gated action and a free one, the vault open."""
     with decided_home(upstream, approver) as made:
         yield made
 
 
 def word(answer: Answer) -> str:
-    """The class of a failure, or the status."""
+    """Return the class of a failure, or the status."""
     return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
 
 
 def forge(home: DaemonHome, approval_id: str, about: dict[str, Any]) -> None:
-    """Ask something else in the place of what is asked: row, bytes and digest. The daemon runs on, and the vault is open."""
+    """Replace a question's row, bytes and digest in the ledger while the daemon runs and the vault is open."""
     with contextlib.closing(sqlite3.connect(home.path / "ledger.db")) as ledger, ledger:
         changed = ledger.execute(
             "UPDATE approvals SET subject = ?, digest = ? WHERE id = ?",
@@ -55,12 +55,12 @@ def forge(home: DaemonHome, approval_id: str, about: dict[str, Any]) -> None:
 
 
 def failed(answer: Answer) -> tuple[Any, Any]:
-    """How a consent ended that was agreed to, and the class of why."""
+    """Return how an approved consent ended, and its failure class."""
     return answer.body.get("status"), (answer.body.get("error") or {}).get("class")
 
 
 def asked(home: DaemonHome, kind: str, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """A question of this kind, as the daemon asks it: its id and subject."""
+    """Make the daemon ask a question of this kind, and return its id and subject."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:1"))
     undoable = probe_action("fetch", name="more")
@@ -86,10 +86,10 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_a_change_that_is_not_what_it_says_is_not_made(
+def test_a_change_that_is_not_what_the_question_says_is_not_made(
     home: DaemonHome, approver: Approver, tmp_path: Path, kind: str
 ) -> None:
-    """Where it reaches and what it takes is looked up again: a question that says less is not carried out. The true one is."""
+    """The reach and the credentials are looked up again: a question that shows less is not carried out. The true question is."""
     approval_id, subject = asked(home, kind, tmp_path)
     lists = ("actions", "connectors", "bindings")
     before = {name: home.must("GET", f"/v1/{name}") for name in lists}
@@ -105,8 +105,8 @@ def test_a_change_that_is_not_what_it_says_is_not_made(
     assert word(approver.decide(home, again)) == "completed"  # the control
 
 
-def test_a_secret_that_is_used_by_more_than_it_says_stays_as_it_is(home: DaemonHome, approver: Approver) -> None:
-    """Another value for a credential in use, asked about as one that nothing uses."""
+def test_a_secret_used_by_more_bindings_than_shown_is_not_replaced(home: DaemonHome, approver: Approver) -> None:
+    """The question about a credential in use is forged to say that nothing uses it."""
     body = {"value_base64": base64.b64encode(b"a value of their own").decode()}
     before = home.must("GET", "/v1/secrets")
     approval_id = home.ask("PUT", "/v1/secrets/pw", body).body["approval_id"]
@@ -120,10 +120,8 @@ def test_a_secret_that_is_used_by_more_than_it_says_stays_as_it_is(home: DaemonH
     assert approver.agree(home, home.ask("PUT", "/v1/secrets/pw", body))["status"] == "completed"  # the control
 
 
-def test_settings_that_were_not_compared_with_those_in_force_do_not_take_effect(
-    home: DaemonHome, approver: Approver
-) -> None:
-    """A question that shows no change, and says what nobody wrote into config.toml."""
+def test_settings_that_differ_from_the_question_do_not_take_effect(home: DaemonHome, approver: Approver) -> None:
+    """The forged question shows no change and has values that are not in config.toml."""
     home.stop()
     file = home.path / "config.toml"
     file.write_text(file.read_text().replace("private_plain = [", 'private_plain = ["localhost:2", '))
@@ -144,10 +142,10 @@ def test_settings_that_were_not_compared_with_those_in_force_do_not_take_effect(
     assert word(approver.decide(home, rows[0]["approval_id"])) == "completed"  # the control
 
 
-def test_a_run_of_bytes_that_no_agreed_file_names_does_not_begin(
+def test_a_plan_with_a_connector_that_no_approved_file_names_does_not_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer, tmp_path: Path
 ) -> None:
-    """A plan with a connector of the same name and version that was put into the store by hand: signed, and refused."""
+    """The plan has a connector of the same name and version that was put into the store by hand: it is signed and refused."""
     question, untouched = home.asked("gated"), home.asked("gated")
     plan = Plan.from_json(approver.shown(home, question["approval_id"])["plan"])
     source = tmp_path / "probe"
@@ -174,10 +172,10 @@ def test_a_run_of_bytes_that_no_agreed_file_names_does_not_begin(
     assert home.result(untouched)["status"] == "completed"
 
 
-def test_a_run_that_may_reach_more_than_its_file_gives_does_not_begin(
+def test_a_plan_that_may_reach_more_than_its_file_allows_does_not_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """The same bytes and the same file, and one host more in the frozen plan."""
+    """The bytes and the file are the same, and the frozen plan has an extra host."""
     question = home.asked("gated")
     plan = Plan.from_json(approver.shown(home, question["approval_id"])["plan"])
     step = plan.steps[0]

@@ -18,31 +18,33 @@ OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 2\r\n\r\nok"
 
 
 def port_of(home: DaemonHome) -> int:
-    """Where it is served."""
+    """Return the port of the daemon."""
     return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
 def new_session(home: DaemonHome) -> dict[str, str]:
-    """One for an agent, with its token."""
+    """Open a session for an agent, with a token."""
     made: dict[str, str] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/tmp"})
     return made
 
 
 def post(port: int, path: str, *fields: str, host: str = "localhost") -> bytes:
-    """A request with a small body."""
+    """Return a request with a small body."""
     head = [f"POST {path} HTTP/1.1", f"Host: {host}:{port}", *fields, "Content-Length: 2"]
     return "\r\n".join(head).encode() + b"\r\n\r\nhi"
 
 
 def asked(home: DaemonHome, path: str, *fields: str, host: str = "localhost") -> tuple[int, str]:
-    """Status and class of what the gateway says by itself."""
+    """Return status and class of a request that the gateway refuses itself."""
     with Line.to(port_of(home)) as client:
         client.say(post(port_of(home), path, *fields, host=host))
         return refusal(client)[:2]
 
 
 def passed(home: DaemonHome, provider: Provider, path: str, *fields: str) -> tuple[bytes, dict[bytes, bytes]]:
-    """First line and fields of what the provider saw; its answer came back as it was, without a second date."""
+    """Send a request and return the first line and the fields that the provider saw; check that its response came
+    back unchanged, without a second date.
+    """
     with Line.to(port_of(home)) as client:
         client.say(post(port_of(home), path, *fields))
         with provider.answering() as upstream:
@@ -54,8 +56,8 @@ def passed(home: DaemonHome, provider: Provider, path: str, *fields: str) -> tup
     return head.start, dict(head.fields)
 
 
-def test_a_clients_own_key_passes_where_the_vault_has_none(gateway_home: DaemonHome, provider: Provider) -> None:
-    """And nobody's token is needed, though nothing else of the port is so open."""
+def test_a_clients_own_key_passes_if_the_vault_has_none(gateway_home: DaemonHome, provider: Provider) -> None:
+    """The gateway needs no session's token for it, unlike all other routes of the port."""
     start, fields = passed(gateway_home, provider, "/v1/responses?x=1", "Authorization: Bearer sk-own")
 
     assert start == b"POST /o/v1/responses?x=1 HTTP/1.1"
@@ -63,8 +65,8 @@ def test_a_clients_own_key_passes_where_the_vault_has_none(gateway_home: DaemonH
     assert fields[b"host"] == f"127.0.0.1:{provider.port}".encode()
 
 
-def test_the_vaults_key_is_sent_for_an_open_sessions_token(gateway_home: DaemonHome, provider: Provider) -> None:
-    """For no other, for none that is closed, and the token itself goes nowhere."""
+def test_the_vaults_key_is_sent_for_an_open_sessions_token_only(gateway_home: DaemonHome, provider: Provider) -> None:
+    """Any other key, and the token of an ended session, are refused; the token itself is never sent upstream."""
     session = new_session(gateway_home)
     shown = f"x-api-key: {session['token']}"
 
@@ -78,8 +80,8 @@ def test_the_vaults_key_is_sent_for_an_open_sessions_token(gateway_home: DaemonH
     assert not provider.is_called()
 
 
-def test_a_locked_vault_stops_both(gateway_home: DaemonHome, provider: Provider) -> None:
-    """The one whose key is in it, and the other: an agent that thinks and cannot act wastes what its model costs."""
+def test_a_locked_vault_stops_both_providers(gateway_home: DaemonHome, provider: Provider) -> None:
+    """The provider without a key in the vault is stopped too: an agent that can think but not act wastes what its model costs."""
     session = new_session(gateway_home)
     gateway_home.must("POST", "/v1/vault/lock")
 
@@ -90,8 +92,8 @@ def test_a_locked_vault_stops_both(gateway_home: DaemonHome, provider: Provider)
     assert passed(gateway_home, provider, "/v1/responses", "Authorization: Bearer sk-own")
 
 
-def test_no_page_reaches_a_model_through_it(gateway_home: DaemonHome, provider: Provider) -> None:
-    """A foreign Origin and a rebinding name are refused before the gateway sees them; the port's own is not."""
+def test_no_page_reaches_a_model_through_the_gateway(gateway_home: DaemonHome, provider: Provider) -> None:
+    """A foreign Origin and a rebinding name are refused before the gateway sees them; the port's own Origin is accepted."""
     port = port_of(gateway_home)
     for request in (
         post(port, "/v1/responses", "Origin: https://evil.example"),
@@ -105,8 +107,8 @@ def test_no_page_reaches_a_model_through_it(gateway_home: DaemonHome, provider: 
     assert passed(gateway_home, provider, "/v1/responses", f"Origin: http://localhost:{port}")
 
 
-def test_a_websocket_is_refused_at_once_and_of_a_page_before(gateway_home: DaemonHome, provider: Provider) -> None:
-    """426 for an agent, 403 for a page."""
+def test_a_websocket_is_refused_with_426_or_for_a_page_with_403(gateway_home: DaemonHome, provider: Provider) -> None:
+    """An agent gets 426 at once; a page's Origin is refused before that."""
     port = port_of(gateway_home)
     for fields, status in (((), 426), (("Origin: https://evil.example",), 403)):
         with Line.to(port) as client:
@@ -118,8 +120,8 @@ def test_a_websocket_is_refused_at_once_and_of_a_page_before(gateway_home: Daemo
     assert not provider.is_called()
 
 
-def test_a_daemon_that_is_told_to_stop_breaks_a_stream_off(gateway_home: DaemonHome, provider: Provider) -> None:
-    """It does not wait for a model that thinks, and does not end the answer as if it were whole."""
+def test_a_stopping_daemon_breaks_off_a_stream(gateway_home: DaemonHome, provider: Provider) -> None:
+    """The daemon does not wait for a model that is thinking, and does not end the response as if it were whole."""
     port = port_of(gateway_home)
     with Line.to(port) as client:
         client.say(post(port, "/v1/responses"))
@@ -133,12 +135,12 @@ def test_a_daemon_that_is_told_to_stop_breaks_a_stream_off(gateway_home: DaemonH
             client.chunk()
 
 
-# Where somebody decides
+# With an approver
 
 
 @pytest.fixture
 def decided(provider: Provider) -> Iterator[tuple[DaemonHome, Approver]]:
-    """A home with an approver who agreed to a gateway to the provider."""
+    """Start a home with an approver who has approved a gateway to the provider."""
     approver = Approver()
     with daemon_home() as made:
         made.configure(f'[gateway.upstreams]\nopenai = {{ url = "{provider.url}" }}\n')
@@ -147,10 +149,8 @@ def decided(provider: Provider) -> Iterator[tuple[DaemonHome, Approver]]:
         yield made, approver
 
 
-def test_another_upstream_is_in_force_when_a_person_agrees(
-    decided: tuple[DaemonHome, Approver], provider: Provider
-) -> None:
-    """Until then the one they agreed to gets what is asked, and the question shows the URL it would go to."""
+def test_another_upstream_takes_effect_after_consent(decided: tuple[DaemonHome, Approver], provider: Provider) -> None:
+    """The approved upstream serves requests until then, and the question shows the URL of the new one."""
     home, approver = decided
     with Provider() as other:
         home.stop()
@@ -168,10 +168,10 @@ def test_another_upstream_is_in_force_when_a_person_agrees(
     assert not provider.is_called()
 
 
-def test_an_upstream_that_somebody_else_wrote_gets_nothing(
+def test_an_upstream_forged_in_the_approved_settings_gets_nothing(
     decided: tuple[DaemonHome, Approver], provider: Provider
 ) -> None:
-    """The copy of what was agreed to can be written by every program of the user: no key goes to what it names by then."""
+    """Every program of the user can write the copy of the approved settings: no key is sent to an upstream that it names."""
     home, _approver = decided
     copy = home.path / "agreed" / "settings.json"
     with Provider() as evil:
@@ -192,8 +192,8 @@ def test_an_upstream_that_somebody_else_wrote_gets_nothing(
     assert passed(home, provider, "/v1/responses", "Authorization: Bearer sk-own")
 
 
-def test_an_agreement_from_before_there_was_a_gateway_is_none_to_ask_about(provider: Provider) -> None:
-    """A home of an older version: what was agreed to then has seven names in it, and goes on being agreed to."""
+def test_consent_from_before_the_gateway_needs_no_new_question(provider: Provider) -> None:
+    """The approved settings of an older version have seven names, and stay approved."""
     with daemon_home() as home:
         home.unlock()
         Approver().appoint(home)
@@ -214,8 +214,8 @@ def test_an_agreement_from_before_there_was_a_gateway_is_none_to_ask_about(provi
         )  # not consent_required
 
 
-def test_another_key_is_put_in_its_place_when_a_person_agrees(provider: Provider) -> None:
-    """What is asked of the model would be on record with whoever has the other key. Removing it first is no way round."""
+def test_another_key_replaces_the_gateways_key_only_after_consent(provider: Provider) -> None:
+    """The other key's owner could see requests to the model. Removing the key first does not avoid the question."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}", secret = "pw" }}\n')
@@ -232,7 +232,7 @@ def test_another_key_is_put_in_its_place_when_a_person_agrees(provider: Provider
         home.must("DELETE", "/v1/secrets/pw")
         assert home.ask("PUT", "/v1/secrets/pw", other).status == 202
         assert asked(home, "/v1/messages", shown) == (409, "binding_required")
-        assert home.ask("PUT", "/v1/secrets/another", other).status == 200  # one that nothing names
+        assert home.ask("PUT", "/v1/secrets/another", other).status == 200  # a secret that no setting or binding names
 
         approver.decide(home, home.ask("PUT", "/v1/secrets/pw", other).body["approval_id"])
         assert passed(home, provider, "/v1/messages", shown)[1][b"x-api-key"] == b"sk-of-somebody-else"

@@ -1,4 +1,4 @@
-"""A host that a cell does not list is a question to a person: with a real daemon, its socket, and TLS through it.
+"""A host that a cell does not list becomes a question to a person: with a real daemon, its socket, and TLS.
 
 The process of the cell is this one: it opens the session and connects, as `aileron launch` does.
 """
@@ -31,18 +31,20 @@ pytestmark = pytest.mark.jail
 ROUTE = "/v1/action-approvals"
 PAGE = b"what the host says"
 NOT_FOUND = ("network_error", 502)
-"""Of a host that is allowed, and that no resolver knows."""
+"""Reason and status for a host that is allowed but that no resolver knows."""
 
 
 @pytest.fixture(scope="module")
 def host(authority: Authority) -> Iterator[Upstream]:
-    """A host on loopback, with a certificate."""
+    """Start a host on loopback, with a certificate."""
     with Upstream(lambda _: answer(PAGE), authority.server_context("localhost")) as running:
         yield running
 
 
 class Cell:
-    """This process as that of a cell, in a home of its own. `decide` as the home's person does: signed, where somebody signs."""
+    """This process as a cell's process, in a home of its own; `decide` acts as the home's person, and signs if there
+    is an approver.
+    """
 
     def __init__(self, home: DaemonHome, approver: Approver | None) -> None:
         self.home = home
@@ -50,7 +52,7 @@ class Cell:
         self.session = ""
 
     def open(self, *hosts: str, ask: bool = True) -> str:
-        """A new session, in place of the one before."""
+        """Open a new session in place of the previous one, and return its id."""
         if self.session:
             self.end()
         body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid(), "cell": {"hosts": hosts, "ask": ask}}
@@ -58,11 +60,11 @@ class Cell:
         return self.session
 
     def end(self) -> None:
-        """It is over."""
+        """End the session."""
         self.home.must("POST", f"/v1/sessions/{self.session}/end", {})
 
     def asks(self, destination: str) -> socket.socket:
-        """A connection on which that was asked for; nobody has answered."""
+        """Return a connection that has requested the destination and got no response yet."""
         made = socket.socket(socket.AF_UNIX)
         made.settimeout(DEADLINE_S)
         made.connect(str(self.home.path / "run" / "tunnel.sock"))
@@ -70,21 +72,21 @@ class Cell:
         return made
 
     def told(self, destination: str) -> Answer:
-        """What is answered to it."""
+        """Request the destination and return the response."""
         with self.asks(destination) as made:
             return read_answer(made)
 
     def waiting(self) -> dict[str, dict[str, Any]]:
-        """The questions about hosts that wait, by what they are about."""
+        """Return the pending questions about hosts, by host."""
         listed = self.home.must("GET", ROUTE)["approvals"]
         return {one["name"]: one for one in listed if one["kind"] == "host" and one["status"] == "pending_approval"}
 
     def question(self, destination: str) -> dict[str, Any]:
-        """That about this host, once it is there."""
+        """Return the question about this host, once it exists."""
         return wait_until(lambda: self.waiting().get(destination, {}), f"a question about {destination}")
 
     def decide(self, question: dict[str, Any], decision: str = "approve", **options: Any) -> dict[str, Any]:
-        """What comes of it."""
+        """Decide a question and return the result."""
         if self.approver is not None:
             answered = self.approver.decide(self.home, question["approval_id"], decision, **options)  # type: ignore[arg-type]
         else:
@@ -95,30 +97,30 @@ class Cell:
         return settled
 
     def decided(self, destination: str, decision: str = "approve", **options: Any) -> Answer:
-        """What a connection is told for which this was decided while it waited."""
+        """Request the destination, decide its question while the connection waits, and return the response."""
         with self.asks(destination) as made:
             self.decide(self.question(destination), decision, **options)
             return read_answer(made)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """Those on record of this session, oldest first."""
+        """Return the recorded events of this session and type, oldest first."""
         found: list[dict[str, Any]] = self.home.must("GET", f"/v1/audit?type={kind}&session={self.session}")["events"]
         return found[::-1]
 
     def restart(self) -> None:
-        """Another daemon, and the vault open."""
+        """Restart the daemon and unlock the vault."""
         self.home.stop()
         self.home.unlock()
 
 
 def reason(told: Answer) -> tuple[str | None, int]:
-    """The word for programs, and the status."""
+    """Return the reason for programs, and the status."""
     return told.reason, told.status
 
 
 @pytest.fixture(scope="module", params=["signed", "unsigned"])
 def home(request: pytest.FixtureRequest, host: Upstream) -> Iterator[tuple[DaemonHome, Approver | None]]:
-    """One home where somebody signs, and one where nobody does; both allow the host to be on loopback."""
+    """Start a home with an approver or one without; both allow the host to be on loopback."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate = ["localhost:{host.port}"]\n')
         made.unlock()
@@ -130,17 +132,15 @@ def home(request: pytest.FixtureRequest, host: Upstream) -> Iterator[tuple[Daemo
 
 @pytest.fixture
 def cell(home: tuple[DaemonHome, Approver | None]) -> Iterator[Cell]:
-    """A cell of this process that lists `listed.invalid`, and asks."""
+    """Open a cell of this process that lists `listed.invalid`, and that asks."""
     made = Cell(*home)
     made.open("listed.invalid")
     yield made
     made.end()
 
 
-def test_an_approved_host_is_reached_by_the_connection_that_waited(
-    cell: Cell, host: Upstream, authority: Authority
-) -> None:
-    """TLS goes through; the question says who asks; the next connection is not asked about, and the record has it all."""
+def test_a_waiting_connection_reaches_an_approved_host(cell: Cell, host: Upstream, authority: Authority) -> None:
+    """TLS passes through; the question names the session; the next connection needs no question, and all of it is on record."""
     name = f"localhost:{host.port}"
     with cell.asks(name) as made:
         question = cell.question(name)
@@ -170,7 +170,7 @@ def test_an_approved_host_is_reached_by_the_connection_that_waited(
 
 
 def test_a_denied_host_is_refused_until_the_session_ends(cell: Cell) -> None:
-    """With the person's reason, at once the second time, and nobody is asked again; the next session asks."""
+    """The response has the person's reason, the second one comes at once and without a question; the next session asks again."""
     denied = cell.decided("evil.invalid:443", "deny", reason="not\x1bthat one")
     again = cell.told("evil.invalid:443")
 
@@ -183,8 +183,8 @@ def test_a_denied_host_is_refused_until_the_session_ends(cell: Cell) -> None:
     assert reason(cell.decided("evil.invalid:443")) == NOT_FOUND
 
 
-def test_one_host_is_one_question_at_one_port(cell: Cell) -> None:
-    """Three connections wait for the same answer; another port of the host is another question."""
+def test_connections_to_one_host_and_port_share_a_question(cell: Cell) -> None:
+    """Three connections wait for the same decision; another port of the host is another question."""
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(cell.asks("one.invalid:443")) for _ in range(3)]
         other = stack.enter_context(cell.asks("one.invalid:8443"))
@@ -198,8 +198,8 @@ def test_one_host_is_one_question_at_one_port(cell: Cell) -> None:
     assert len(cell.events("host.asked")) == 2
 
 
-def test_nobody_is_asked_by_a_session_that_does_not_ask(cell: Cell) -> None:
-    """Refused at once, with the option that lists it; one that asks is asked about."""
+def test_a_session_that_does_not_ask_causes_no_question(cell: Cell) -> None:
+    """The host is refused at once, with the option that lists it; the same host leads to a question in a session that asks."""
     cell.open("listed.invalid", ask=False)
     refused = cell.told("other.invalid:443")
 
@@ -211,8 +211,8 @@ def test_nobody_is_asked_by_a_session_that_does_not_ask(cell: Cell) -> None:
         assert cell.question("other.invalid:443")
 
 
-def test_a_client_that_gives_up_leaves_the_question(cell: Cell) -> None:
-    """On record, so that a person sees who asked. They decide later, and a later try goes through, without a second question."""
+def test_a_question_stays_after_its_client_gave_up(cell: Cell) -> None:
+    """The record says that the request went unanswered. A later approval lets a later try through, without a second question."""
     cell.asks("later.invalid:443").close()
     question = cell.question("later.invalid:443")
     refused = ("later.invalid:443", "host_unanswered")
@@ -227,8 +227,8 @@ def test_a_client_that_gives_up_leaves_the_question(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("home", ["unsigned"], indirect=True, scope="module")  # it waits for half a minute
-def test_without_a_decision_a_connection_is_refused_with_the_question(cell: Cell) -> None:
-    """After twenty-five seconds, while the question goes on waiting; once approved, the next try goes through."""
+def test_a_connection_without_a_decision_is_refused_with_the_question(cell: Cell) -> None:
+    """The refusal comes after twenty-five seconds, while the question still waits; after approval, the next try goes through."""
     refused = cell.told("slow.invalid:443")
     question = cell.question("slow.invalid:443")
 
@@ -242,8 +242,8 @@ def test_without_a_decision_a_connection_is_refused_with_the_question(cell: Cell
     assert reason(cell.told("slow.invalid:443")) == NOT_FOUND
 
 
-def test_a_flood_of_names_is_bounded(cell: Cell) -> None:
-    """So many wait; what is beyond is refused at once, on no record of questions, and asked about when there is room."""
+def test_the_number_of_pending_host_questions_is_bounded(cell: Cell) -> None:
+    """A host beyond the bound is refused at once without a recorded question, and becomes a question when there is room."""
     with contextlib.ExitStack() as stack:
         names = [f"n{number}.invalid:443" for number in range(MAX_WAITING)]
         held = [stack.enter_context(cell.asks(name)) for name in names]
@@ -259,8 +259,8 @@ def test_a_flood_of_names_is_bounded(cell: Cell) -> None:
     assert len(cell.events("host.asked")) == MAX_WAITING + 1
 
 
-def test_a_session_asks_about_so_many_names_and_no_more(cell: Cell) -> None:
-    """Though each was decided; those go on as decided, and the next session has room again."""
+def test_the_number_of_hosts_a_session_asks_about_is_bounded(cell: Cell) -> None:
+    """Decided hosts count too, and keep their decisions; the next session has room again."""
     names = [f"m{number}.invalid:443" for number in range(MAX_NAMES)]
     for name in names[1:]:
         cell.asks(name).close()
@@ -277,8 +277,8 @@ def test_a_session_asks_about_so_many_names_and_no_more(cell: Cell) -> None:
     assert reason(cell.decided("onemore.invalid:443")) == NOT_FOUND
 
 
-def test_what_waits_is_withdrawn_with_the_session(cell: Cell) -> None:
-    """It leaves the queue, on record; a decision about it comes too late; what was allowed is nobody's any more."""
+def test_pending_host_questions_are_withdrawn_with_the_session(cell: Cell) -> None:
+    """The question leaves the queue, on record; a decision comes too late; the next session does not inherit allowed hosts."""
     assert reason(cell.decided("mine.invalid:443")) == NOT_FOUND
     with cell.asks("waits.invalid:443"):
         question = cell.question("waits.invalid:443")
@@ -296,8 +296,8 @@ def test_what_waits_is_withdrawn_with_the_session(cell: Cell) -> None:
         assert cell.question("mine.invalid:443")
 
 
-def test_a_restart_forgets_nothing(cell: Cell) -> None:
-    """What was allowed, what was denied, and what waits; a decision that is made afterwards counts."""
+def test_a_restart_forgets_no_host_question(cell: Cell) -> None:
+    """Allowed hosts, denied hosts and pending questions survive, and a decision made afterwards counts."""
     assert reason(cell.decided("yes.invalid:443")) == NOT_FOUND
     assert reason(cell.decided("no.invalid:443", "deny")) == ("host_denied", 403)
     cell.asks("waits.invalid:443").close()
@@ -312,8 +312,10 @@ def test_a_restart_forgets_nothing(cell: Cell) -> None:
     assert len(cell.events("host.asked")) == 3
 
 
-def test_after_a_restart_a_locked_vault_cannot_tell_what_was_signed(cell: Cell) -> None:
-    """Where somebody signs, the host is refused until it is open, and no second question is put; else nothing is to be told."""
+def test_signed_host_approvals_need_the_vault_after_a_restart(cell: Cell) -> None:
+    """An approver's signature can be checked only with an open vault: the host is refused until then, without a
+    second question. Without an approver it is allowed at once.
+    """
     assert reason(cell.decided("yes.invalid:443")) == NOT_FOUND
     cell.home.stop()
     cell.home.must("GET", "/v1/status")
@@ -325,8 +327,10 @@ def test_after_a_restart_a_locked_vault_cannot_tell_what_was_signed(cell: Cell) 
     assert len(cell.events("host.asked")) == 1
 
 
-def test_questions_of_a_session_whose_end_was_all_that_was_recorded_are_withdrawn(cell: Cell) -> None:
-    """The daemon was killed between the two rows: the next one withdraws them; those of a session that goes on wait on."""
+def test_questions_of_a_session_whose_end_was_recorded_are_withdrawn_at_start(cell: Cell) -> None:
+    """The daemon was killed between the session's end and the withdrawal, so the next one withdraws them; questions
+    of an open session stay.
+    """
     cell.asks("waits.invalid:443").close()
     question = cell.question("waits.invalid:443")
     cell.home.kill()
@@ -345,8 +349,8 @@ def test_questions_of_a_session_whose_end_was_all_that_was_recorded_are_withdraw
     assert cell.waiting() == {}
 
 
-def test_what_was_allowed_unsigned_counts_no_more_once_somebody_signs(host: Upstream) -> None:
-    """It is asked about again, and a signature makes it count."""
+def test_an_unsigned_host_approval_stops_counting_once_there_is_an_approver(host: Upstream) -> None:
+    """The host leads to a question again, and a signed approval counts."""
     approver = Approver()
     with daemon_home() as made:
         made.unlock()
@@ -360,8 +364,8 @@ def test_what_was_allowed_unsigned_counts_no_more_once_somebody_signs(host: Upst
 
 
 @pytest.mark.parametrize("home", ["signed"], indirect=True)
-def test_an_unsigned_decision_is_none_where_somebody_signs(cell: Cell) -> None:
-    """Nor is one with another key; the question goes on waiting for the approver."""
+def test_an_unsigned_host_decision_is_refused_if_there_is_an_approver(cell: Cell) -> None:
+    """A decision with another key is refused too; the question goes on waiting for the approver."""
     with cell.asks("signed.invalid:443") as made:
         question = cell.question("signed.invalid:443")
         body = {"decision": "approve", "digest": question["digest"]}
@@ -374,8 +378,8 @@ def test_an_unsigned_decision_is_none_where_somebody_signs(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("home", ["signed"], indirect=True)
-def test_what_only_the_ledger_says_was_allowed_is_not(cell: Cell) -> None:
-    """A row that names a question which nobody signed, put there while no daemon ran, counts only where nobody signs."""
+def test_an_approval_forged_in_the_ledger_does_not_allow_a_host(cell: Cell) -> None:
+    """The row names a question without a signature and was added while no daemon ran; it would count only without an approver."""
     cell.asks("forged.invalid:443").close()
     question = cell.question("forged.invalid:443")
     cell.home.stop()

@@ -1,4 +1,4 @@
-"""Hostile text through a real daemon: kept as it came, and harmless wherever a person or a terminal meets it."""
+"""Hostile text through a real daemon is kept unchanged, and is harmless wherever a person or a terminal meets it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """One gated action whose argument is any text; decisions are signed."""
+    """Start a home with a gated action whose argument is any text, and with an approver."""
     with daemon_home() as made:
         made.install_probe()
         made.unlock()
@@ -39,8 +39,8 @@ def home() -> Iterator[DaemonHome]:
         yield made
 
 
-def test_arguments_and_what_is_said_are_kept_as_they_came_and_shown_harmlessly(home: DaemonHome):
-    """Arguments, a question and its answer, a refused reason: the daemon changes nothing, the commands spell it out."""
+def test_hostile_text_is_kept_unchanged_and_shown_harmlessly(home: DaemonHome):
+    """Arguments, a question and its answer, and a refused reason: the daemon changes nothing, and the commands escape them."""
     aileron = Command(home.path)
     for text in map(as_in_a_file, GROUPS.values()):
         asked = home.asked("give-back", {"text": text})
@@ -63,8 +63,10 @@ def test_arguments_and_what_is_said_are_kept_as_they_came_and_shown_harmlessly(h
     assert_harmless(aileron.at_terminal("approval", "list").out)
 
 
-def test_what_is_too_long_is_refused_in_words(home: DaemonHome):
-    """Most of the megabyte that a body may have, as argument, question, edit, reason: an error of ours, and nothing waits."""
+def test_a_text_that_is_too_long_is_refused(home: DaemonHome):
+    """The text takes most of the megabyte that a body may have, as argument, question, edit and reason: each gets a
+    short error, and no question is added.
+    """
     text = MEGABYTE[:300_000]  # twice as long in JSON
     before = len(home.must("GET", "/v1/action-approvals")["approvals"])
     asked = home.asked("give-back", {"text": "short"})
@@ -82,8 +84,8 @@ def test_what_is_too_long_is_refused_in_words(home: DaemonHome):
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_no_page_repeats_what_its_address_says(home: DaemonHome, text: str):
-    """The review pages: 404 for what is no id, in words of ours; nothing of the address, of a header or of a query is in it."""
+def test_no_page_repeats_its_address(home: DaemonHome, text: str):
+    """The review pages answer a malformed id with 404 and fixed words; nothing of the address, a header or a query is in them."""
     port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
     quoted = urllib.parse.quote(as_in_a_file(text), safe="")
     for path in (f"/approvals/{quoted}", f"/{quoted}", f"/approvals?x={quoted}"):
@@ -99,8 +101,8 @@ def test_no_page_repeats_what_its_address_says(home: DaemonHome, text: str):
         assert quoted not in page
 
 
-def test_the_review_page_of_a_real_question_says_nothing_of_it(home: DaemonHome):
-    """Whatever was asked: one page for all of them."""
+def test_the_review_page_of_a_question_reveals_nothing_of_it(home: DaemonHome):
+    """The page is the same for every question, except for its id."""
     pages = set()
     for text in ("harmless", as_in_a_file(EVERYTHING)):
         asked = home.asked("give-back", {"text": text})
@@ -117,8 +119,8 @@ def test_the_review_page_of_a_real_question_says_nothing_of_it(home: DaemonHome)
     assert len(pages) == 1
 
 
-def test_the_log_has_nothing_that_a_terminal_would_obey(home: DaemonHome):
-    """After all of this, as the file lies there."""
+def test_the_log_contains_no_terminal_control_sequences(home: DaemonHome):
+    """The raw file is searched after all of the hostile requests."""
     asked = home.asked("give-back", {"text": as_in_a_file(EVERYTHING)})
     home.decide(asked, "deny", as_in_a_file(EVERYTHING)[:3000])
     name = urllib.parse.quote(as_in_a_file(EVERYTHING)[:500].replace("/", "|"), safe="")

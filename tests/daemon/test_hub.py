@@ -1,4 +1,4 @@
-"""A Hub that was built, served over TLS by a file server, and looked at through the daemon; and Hubs that lie."""
+"""A Hub is built, served over TLS by a file server, and read through the daemon; other Hubs send false data."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ ENTRY = {
 
 
 class Served:
-    """A site, its server, and what the next answers are instead."""
+    """A site, its server, and the responses that replace its files."""
 
     def __init__(self, site: Path, tls: Any) -> None:
         self.site = site
         self.instead: dict[str, bytes | list[bytes]] = {}
-        """Bodies, or whole answers in pieces, by path."""
+        """Bodies, or whole responses in pieces, by path."""
         self._files = static(site)
         self.server = Upstream(self._answer, tls)
 
     @property
     def url(self) -> str:
-        """What `hub.url` is."""
+        """Value of `hub.url`."""
         return f"https://localhost:{self.server.port}/hub"
 
     def toml(self, authority: Authority) -> str:
-        """Lines of a config.toml."""
+        """Return lines of a config.toml for this Hub."""
         return (
             f'[egress]\nprivate = ["localhost:{self.server.port}"]\nca_file = "{authority.ca_file}"\n'
             f'[hub]\nurl = "{self.url}"\n'
@@ -71,7 +71,7 @@ def _replaced(text: str, changes: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def served(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Three versions of a connector, the older ones signed; an action; a connector that nobody signed."""
+    """Build and serve a Hub with three versions of a connector (the older two signed), an action, and an unsigned connector."""
     folder = tmp_path_factory.mktemp("hub")
     release = Release(folder / "out")
     release.key()
@@ -89,7 +89,7 @@ def served(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def running(served: Served, authority: Authority) -> Iterator[DaemonHome]:
-    """A home that knows this Hub."""
+    """Start a home that knows this Hub."""
     with daemon_home() as home:
         home.configure(served.toml(authority))
         yield home
@@ -97,19 +97,19 @@ def running(served: Served, authority: Authority) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def own(running: DaemonHome, served: Served) -> Iterator[DaemonHome]:
-    """The same, asked after the Hub was put in order again."""
+    """Return the running home, with the Hub's own files served again."""
     served.instead.clear()
     yield running
     served.instead.clear()
 
 
 def names(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Why, and what."""
+    """Return how each entry matches, and its name."""
     return [(one["match"], one["name"]) for one in found["entries"]]
 
 
 def test_the_hub_is_searched_by_intent_and_word(own: DaemonHome, served: Served) -> None:
-    """With what each newest version would reach, by whom it is signed, and how old the index is."""
+    """Each entry shows the hosts and the signature of its newest version, and the response says how old the index is."""
     found = own.must("GET", "/v1/hub?text=send%20email")
 
     assert names(found) == [("intent", CONNECTOR), ("name", SEND)]
@@ -134,8 +134,8 @@ def test_the_hub_is_searched_by_intent_and_word(own: DaemonHome, served: Served)
     assert len(own.must("GET", "/v1/hub")["entries"]) == 3
 
 
-def test_one_artifact_is_shown_whole_in_any_version(own: DaemonHome) -> None:
-    """Hosts and the like are of that version's own manifest; whether its key counts is said by this home."""
+def test_an_artifact_is_shown_in_full_in_any_version(own: DaemonHome) -> None:
+    """Hosts and other facts come from that version's own manifest; this home says whether its key is trusted."""
     newest = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}")
     old = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}@1.0.0")
     candidate = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}@2.0.0-rc.1%2Bb")
@@ -155,8 +155,8 @@ def test_one_artifact_is_shown_whole_in_any_version(own: DaemonHome) -> None:
     assert own.must("GET", "/v1/hub/entry?name=hub://zeta/chat")["publisher_key"] is None
 
 
-def test_whether_a_key_is_trusted_is_said_by_this_home(served: Served, authority: Authority) -> None:
-    """Another key of the same publisher is not it, nor is the same key of others; a locked vault may leave it unknown."""
+def test_this_home_says_whether_a_key_is_trusted(served: Served, authority: Authority) -> None:
+    """Another key of the publisher does not count, nor the key under another publisher; a locked vault can leave it unknown."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(served.toml(authority))
@@ -176,8 +176,8 @@ def test_whether_a_key_is_trusted_is_said_by_this_home(served: Served, authority
 
 
 @pytest.mark.anyio
-async def test_what_was_built_is_what_a_forge_fetches(served: Served, authority: Authority) -> None:
-    """The same bytes, every version, the key."""
+async def test_a_fetch_from_the_hub_gets_what_was_built(served: Served, authority: Authority) -> None:
+    """The bytes, the list of versions and the index are those that were built."""
     place = HostPort("localhost", served.server.port)
     settings = Settings(egress_private=frozenset({place}), egress_ca_pem=authority.ca_pem)
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]
@@ -195,8 +195,8 @@ async def test_what_was_built_is_what_a_forge_fetches(served: Served, authority:
     assert [one.version for one in found.content.entries[0].versions] == list(versions)
 
 
-def test_what_is_not_there_or_not_a_hubs_is_said(own: DaemonHome) -> None:
-    """With what there is, and what to do."""
+def test_a_name_that_is_not_on_the_hub_is_refused_with_help(own: DaemonHome) -> None:
+    """The error says what exists, or what to do."""
     for asked, expected, told in (
         ("hub://acme/none", "not_found", "has no hub://acme/none: `aileron hub search none`"),
         (f"{CONNECTOR}@3.0.0", "not_found", "the newest are 2.0.0-rc.1+b, 1.1.0, 1.0.0"),
@@ -217,8 +217,8 @@ def test_what_is_not_there_or_not_a_hubs_is_said(own: DaemonHome) -> None:
         assert (word(said), told in said.body["error"]["message"]) == ("invalid_request", True), said.body
 
 
-def test_agents_may_not_ask(own: DaemonHome, served: Served) -> None:
-    """Nothing leaves for one; for the person it does."""
+def test_agents_cannot_query_the_hub(own: DaemonHome, served: Served) -> None:
+    """An agent's request sends nothing to the Hub; the person's does."""
     before = served.server.connections, len(served.server.requests)
     for path in ("/v1/hub?text=mail", f"/v1/hub/entry?name={CONNECTOR}"):
         assert word(own.agent.request("GET", path)) == "unauthorized"
@@ -227,19 +227,19 @@ def test_agents_may_not_ask(own: DaemonHome, served: Served) -> None:
     assert len(served.server.requests) == before[1] + 1
 
 
-def test_without_a_hub_the_setting_is_named() -> None:
-    """For both."""
+def test_without_a_hub_the_error_names_the_setting() -> None:
+    """Searching and showing an entry give the same error."""
     with daemon_home() as home:
         for path in ("/v1/hub", f"/v1/hub/entry?name={CONNECTOR}"):
             said = home.ask("GET", path)
             assert (said.status, '[hub] url = "https://…"' in said.body["error"]["message"]) == (400, True)
 
 
-# Hubs that lie
+# Hubs that send false data
 
 
 def index(*entries: dict[str, Any]) -> bytes:
-    """A file of these."""
+    """Return an index with these entries."""
     return json.dumps({"version": 1, "entries": entries}).encode()
 
 
@@ -266,10 +266,10 @@ def index(*entries: dict[str, Any]) -> bytes:
         "too many",
     ],
 )
-def test_an_index_that_was_not_built_is_refused_whole(
+def test_an_invalid_index_is_refused_as_a_whole(
     own: DaemonHome, served: Served, data: bytes, expected: str, told: str
 ) -> None:
-    """In words that can be shown; and once it is right again it is read."""
+    """The message has no hidden characters; the index is read again once it is valid."""
     served.instead["index.json"] = data
     for path in ("/v1/hub?text=mail", f"/v1/hub/entry?name={CONNECTOR}"):
         said = own.ask("GET", path)
@@ -280,8 +280,8 @@ def test_an_index_that_was_not_built_is_refused_whole(
     assert own.must("GET", "/v1/hub?text=mail")["total"] == 2
 
 
-def test_thousands_of_entries_are_searched_and_few_are_said(own: DaemonHome, served: Served) -> None:
-    """With how many there are."""
+def test_thousands_of_entries_are_searched_and_few_are_returned(own: DaemonHome, served: Served) -> None:
+    """The response says how many match."""
     served.instead["index.json"] = index(*[{**ENTRY, "name": f"hub://a/m{n:05}"} for n in range(20_000)])
 
     found = own.must("GET", "/v1/hub?text=m", wait_s=60)
@@ -290,8 +290,8 @@ def test_thousands_of_entries_are_searched_and_few_are_said(own: DaemonHome, ser
     assert names(own.must("GET", "/v1/hub?text=m19999", wait_s=60)) == [("name", "hub://a/m19999")]
 
 
-def test_no_redirect_is_followed(own: DaemonHome, served: Served) -> None:
-    """Neither for the index nor for a document, not even to the same server."""
+def test_no_redirect_of_a_hub_is_followed(own: DaemonHome, served: Served) -> None:
+    """Redirects are refused for the index and for documents, even to the same server."""
     for path, asked in (
         ("index.json", "/v1/hub"),
         ("acme/mail/1.1.0/manifest.toml", f"/v1/hub/entry?name={CONNECTOR}"),
@@ -302,8 +302,8 @@ def test_no_redirect_is_followed(own: DaemonHome, served: Served) -> None:
     assert not [seen for seen in served.server.requests if "other" in seen.target]
 
 
-def test_a_document_that_is_not_what_the_index_names_is_refused(own: DaemonHome, served: Served) -> None:
-    """Another version's manifest, another action, none at all, or what is no manifest."""
+def test_a_document_that_differs_from_the_index_is_refused(own: DaemonHome, served: Served) -> None:
+    """The document is another version's manifest, another action, too large, or invalid."""
     mail, send = f"/v1/hub/entry?name={CONNECTOR}", f"/v1/hub/entry?name={SEND}"
     older = (served.site / "acme/mail/1.0.0/manifest.toml").read_bytes()
     text = (served.site / "acme/mail/actions/send-email/1.0.0/action.md").read_bytes()
@@ -323,8 +323,8 @@ def test_a_document_that_is_not_what_the_index_names_is_refused(own: DaemonHome,
     assert own.must("GET", send)["kind"] == "action"
 
 
-def test_an_index_older_or_newer_than_the_files_is_said(own: DaemonHome, served: Served) -> None:
-    """What it names and the Hub has not."""
+def test_an_index_that_names_missing_files_is_reported_as_out_of_date(own: DaemonHome, served: Served) -> None:
+    """The index names a version whose manifest the Hub does not have."""
     file = served.site / "acme/mail/1.1.0/manifest.toml"
     aside = shutil.move(file, served.site.parent / "aside")
     try:

@@ -1,6 +1,7 @@
-"""The daemon's end of ingress: with one that has been taken over and sends what it likes, and with one that cannot be started.
+"""The daemon's end of ingress: with a process that was taken over, and with one that cannot be started.
 
-The one that was taken over is the program below, under the name of ours; doors, messages and processes are the real ones.
+The process that was taken over runs the programs below, under the real one's name, and sends whatever they say; doors, messages
+and processes are real.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ time.sleep(600)
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return asyncio, the daemon's backend."""
     return "asyncio"
 
 
@@ -165,7 +166,7 @@ async def _taken_over(
     door: TcpService | None = None,
     known: KnownCallers | None = None,
 ) -> AsyncIterator[Path]:
-    """A daemon's ingress that does this; what it found is a line each in the file."""
+    """Run ingress with a process that executes `then`, and yield the file in which it writes what it found, a line each."""
     found = tmp_path / "found"
     package = tmp_path / "aileron" / "ingress"
     package.mkdir(parents=True)
@@ -191,10 +192,10 @@ async def _lines(found: Path, count: int) -> list[str]:
     return lines()
 
 
-async def test_what_is_no_exchange_is_closed(
+async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever else is passed is said and let go of; what is an exchange afterwards is answered."""
+    """Anything else that ingress passes is logged and closed; a valid exchange afterwards is answered."""
     with caplog.at_level(logging.ERROR, ingress.__name__):
         async with _taken_over(tmp_path, monkeypatch, _FOREIGN) as found:
             before = _descriptors()
@@ -210,22 +211,26 @@ async def test_what_is_no_exchange_is_closed(
     assert not [one for one in after - before if one.startswith("pipe:") or one == "/"]
 
 
-async def test_strangers_leave_room_for_callers_who_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow ones have half of the exchanges, and no more; when they have gone, others have their turn."""
+async def test_unknown_callers_leave_room_for_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow unknown callers get half of the exchanges and no more; when they have left, others get their turn."""
     async with _taken_over(tmp_path, monkeypatch, _SLOW) as found:
         lines = await _lines(found, 3)
     assert set(lines[0].split()) == {"200"}
     assert lines[1:] == ["429 200", "again"]
 
 
-async def test_it_cannot_make_the_daemon_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shares what it passed, and takes O_NONBLOCK away: others are answered while there is nothing to read, or no room."""
+async def test_ingress_cannot_make_the_daemon_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process shares passed sockets and removes O_NONBLOCK: others are answered while there is nothing to read,
+    or no room.
+    """
     async with _taken_over(tmp_path, monkeypatch, _BLOCKING) as found:
         assert await _lines(found, 2) == ["both", "200"]
 
 
-async def test_the_daemon_ends_whatever_it_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More is to be told than the socket holds, and to stop comes last: it is ended after its time of grace all the same."""
+async def test_the_daemon_ends_an_ingress_that_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon has more messages than the socket holds, and the order to stop comes last: it is ended after its
+    grace period.
+    """
     monkeypatch.setattr(ingress, "GRACE_S", 0.2)
     known = KnownCallers()
     with anyio.fail_after(DEADLINE_S):
@@ -239,7 +244,7 @@ async def test_the_daemon_ends_whatever_it_does_not_read(tmp_path: Path, monkeyp
 async def test_requests_wait_while_no_descriptor_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel drops a descriptor that finds no number: what ingress passes stays with it until there is one."""
+    """The kernel drops a descriptor if no number is free for it, so the daemon leaves passed sockets in ingress until one is."""
     monkeypatch.setattr(ingress, "FULL_PAUSE_S", 0.01)
     async with _taken_over(tmp_path, monkeypatch, _FULL) as found:
         await _lines(found, 1)
@@ -250,7 +255,7 @@ async def test_requests_wait_while_no_descriptor_is_free(
 
 
 async def _said_by(app: ASGIApp, state: dict[str, Any]) -> list[Any]:
-    """The messages with which it answers a request without a body."""
+    """Return the messages with which an application answers a request without a body."""
     said: list[Any] = []
 
     async def receive() -> Any:
@@ -263,8 +268,8 @@ async def _said_by(app: ASGIApp, state: dict[str, Any]) -> list[Any]:
     return said
 
 
-async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again() -> None:
-    """The answer says that nothing was begun."""
+async def test_an_agents_request_without_a_free_descriptor_is_told_to_retry() -> None:
+    """The status is 429, so the agent knows that nothing was begun."""
     protocol = AgentProtocol(cast("Any", None), cast("Any", None), "0", lambda: None, Path("unused"))
     with at_most(os.getpid(), 3):
         said = await _said_by(protocol.http, {"session": "ses_x"})
@@ -272,8 +277,8 @@ async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again(
     assert b"agents cannot be served now" in said[1]["body"]
 
 
-async def test_a_request_from_a_cell_that_cannot_be_told_is_told_to_come_again() -> None:
-    """The answer ends the connection, and no caller is put on record as refused."""
+async def test_a_cells_request_whose_peer_is_unknown_is_told_to_retry() -> None:
+    """The response closes the connection, and no refused caller is recorded."""
     cells = OnlyOfCells(_app, cast("Any", None), cast("Any", None))
     why = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     said = await _said_by(cells, {"aileron.peer": why})
@@ -281,8 +286,10 @@ async def test_a_request_from_a_cell_that_cannot_be_told_is_told_to_come_again()
     assert (b"connection", b"close") in said[0]["headers"]
 
 
-async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That a request came in the clear, and to which address: an application hears what the daemon knows of the door."""
+async def test_the_daemon_ignores_what_ingress_says_about_a_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ingress claims another address and a request without TLS: the application gets what the daemon knows of the door."""
     seen = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -297,10 +304,10 @@ async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_who_took_its_first_socket_hears_and_begins_nothing(
+async def test_a_process_that_took_the_first_socket_learns_and_begins_nothing(
     speaks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Any process of the same user may, before ingress hides. It is told nothing, and what it passes is not taken."""
+    """Any process of the same user can take it before ingress hides. The daemon tells it nothing, and accepts nothing from it."""
     execute = ingress.execute_process
     heard: list[bytes] = []
 
@@ -309,7 +316,7 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
         with taken:
             try:
                 heard.append(taken.recv(100))
-            except ConnectionResetError:  # closed, and what was sent was not read
+            except ConnectionResetError:  # closed before the sent message was read
                 heard.append(b"")
 
     def executed(first: int) -> subprocess.Popen[bytes]:
@@ -329,7 +336,7 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Ingress({"page": door}, KnownCallers(), []).serve, over.wait)
             async with await anyio.connect_tcp(*door.listeners[0].getsockname()) as client:
-                # what it took, what it passed, and what it took of the next
+                # the socket it took, the one it passed, and the next process's
                 await wait_until_async(lambda: len(heard) >= (3 if speaks else 1), "it hears", seen=lambda: heard)
                 assert not any(heard)
                 await client.send(_REQUEST)
@@ -344,8 +351,8 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
 
 @pytest.mark.jail
 @pytest.mark.skipif(os.geteuid() != 0, reason="the daemon is undumpable: only root may count what it has open")
-def test_one_that_cannot_be_started_is_tried_again() -> None:
-    """The daemon has too few descriptors for it: that is said; the sockets of the home go on, and later so does the port."""
+def test_an_ingress_that_cannot_be_started_is_tried_again() -> None:
+    """The daemon has too few descriptors and logs that; the home's sockets keep working, and later the port does."""
     with daemon_home() as home:
         port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
         log = home.path / "logs" / "daemon.log"
@@ -373,7 +380,7 @@ sys.exit(main(sys.argv[1:]))
 
 @asynccontextmanager
 async def _impatient(monkeypatch: pytest.MonkeyPatch, unused_s: float) -> AsyncIterator[_Impatient]:
-    """A daemon's ingress whose process ends when nobody was connected for so long."""
+    """Run a daemon's ingress whose process ends after `unused_s` seconds without a connection."""
     begun = _Impatient(TcpService([socket.create_server(("127.0.0.1", 0))], _app))
 
     def executed(first: int) -> subprocess.Popen[bytes]:
@@ -396,28 +403,28 @@ async def _impatient(monkeypatch: pytest.MonkeyPatch, unused_s: float) -> AsyncI
 
 
 class _Impatient:
-    """Its processes, the last one last."""
+    """A door, and the processes that have served it, the newest last."""
 
     def __init__(self, door: TcpService) -> None:
         self.door = door
         self.processes: list[subprocess.Popen[bytes]] = []
 
     async def connected(self) -> anyio.abc.SocketStream:
-        """A new connection."""
+        """Open a new connection."""
         return await anyio.connect_tcp(*self.door.listeners[0].getsockname())
 
     async def until_ended(self) -> None:
-        """Wait for the end of all that have begun."""
+        """Wait for the end of all processes that have begun."""
         await wait_until_async(lambda: all(one.returncode is not None for one in self.processes), "all have ended")
 
 
-async def test_who_connects_to_nobody_s_process_gets_another(
+async def test_a_connection_after_ingress_ended_starts_another_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It ends by itself, which is no fault; not while somebody is connected, whatever they do."""
+    """The unused process ends by itself, which is not logged as an error; it does not end while a client is connected."""
     async with _impatient(monkeypatch, 0.2) as begun:
         async with await begun.connected() as asks, await begun.connected() as stays:
-            await stays.send(_REQUEST.replace(b"GET /", b"GET /slow"))  # at once: who says nothing is not kept for long
+            await stays.send(_REQUEST.replace(b"GET /", b"GET /slow"))  # at once: silent clients are not kept for long
             await asks.send(_REQUEST)
             assert (await asks.receive()).startswith(b"HTTP/1.1 200")
             assert (await stays.receive()).startswith(b"HTTP/1.1 200")
@@ -430,8 +437,8 @@ async def test_who_connects_to_nobody_s_process_gets_another(
     assert caplog.records == []
 
 
-async def test_who_connects_while_it_ends_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends whenever nobody is connected, so between any two of these."""
+async def test_a_connection_while_ingress_ends_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends whenever no client is connected, so between any two of these connections."""
     async with _impatient(monkeypatch, 0.0) as begun:
         for number in range(3):
             async with await begun.connected() as asks:
@@ -443,11 +450,11 @@ async def test_who_connects_while_it_ends_is_answered(monkeypatch: pytest.Monkey
 
 
 def _with_one_left(pid: int) -> int:
-    """A limit below which one descriptor is free: for a client, and not for the pair of sockets with which ingress begins."""
+    """Return a descriptor limit that leaves one free: enough for a client, but not for ingress's first pair of sockets."""
     taken = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
     return next(number for number in range(len(taken) + 1) if number not in taken) + 1
 
 
 def _descriptors() -> set[str]:
-    """What this process has open, by its name."""
+    """Return the names of this process's open descriptors."""
     return {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}

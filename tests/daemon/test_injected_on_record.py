@@ -1,4 +1,4 @@
-"""What is on record of tools in requests: once for each list, and again with the next request where it could not be written."""
+"""Tools in requests are recorded once for each list, and again with the next request if the record could not be written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _FullDisk(Audit):
     is_full = True
 
     async def note(self, event: Event) -> None:
-        """As ever, or the failure that a ledger has then."""
+        """Note an event, or raise the error of a ledger on a full disk."""
         if self.is_full:
             raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
         await super().note(event)
@@ -32,8 +32,8 @@ def _on_record(ledger: Ledger, kind: type[Event]) -> list[dict[str, Any]]:
     return [row.event for row in ledger.read_now(lambda look: look.events_of(kind, wanted))]  # type: ignore[misc]
 
 
-async def test_tools_that_could_not_be_noted_are_noted_with_the_next_request(ledger: Ledger) -> None:
-    """Until then no request has them; after that the same list is not repeated, and another is."""
+async def test_tools_that_could_not_be_recorded_are_recorded_with_the_next_request(ledger: Ledger) -> None:
+    """Every request fails until then; afterwards the same list is not recorded again, and a different one is."""
     audit = _FullDisk(ledger)
     tools = InjectedTools(None, None, audit)  # type: ignore[arg-type]
     for _ in range(2):

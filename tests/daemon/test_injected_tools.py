@@ -29,14 +29,14 @@ OWN = ["aileron_cancel_action", "aileron_check_action_status", "aileron_list_pen
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[Model]:
-    """Both APIs."""
+    """Start a model with the APIs of both providers."""
     with Model() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def home(model: Model) -> Iterator[DaemonHome]:
-    """`give-back` runs at once, `ask-first` asks; anthropic's key is the client's, and so is the other."""
+    """Start a home in which `give-back` runs at once and `ask-first` needs approval; both providers' keys are the client's."""
     with daemon_home() as made:
         made.configure(
             f'[gateway.upstreams]\nanthropic = {{ url = "{model.url}" }}\nopenai = {{ url = "{model.url}" }}\n'
@@ -51,31 +51,31 @@ def home(model: Model) -> Iterator[DaemonHome]:
 
 @pytest.fixture(autouse=True)
 def programs_closed() -> Iterator[None]:
-    """No program leaves a connection behind."""
+    """Close the connections of all programs after each test."""
     yield
     close_all()
 
 
 def session_of(home: DaemonHome, **more: Any) -> dict[str, Any]:
-    """One whose requests get tools."""
+    """Open a session whose requests get tools."""
     body = {"agent": "other", "folder": "/tmp", "inject": True, **more}
     made: dict[str, Any] = home.must("POST", "/v1/sessions", body)
     return made
 
 
 def address_of(home: DaemonHome, session: dict[str, Any]) -> str:
-    """Where its requests go."""
+    """Return the base URL of a session's requests."""
     return str(home.must("GET", "/v1/status")["web"]) + str(session["inject_path"])
 
 
 def noted(home: DaemonHome, session: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """What is on record of it, oldest first."""
+    """Return the recorded events of a session and type, oldest first."""
     found = home.must("GET", f"/v1/audit?session={session['id']}&type={kind}")["events"]
     return list(reversed(found))
 
 
 def shown(model: Model) -> dict[str, Any]:
-    """The facts of the result that the model was shown last."""
+    """Return the facts of the last result that the model was shown."""
     body = model.asked[-1]
     last = (body.get("messages") or body["input"])[-1]
     text = (
@@ -88,8 +88,8 @@ def shown(model: Model) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_an_action_is_listed_called_and_on_record(how: str, home: DaemonHome, model: Model) -> None:
-    """It runs in its jail as the session's, and nothing that was said is on record beside the run."""
+def test_an_action_is_listed_called_and_recorded(how: str, home: DaemonHome, model: Model) -> None:
+    """The action runs in its jail as the session's, and the record contains none of the conversation."""
     session = session_of(home)
     model.script([Use("aileron_give_back", {"text": "hello"})], [Say("It said hello.")])
     turn = PROGRAMS[how](address_of(home, session), tools=()).ask("Give back a secret word: xylophone.")
@@ -109,7 +109,7 @@ def test_an_action_is_listed_called_and_on_record(how: str, home: DaemonHome, mo
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home: DaemonHome, model: Model) -> None:
-    """The model is told what MCP tells it, under our names; what it asks for runs after the approval and not before."""
+    """The model gets the same text as over MCP, with the injected names; the run starts after the approval and not before."""
     session = session_of(home)
     asked: dict[str, Any] = {}
 
@@ -130,8 +130,8 @@ def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_denial_is_told_with_its_reason(how: str, home: DaemonHome, model: Model) -> None:
-    """And nothing runs."""
+def test_a_denial_is_reported_with_its_reason(how: str, home: DaemonHome, model: Model) -> None:
+    """A denied action does not run."""
     session = session_of(home)
     asked: dict[str, Any] = {}
 
@@ -150,8 +150,9 @@ def test_a_denial_is_told_with_its_reason(how: str, home: DaemonHome, model: Mod
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_gated_action_cannot_run_unapproved(how: str, home: DaemonHome, model: Model) -> None:
-    """Whatever the model calls: again, under other names, with what it found out, in one turn or in several, mixed with the
-    program's own tools. The control is above: the same action runs when a person approved it.
+    """The action does not run, whatever the model calls: again, under other names, with what it found out, in one
+    turn or in several, mixed with the program's own tools. Positive control above: the same action runs when a person
+    approved it.
     """
     session = session_of(home)
 
@@ -183,7 +184,7 @@ def test_a_gated_action_cannot_run_unapproved(how: str, home: DaemonHome, model:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_long_result_comes_in_pages(how: str, home: DaemonHome, model: Model) -> None:
-    """As over MCP: the next one by the id."""
+    """The next page is requested by the run's id, as over MCP."""
     session = session_of(home)
     pages: list[dict[str, Any]] = []
 
@@ -199,8 +200,8 @@ def test_a_long_result_comes_in_pages(how: str, home: DaemonHome, model: Model) 
     assert "z" * 12_000 in "".join(one["result_json"] for one in pages)
 
 
-def test_a_restart_keeps_the_address_and_an_end_does_not(home: DaemonHome, model: Model) -> None:
-    """The record is what is so."""
+def test_the_address_survives_a_restart_but_not_the_sessions_end(home: DaemonHome, model: Model) -> None:
+    """The daemon recognizes the address from the record, and no file of the home contains it."""
     session = session_of(home)
     model.script(*[[Say("Hello.")]] * 2)
     assert PROGRAMS["messages"](address_of(home, session)).ask("Hello?").text == "Hello."
@@ -220,8 +221,8 @@ def test_a_restart_keeps_the_address_and_an_end_does_not(home: DaemonHome, model
     assert len(model.bodies) == 2
 
 
-def test_a_selection_holds_here_as_well(home: DaemonHome, model: Model) -> None:
-    """What the session cannot use is not offered, and a call of it is the program's."""
+def test_a_selection_limits_injected_tools_too(home: DaemonHome, model: Model) -> None:
+    """An action outside the selection is not offered, and a call of it is left to the program."""
     session = session_of(home, only=["give-back"])
     model.script([Use("aileron_ask_first", {"text": "x"})])
     turn = PROGRAMS["chat"](address_of(home, session)).ask("Ask.")
@@ -230,8 +231,8 @@ def test_a_selection_holds_here_as_well(home: DaemonHome, model: Model) -> None:
     assert [call.name for call in turn.calls] == ["aileron_ask_first"]
 
 
-def test_a_session_has_its_tools_one_way(home: DaemonHome) -> None:
-    """Over MCP such a session is shown none, and another all."""
+def test_a_session_has_its_tools_in_one_way_only(home: DaemonHome) -> None:
+    """A session whose requests get tools has none over MCP, and a plain session has all of them there."""
     plain = home.must("POST", "/v1/sessions", {"agent": "other", "folder": "/tmp"})
     listed = []
     for token in (plain["token"], session_of(home)["token"]):
@@ -241,8 +242,8 @@ def test_a_session_has_its_tools_one_way(home: DaemonHome) -> None:
     assert listed == [6, 0]
 
 
-def test_the_how_to_works_as_it_stands(home: DaemonHome, model: Model, tmp_path: Path) -> None:
-    """Its session, its variables and its program, with the address that the command printed."""
+def test_the_how_to_works_as_written(home: DaemonHome, model: Model, tmp_path: Path) -> None:
+    """The page's session, variables and program are used, with the address that the command printed."""
     text = PAGE.read_text(encoding="utf-8")
     command = [sys.executable, "-m", "aileron", "sessions", "new", "--for", "8h", "--inject"]
     assert f"$ aileron {' '.join(command[3:])}" in text

@@ -1,4 +1,4 @@
-"""Whose signatures count: trusted, asked about, held against an archive, taken back, written by somebody else."""
+"""Publishers' keys: trusted, asked about, checked against an archive, revoked, and written by a stranger."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MANIFEST = '[connector]\nname = "github://acme/echo"\nversion = "{version}"\n'
 
 @pytest.fixture
 def own() -> Iterator[DaemonHome]:
-    """A home for one test."""
+    """Start a home for one test."""
     with daemon_home() as home:
         yield home
 
 
 @pytest.fixture
 def own_home(approver: Approver) -> Iterator[DaemonHome]:
-    """One for which somebody signs; the vault open."""
+    """Start a home with an approver, the vault open."""
     with daemon_home() as home:
         home.unlock()
         approver.appoint(home)
@@ -41,7 +41,7 @@ def own_home(approver: Approver) -> Iterator[DaemonHome]:
 
 
 def archive(folder: Path, version: str = "1.0.0", key: SigningKey | None = KEY) -> str:
-    """A connector of acme's, signed with `key`; the path of its archive."""
+    """Build a connector of Acme's, signed with `key`, and return its archive's path."""
     source = folder / f"echo-{version}"
     source.mkdir(exist_ok=True)
     (source / "manifest.toml").write_text(MANIFEST.format(version=version), encoding="utf-8")
@@ -56,18 +56,20 @@ def archive(folder: Path, version: str = "1.0.0", key: SigningKey | None = KEY) 
 
 
 def trust(home: DaemonHome, authority: str = "github://acme", key: SigningKey = KEY) -> Any:
-    """Asked for with the key."""
+    """Request that a key is trusted."""
     body = {"authority": authority, "key": key.public.to_pem(), "source": "a test"}
     return home.ask("POST", "/v1/keyring", body)
 
 
 def installed(home: DaemonHome) -> list[str]:
-    """The versions in the store."""
+    """Return the versions in the store."""
     return sorted(entry["version"] for entry in home.must("GET", "/v1/connectors")["connectors"])
 
 
-def test_a_signed_archive_takes_a_trusted_key(own: DaemonHome, tmp_path: Path) -> None:
-    """Before it is a stop, afterwards it is verified, in the answer and on record; unsigned it is said, louder now."""
+def test_a_signed_archive_needs_a_trusted_key(own: DaemonHome, tmp_path: Path) -> None:
+    """The archive is refused before and verified afterwards, in the response and on record; an unsigned one then gets
+    a warning.
+    """
     before = own.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})
     own.must("POST", "/v1/keyring", {"authority": "github://acme", "key": KEY.public.to_base64(), "source": "a test"})
 
@@ -83,8 +85,8 @@ def test_a_signed_archive_takes_a_trusted_key(own: DaemonHome, tmp_path: Path) -
     assert (trusted["authority"], trusted["key"]) == ("github://acme", KEY.public.fingerprint)
 
 
-def test_a_key_that_is_revoked_counts_no_more(own: DaemonHome, tmp_path: Path) -> None:
-    """What is installed stays; what comes is refused; what is not there cannot be revoked."""
+def test_a_revoked_key_is_no_longer_trusted(own: DaemonHome, tmp_path: Path) -> None:
+    """Installed connectors stay, new ones are refused, and a key that is not trusted cannot be revoked."""
     for key in (KEY, OTHER):
         trust(own, key=key)
     own.must("POST", "/v1/connectors", {"path": archive(tmp_path)})
@@ -102,7 +104,7 @@ def test_a_key_that_is_revoked_counts_no_more(own: DaemonHome, tmp_path: Path) -
 
 
 def test_a_signature_can_be_required(own: DaemonHome, tmp_path: Path) -> None:
-    """Then a directory is refused too: nobody signed it."""
+    """A directory is then refused too, because it has no signature."""
     own.configure("[connectors]\nrequire_signature = true\n")
     trust(own)
 
@@ -120,8 +122,8 @@ def test_a_signature_can_be_required(own: DaemonHome, tmp_path: Path) -> None:
         ({"authority": "github://acme", "key": KEY.to_pem().reveal().decode(), "source": ""}, "it is a private key"),
     ],
 )
-def test_what_is_no_key_or_nobodys_is_refused(own: DaemonHome, body: dict[str, str], problem: str) -> None:
-    """And nothing of a private key comes back."""
+def test_an_invalid_key_or_authority_is_refused(own: DaemonHome, body: dict[str, str], problem: str) -> None:
+    """The response contains nothing of a private key."""
     answer = own.ask("POST", "/v1/keyring", body)
 
     assert (answer.status, problem in answer.body["error"]["message"]) == (400, True)
@@ -130,7 +132,7 @@ def test_what_is_no_key_or_nobodys_is_refused(own: DaemonHome, body: dict[str, s
 
 
 def test_the_key_of_a_repository_is_looked_up(own: DaemonHome, authority: CertificateAuthority) -> None:
-    """At the forge, with the token where it is private; and it is said which other keys count."""
+    """The forge gets the token if the repository is private; the result lists the other trusted keys."""
     with ForgeServer(authority) as forge:
         forge.keys["github://acme/mail"] = KEY.public.to_pem()
         forge.private.add("github://acme/mail")
@@ -155,11 +157,11 @@ def test_the_key_of_a_repository_is_looked_up(own: DaemonHome, authority: Certif
     assert word(nobody) == "not_found"
 
 
-# Where somebody signs
+# With an approver
 
 
-def test_a_key_counts_once_the_person_signed_it(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
-    """The question has authority, fingerprint and source; until then the archive is refused."""
+def test_a_key_is_trusted_once_the_approver_signed(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
+    """The question has authority, fingerprint and source; the archive is refused until then."""
     answer = trust(own_home)
     assert (answer.status, answer.body["kind"]) == (202, "trusted_key")
     assert word(own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})) == "signature_failure"
@@ -180,10 +182,10 @@ def test_a_key_counts_once_the_person_signed_it(own_home: DaemonHome, approver: 
     assert trust(own_home).body["new"] is False
 
 
-def test_a_key_that_was_written_into_the_file_does_not_count(
+def test_a_key_that_was_written_into_the_file_is_not_trusted(
     own_home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """Beside one that was agreed to it takes that one's worth too: all of an authority's are agreed to together."""
+    """An approved key of the same authority loses its trust too, because all keys of an authority are approved together."""
     approver.agree(own_home, trust(own_home))
     file = KeyringFile(own_home.path / "keyring.json")
     file.write(file.read().trusting(Authority.parse("github://acme"), OTHER.public))
@@ -198,10 +200,8 @@ def test_a_key_that_was_written_into_the_file_does_not_count(
     assert own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path, "1.1.0")}).status == 202
 
 
-def test_what_is_left_after_a_revocation_counts_as_it_was_agreed_to(
-    own_home: DaemonHome, approver: Approver, tmp_path: Path
-) -> None:
-    """Nobody is asked; the last one ends what was agreed to."""
+def test_keys_left_after_a_revocation_stay_trusted(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
+    """A revocation needs no consent; revoking the last key ends the authority's consent."""
     for key in (KEY, OTHER):
         approver.agree(own_home, trust(own_home, key=key))
     own_home.must("POST", "/v1/keyring/revoke", {"authority": "github://acme", "key": KEY.public.fingerprint})
@@ -213,8 +213,8 @@ def test_what_is_left_after_a_revocation_counts_as_it_was_agreed_to(
     assert trust(own_home).status == 202
 
 
-def test_a_question_is_not_carried_out_once_other_keys_count(own_home: DaemonHome, approver: Approver) -> None:
-    """Two were asked about; the second yes is about a keyring that is another by now."""
+def test_a_key_question_fails_once_the_keyring_changed(own_home: DaemonHome, approver: Approver) -> None:
+    """Two questions were asked; the second approval is for a keyring that has changed since."""
     first, second = trust(own_home), trust(own_home, key=OTHER)
     assert approver.agree(own_home, first)["status"] == "completed"
 
@@ -224,10 +224,8 @@ def test_a_question_is_not_carried_out_once_other_keys_count(own_home: DaemonHom
     assert approver.agree(own_home, trust(own_home, key=OTHER))["status"] == "completed"
 
 
-def test_an_artifact_is_judged_again_when_it_is_installed(
-    own_home: DaemonHome, approver: Approver, tmp_path: Path
-) -> None:
-    """Its key was revoked between question and yes."""
+def test_a_signature_is_checked_again_on_installation(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
+    """The key was revoked between the question and the approval."""
     approver.agree(own_home, trust(own_home))
     asked = own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})
     own_home.must("POST", "/v1/keyring/revoke", {"authority": "github://acme"})
@@ -240,8 +238,10 @@ def test_an_artifact_is_judged_again_when_it_is_installed(
     ]
 
 
-def test_keys_of_before_are_agreed_to_with_the_approver(own: DaemonHome, approver: Approver, tmp_path: Path) -> None:
-    """They are in what is shown and signed then."""
+def test_existing_keys_are_approved_with_the_approvers_enrollment(
+    own: DaemonHome, approver: Approver, tmp_path: Path
+) -> None:
+    """The keys are in the inventory that is shown and signed at enrollment."""
     own.unlock()
     trust(own)
     inventory = own.must("GET", "/v1/approver/inventory")["inventory"]

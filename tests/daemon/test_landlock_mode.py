@@ -1,4 +1,4 @@
-"""`sandbox.mode = "landlock"`, with a real daemon: chosen, named in the record, and promises 2 and 3 still hold."""
+"""`sandbox.mode = "landlock"` with a real daemon: chosen, named in the record, and promises 2 and 3 still hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture(scope="module")
 def weaker(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home whose owner chose the mode."""
+    """Start a home whose owner chose the mode, or skip where it does not work."""
     if os.geteuid() == 0 and not _others_may_read(Path(aileron_sandbox.__file__)):
         pytest.skip("the jail of a root is nobody, who cannot read this checkout")
     report = examine("landlock")
@@ -44,7 +44,7 @@ def _others_may_read(file: Path) -> bool:
 
 
 def test_a_connector_works_and_the_record_names_the_mode(weaker: DaemonHome, upstream: CountingServer) -> None:
-    """A request with the credential, which the connector does not see."""
+    """The connector sends a request with a credential that it does not see."""
     weaker.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
 
     answer = weaker.run("fetch", {"path": "/hello", "with_credential": True})
@@ -56,8 +56,8 @@ def test_a_connector_works_and_the_record_names_the_mode(weaker: DaemonHome, ups
     assert "pid-ns" not in started["layers"]
 
 
-def test_no_secret_and_no_file_of_the_user_is_in_reach(weaker: DaemonHome) -> None:
-    """The vault's file, the ledger, the daemon's environment: EACCES; the connector's own program can be read."""
+def test_no_secret_and_no_file_of_the_user_can_be_read(weaker: DaemonHome) -> None:
+    """The vault, the ledger and the daemon's environment give EACCES; the connector's own program can be read."""
     weaker.add_probe_action("open_file", "path:string")
 
     for path in (weaker.path / "vault.json", weaker.path / "ledger.db", f"/proc/{weaker.daemon_pid}/environ"):
@@ -65,8 +65,8 @@ def test_no_secret_and_no_file_of_the_user_is_in_reach(weaker: DaemonHome) -> No
     assert weaker.run("open-file", {"path": "/proc/self/fd/5"}).body["result"] == "read"
 
 
-def test_nothing_leaves_past_the_supervisor(weaker: DaemonHome, upstream: CountingServer) -> None:
-    """The very server that it is granted, on this machine's own loopback: ended, named, and not reached."""
+def test_nothing_leaves_except_through_the_supervisor(weaker: DaemonHome, upstream: CountingServer) -> None:
+    """A direct connection to the granted server, on this machine's loopback, ends the run, is named and does not arrive."""
     weaker.add_probe_action("reach", "host:string", "port:integer")
     before = len(upstream.requests)
 
@@ -90,8 +90,10 @@ subprocess = {may_fork}
 
 
 @pytest.mark.parametrize("held", ["a compiled program", "a program that starts others"])
-def test_what_its_jails_cannot_hold_is_refused_at_install(weaker: DaemonHome, tmp_path: Path, held: str) -> None:
-    """With the way out, and before anybody is asked. The probe of this home was installed."""
+def test_a_connector_these_jails_cannot_confine_is_refused_at_install(
+    weaker: DaemonHome, tmp_path: Path, held: str
+) -> None:
+    """The refusal comes before any question and names the setting. This home's probe was installed, as control."""
     is_compiled = held == "a compiled program"
     (tmp_path / "manifest.toml").write_text(_MANIFEST.format(may_fork=str(not is_compiled).lower()), encoding="utf-8")
     if is_compiled:

@@ -1,4 +1,4 @@
-"""What the daemon lends and looks for beside what is bound: by its settings, and in a vault that is real."""
+"""Secrets that the daemon lends and searches for beyond the bindings: by its settings, and in a real vault."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SENT_TO = {
 
 
 @pytest.mark.parametrize("key", SENT_TO)
-def test_what_a_setting_sends_is_looked_for_where_it_is_sent(tmp_path: Path, key: str) -> None:
-    """There and nowhere else; open and locked."""
+def test_a_settings_secret_is_searched_for_only_where_it_is_sent(tmp_path: Path, key: str) -> None:
+    """The daemon searches at that host and at no other, and knows the host while the vault is locked too."""
     url, host = SENT_TO[key]
     table, _, name = key.rpartition(".")
     config = tmp_path / "config.toml"
@@ -40,6 +40,6 @@ def test_what_a_setting_sends_is_looked_for_where_it_is_sent(tmp_path: Path, key
     assert (lending.may_be_bound(there), lending.may_be_bound(elsewhere)) == (True, False)
 
 
-def test_every_setting_that_sends_a_secret_is_tried() -> None:
-    """A webhook is sent a signature."""
+def test_every_setting_that_sends_a_secret_is_tested() -> None:
+    """A webhook's secret is left out, because only a signature is sent."""
     assert set(SENT_TO) == set(NAMING_A_SECRET) - {"notify.webhook_secret"}

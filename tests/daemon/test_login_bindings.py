@@ -1,4 +1,4 @@
-"""A login is bound with what its protocol needs, shown, agreed to, suspended if its connector asks for more, chosen by role."""
+"""A login is bound with what its protocol needs, shown, approved, suspended if its connector wants more, and chosen by role."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SSH_KEY = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat
 
 
 def install(home: DaemonHome, where: Path, text: str, **fields: str) -> None:
-    """A connector with that manifest."""
+    """Install a connector with that manifest."""
     source = where / f"{fields['name'].rpartition('/')[2]}-{fields['version']}"
     source.mkdir()
     (source / "manifest.toml").write_text(text.format(**{"commands": "", **fields}))
@@ -63,7 +63,7 @@ def install(home: DaemonHome, where: Path, text: str, **fields: str) -> None:
 
 
 def install_database(home: DaemonHome, where: Path) -> None:
-    """With an operation that only reads, one that writes, and an action for each and for both."""
+    """Install a connector with an operation that only reads and one that writes, and an action for each and for both."""
     host = "db.example:5432"
     install(home, where, MANIFEST + OPERATIONS, name=DATABASE, version="1.0.0", host=host, protocol="postgres")
     for op in ("query", "execute"):
@@ -74,7 +74,7 @@ def install_database(home: DaemonHome, where: Path) -> None:
 
 
 def install_git(home: DaemonHome, where: Path, version: str = "1.0.0", *more: str) -> None:
-    """Which fetches, and does what else is said."""
+    """Install a connector that can fetch, and run the further commands."""
     commands = f"commands = {['git-upload-pack x.git', *more]}"
     fields = {"name": GIT, "host": "git.example:22", "protocol": "ssh", "commands": commands}
     install(home, where, MANIFEST, version=version, **fields)
@@ -82,7 +82,7 @@ def install_git(home: DaemonHome, where: Path, version: str = "1.0.0", *more: st
 
 @pytest.fixture
 def home() -> Iterator[DaemonHome]:
-    """With an open vault that has a password and a private key."""
+    """Start a home whose open vault has a password and a private key."""
     with daemon_home() as made:
         made.ask("GET", "/healthz")
         made.unlock()
@@ -91,21 +91,21 @@ def home() -> Iterator[DaemonHome]:
 
 
 def bind(home: DaemonHome, connector: str, name: str, **details: Any) -> Answer:
-    """A login with the stored password, or for ssh the key."""
+    """Bind a login with the stored password, or with the key for ssh."""
     secret = "key" if connector == GIT else "pw"
     body = {"connector": connector, "name": name, "username": "me", "secret": secret}
     return home.ask("POST", "/v1/bindings", {**body, "details": details} if details else body)
 
 
 def failure(answer: Answer) -> dict[str, Any]:
-    """What was refused."""
+    """Return the failure in a response."""
     assert answer.is_error, answer.body
     error: dict[str, Any] = answer.body["error"]
     return error
 
 
-def test_a_database_login_is_bound_and_told_with_what_was_said(home: DaemonHome, tmp_path: Path) -> None:
-    """Who, which database, and that the role only reads: in the answer, the list and the whole; the connector says where."""
+def test_a_database_login_is_bound_and_shown_with_its_details(home: DaemonHome, tmp_path: Path) -> None:
+    """The response, the list and the full binding show user, database and that the role only reads; the connector says where."""
     install_database(home, tmp_path)
 
     bound = bind(home, DATABASE, "login/db/reader", database="shop", read_only=True)
@@ -128,8 +128,8 @@ def test_a_database_login_is_bound_and_told_with_what_was_said(home: DaemonHome,
     }
 
 
-def test_what_the_protocol_does_not_have_is_refused(home: DaemonHome, tmp_path: Path) -> None:
-    """And so is ssh without a key of the server; with one it is bound."""
+def test_details_that_the_protocol_lacks_are_refused(home: DaemonHome, tmp_path: Path) -> None:
+    """An ssh login without a host key is refused too; with one it is bound."""
     install_git(home, tmp_path)
 
     refused = failure(bind(home, GIT, "login/git/me"))
@@ -144,8 +144,8 @@ def test_what_the_protocol_does_not_have_is_refused(home: DaemonHome, tmp_path: 
     assert bound.body["details"] == {"host_key": HOST_KEY}
 
 
-def test_a_role_is_used_for_what_it_was_bound_for(home: DaemonHome, tmp_path: Path) -> None:
-    """A query runs as the reader and only as one, another operation as the writer; each says how to bind what is missing."""
+def test_a_role_is_used_only_for_what_it_was_bound_for(home: DaemonHome, tmp_path: Path) -> None:
+    """A query runs only as the reader, another operation as the writer; each refusal says how to bind the missing role."""
     install_database(home, tmp_path)
 
     nothing = failure(home.run("query"))
@@ -172,8 +172,8 @@ def test_a_role_is_used_for_what_it_was_bound_for(home: DaemonHome, tmp_path: Pa
     assert none_to_write["details"]["setup"] == setup
 
 
-def test_a_plan_for_the_reader_does_not_run_when_the_name_became_a_writer(home: DaemonHome, tmp_path: Path) -> None:
-    """Bound anew, it is another binding: the question that waits is refused, as ever."""
+def test_a_plan_for_the_reader_does_not_run_after_the_name_became_a_writer(home: DaemonHome, tmp_path: Path) -> None:
+    """A rebound login is another binding, so the pending plan is refused."""
     install_database(home, tmp_path)
     home.add_probe_action("query", name="asked", gated=True, connector=DATABASE)
     bind(home, DATABASE, "login/db/me", read_only=True)
@@ -201,10 +201,12 @@ def test_a_plan_for_the_reader_does_not_run_when_the_name_became_a_writer(home: 
     ],
     ids=["database", "user name", "password"],
 )
-def test_what_was_approved_for_one_login_runs_as_no_other(
+def test_a_plan_approved_for_one_login_does_not_run_with_another(
     home: DaemonHome, tmp_path: Path, change: dict[str, Any], words: str | None
 ) -> None:
-    """Bound anew while a person decides: another database is refused before anything begins; a new password is no other login."""
+    """The login is rebound while a person decides: another database or user name is refused before the run begins; a
+    new password is not another login.
+    """
     install_database(home, tmp_path)
     home.add_probe_action("execute", name="asked", gated=True, connector=DATABASE)
     bind(home, DATABASE, "login/db/me", database="shop")
@@ -229,11 +231,11 @@ def test_what_was_approved_for_one_login_runs_as_no_other(
 
 
 @pytest.mark.parametrize("is_moved", [True, False], ids=["bound for another host", "not bound anew"])
-def test_what_was_approved_for_one_host_gets_no_secret_of_another(
+def test_a_plan_approved_for_one_host_gets_no_secret_of_another(
     home: DaemonHome, tmp_path: Path, is_moved: bool
 ) -> None:
-    """A newer version logs in elsewhere, and the binding is made for that with a new password: the run of the older one, which
-    waited, does not begin; while the binding is for the old place it does.
+    """A newer version logs in at another host, and the binding is remade for that host with a new password: the
+    pending run of the older version does not begin. It does while the binding is for the old host.
     """
     install_database(home, tmp_path)
     home.add_probe_action("execute", name="asked", gated=True, connector=DATABASE)
@@ -254,8 +256,8 @@ def test_what_was_approved_for_one_host_gets_no_secret_of_another(
         assert ended["error"]["details"]["reason"] == "binding_changed"
 
 
-def test_another_command_suspends_and_binding_anew_keeps_the_host_key(home: DaemonHome, tmp_path: Path) -> None:
-    """The old version runs on; the new one says which command it wants, until the person agrees."""
+def test_another_command_suspends_and_rebinding_keeps_the_host_key(home: DaemonHome, tmp_path: Path) -> None:
+    """The old version still runs; the binding names the command that the new version wants, until it is rebound."""
     install_git(home, tmp_path)
     bind(home, GIT, "login/git/me", host_key=HOST_KEY)
     install_git(home, tmp_path, "2.0.0", "git-receive-pack x.git")
@@ -269,8 +271,8 @@ def test_another_command_suspends_and_binding_anew_keeps_the_host_key(home: Daem
     assert [(one["version"], one["suspended"]) for one in after["used_by"]] == [("2.0.0", []), ("1.0.0", [])]
 
 
-def test_where_somebody_signs_they_sign_what_was_said_of_the_login(home: DaemonHome, tmp_path: Path) -> None:
-    """Nothing is bound before; another key of the server is another question."""
+def test_the_approver_signs_a_logins_details(home: DaemonHome, tmp_path: Path) -> None:
+    """The login is not bound before the approval, and the question shows the server's host key."""
     approver = Approver()
     install_git(home, tmp_path)
     approver.appoint(home)
@@ -287,5 +289,5 @@ def test_where_somebody_signs_they_sign_what_was_said_of_the_login(home: DaemonH
     assert question["subject"]["wire"].startswith("login ssh+tls://git.example:22 ")
     assert before == []
     assert shown["details"] == {"host_key": HOST_KEY}
-    assert failure(bind(home, GIT, "login/git/you"))["class"] == "bad_input"  # refused before anybody is asked
+    assert failure(bind(home, GIT, "login/git/you"))["class"] == "bad_input"  # refused before any question
     assert failure(unfit)["class"] == "bad_input"

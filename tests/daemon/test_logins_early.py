@@ -1,4 +1,4 @@
-"""The processes that log in are there before the first login, where an installed connector has one; else there is none."""
+"""The processes for logins start before the first login if an installed connector has one; otherwise none starts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ API_KEY = 'kind = "api_key"\nscope = "all"'
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return asyncio, the daemon's backend."""
     return "asyncio"
 
 
 class Starting:
-    """A keeper that remembers what was to be started."""
+    """A keeper that remembers which protocols were to be started."""
 
     def __init__(self, problem: str | None = None) -> None:
         self.asked: list[frozenset[str]] = []
@@ -51,7 +51,7 @@ class Starting:
 
 
 def installed(where: Path, **credentials: str) -> ContentStore:
-    """A store with these connectors."""
+    """Return a store with these connectors."""
     store = ContentStore(where / "store")
     for name, credential in credentials.items():
         source = where / name
@@ -64,12 +64,14 @@ def installed(where: Path, **credentials: str) -> ContentStore:
 
 
 def login(name: str, protocol: str) -> str:
-    """Of that connector."""
+    """Return the credential section for a connector's login."""
     return f'kind = "login"\nscope = "all"\nlogins = ["{protocol}://{name}.example:443"]'
 
 
-async def test_what_is_started_is_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing where nothing logs in."""
+async def test_the_protocols_of_installed_connectors_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store without a connector that logs in starts no protocol."""
     monkeypatch.setattr(logins, "EARLY_S", 0)
     store = installed(tmp_path, one=API_KEY, two=login("two", "imap"), three=login("three", "redis"))
     starting = Starting()
@@ -81,10 +83,10 @@ async def test_what_is_started_is_what_is_installed(tmp_path: Path, monkeypatch:
     assert nothing.asked == [frozenset()]
 
 
-async def test_what_cannot_be_started_is_said_and_nothing_else_happens(
+async def test_a_failed_early_start_is_logged_and_has_no_other_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next login says it to whoever needs it."""
+    """The next login reports the problem to its caller."""
     monkeypatch.setattr(logins, "EARLY_S", 0)
     with caplog.at_level(logging.ERROR):
         await logins.start_early(installed(tmp_path, two=login("two", "imap")), cast(Keeper, Starting("no memory")))

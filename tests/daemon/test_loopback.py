@@ -1,4 +1,4 @@
-"""The loopback port: what a review address shows, and to whom it answers nothing."""
+"""The loopback port: what a review address shows, and which requests are refused."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ KNOWN = "act-20261121T035800-0f7c1dd8f7b7a1ba1d0e"
 
 @pytest.fixture(scope="module")
 def page_home() -> Iterator[DaemonHome]:
-    """A home with a daemon and nothing else."""
+    """Start a home with a daemon and nothing else."""
     with daemon_home() as made:
         made.must("GET", "/healthz")
         yield made
 
 
 def port_of(home: DaemonHome) -> int:
-    """Where its pages are."""
+    """Return the port of the pages."""
     return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
 def get(
     port: int, path: str, host: str | None = None, address: str = "127.0.0.1", method: str = "GET", **headers: str
 ) -> tuple[int, str, dict[str, str]]:
-    """Status, body and headers."""
+    """Send a request and return status, body and headers."""
     connection = http.client.HTTPConnection(address, port, timeout=10)
     try:
         connection.request(method, path, headers={"Host": host or f"localhost:{port}", **headers})
@@ -50,7 +50,7 @@ def get(
 
 
 def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: DaemonHome) -> None:
-    """The same for an identifier that exists and for one that does not, but for the identifier."""
+    """The page is the same for an identifier that exists and for one that does not, except for the identifier."""
     port = port_of(page_home)
 
     status, body, _ = get(port, f"/approvals/{KNOWN}")
@@ -58,7 +58,7 @@ def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: D
     assert status == 200
     commands = re.findall(r"<code>(.*?)</code>", body)
     assert commands == [
-        "aileron approver init",  # nobody signs for this home
+        "aileron approver init",  # this home has no approver
         f"aileron approve {KNOWN}",
         f"aileron approval show {KNOWN}",
         f'aileron deny {KNOWN} --reason "…"',
@@ -78,8 +78,8 @@ def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: D
         "/",
     ],
 )
-def test_nothing_else_is_there(page_home: DaemonHome, path: str) -> None:
-    """No page for what is not an identifier, and nothing of the address in the answer."""
+def test_other_addresses_are_not_found(page_home: DaemonHome, path: str) -> None:
+    """A malformed identifier gets no page, and nothing of the address is in the response."""
     status, body, _ = get(port_of(page_home), path)
 
     assert status == 404
@@ -87,13 +87,13 @@ def test_nothing_else_is_there(page_home: DaemonHome, path: str) -> None:
 
 
 def token_of(home: DaemonHome) -> str:
-    """Of a new session."""
+    """Return the token of a new session."""
     return str(home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"])
 
 
 @pytest.mark.parametrize("path", ["/v1/actions", "/v1/status", "/mcp"])
-def test_nobody_is_local_over_tcp(page_home: DaemonHome, path: str) -> None:
-    """Without a session's token each is refused, and with a bad one; with a good one it is not."""
+def test_a_request_over_tcp_needs_a_sessions_token(page_home: DaemonHome, path: str) -> None:
+    """A request without a token or with a bad one is refused; with a good one it is not."""
     port = port_of(page_home)
 
     for shown in ({}, {"Authorization": "Bearer ail_" + "A" * 43}, {"Authorization": "Basic bWlyYTp4"}):
@@ -102,8 +102,8 @@ def test_nobody_is_local_over_tcp(page_home: DaemonHome, path: str) -> None:
     assert get(port, path, Authorization=f"Bearer {token_of(page_home)}")[0] != 401
 
 
-def test_who_is_refused_over_tcp_hears_it_before_the_connection_is_used_again(page_home: DaemonHome) -> None:
-    """Whatever was sent with the request: the next one on the same connection is answered."""
+def test_a_connection_can_be_used_again_after_a_refusal(page_home: DaemonHome) -> None:
+    """The next request on the connection is answered, however large the body of the refused one was."""
     port = port_of(page_home)
 
     def refused_and_then_answered() -> None:
@@ -119,7 +119,7 @@ def test_who_is_refused_over_tcp_hears_it_before_the_connection_is_used_again(pa
 
 
 def said(home: DaemonHome, line: str, where: str) -> tuple[int, bytes]:
-    """Status and all that is answered to a first line, on the port or on a socket of the home."""
+    """Return the status and the whole response to a first line, on the port or on a socket of the home."""
     with socket.socket(socket.AF_INET if where == "port" else socket.AF_UNIX) as client:
         client.settimeout(10)
         client.connect(("127.0.0.1", port_of(home)) if where == "port" else str(home.path / "run" / where))
@@ -140,10 +140,10 @@ def said(home: DaemonHome, line: str, where: str) -> tuple[int, bytes]:
         ("GET /healthz HTTP/0.9", 505, b"HTTP/1.1 is spoken here, not HTTP/0.9"),
     ],
 )
-def test_a_first_line_that_is_none_of_ours_is_refused(
+def test_an_unsupported_method_or_http_version_is_refused(
     page_home: DaemonHome, line: str, status: int, why: bytes, where: str
 ) -> None:
-    """A method is what was written, and a version one that is spoken; 1.0 is, and so is what a client of ours sends."""
+    """A method must be in capitals and known, and a version supported; HTTP/1.0 and HTTP/1.1 are."""
     found, answer = said(page_home, line, where)
 
     assert (found, why in answer) == (status, True), answer
@@ -152,8 +152,8 @@ def test_a_first_line_that_is_none_of_ours_is_refused(
 
 
 @pytest.mark.parametrize("path", ["/v1/actions", "/v1/nothing", "/v1/messages", "/v1/audit"])
-def test_what_is_answered_below_v1_is_json_and_is_kept_nowhere(page_home: DaemonHome, path: str) -> None:
-    """Whether it is answered or refused, and by whom."""
+def test_every_response_below_v1_is_json_and_is_not_cached(page_home: DaemonHome, path: str) -> None:
+    """This holds for answered and refused requests, with and without a token."""
     shown = {"Authorization": f"Bearer {token_of(page_home)}"}
     for fields in ({}, shown):
         _, _, headers = get(port_of(page_home), path, **fields)
@@ -161,8 +161,8 @@ def test_what_is_answered_below_v1_is_json_and_is_kept_nowhere(page_home: Daemon
         assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
 
 
-def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) -> None:
-    """They are refused as on the agent socket; what agents may ask is answered."""
+def test_a_token_opens_no_operator_route_over_tcp(page_home: DaemonHome) -> None:
+    """Operator routes are refused as on the agent socket; the agents' routes are answered."""
     port, shown = port_of(page_home), {"Authorization": f"Bearer {token_of(page_home)}"}
 
     for path in ("/v1/audit", "/v1/sessions", "/v1/vault/status", "/v1/action-approvals"):
@@ -172,8 +172,8 @@ def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) ->
     assert get(port, "/v1/actions", **shown)[0] == 200
 
 
-def test_a_page_can_do_nothing_and_be_framed_by_nobody(page_home: DaemonHome) -> None:
-    """No script but ours, no source, no frame, no cache; style and script are those whose hashes are named."""
+def test_a_page_is_confined_and_cannot_be_framed(page_home: DaemonHome) -> None:
+    """The policy allows no foreign script, source, frame or cache; style and script are allowed by their hashes."""
     _, body, headers = get(port_of(page_home), f"/approvals/{KNOWN}")
 
     policy = headers["content-security-policy"]
@@ -192,7 +192,7 @@ def test_a_page_can_do_nothing_and_be_framed_by_nobody(page_home: DaemonHome) ->
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
 def test_loopback_names_are_answered(page_home: DaemonHome, host: str) -> None:
-    """Whatever of them a person types."""
+    """A person may type any of these names."""
     port = port_of(page_home)
 
     assert get(port, "/healthz", f"{host}:{port}")[0] == 200
@@ -200,7 +200,7 @@ def test_loopback_names_are_answered(page_home: DaemonHome, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example.com:{port}", "localhost:1", "localhost", "127.0.0.1.nip.io:{port}", ""])
 def test_a_name_that_was_rebound_to_loopback_is_refused(page_home: DaemonHome, host: str) -> None:
-    """On every path, those that are there and those that are not."""
+    """This holds for every path, whether it exists or not."""
     port = port_of(page_home)
     name = host.format(port=port) or " "
 
@@ -210,7 +210,7 @@ def test_a_name_that_was_rebound_to_loopback_is_refused(page_home: DaemonHome, h
 
 
 def test_another_site_is_refused_by_its_origin(page_home: DaemonHome) -> None:
-    """Also the null one; this port's own is answered."""
+    """The null Origin is refused too; the port's own is accepted."""
     port = port_of(page_home)
     path = f"/approvals/{KNOWN}"
 
@@ -223,13 +223,13 @@ def test_another_site_is_refused_by_its_origin(page_home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_nothing_can_be_sent_there(page_home: DaemonHome, method: str) -> None:
-    """A question takes decisions at an address of its own, and only from who unlocked (tests/web)."""
+def test_a_review_address_accepts_only_get(page_home: DaemonHome, method: str) -> None:
+    """A question takes decisions at another address, and only from an unlocked browser (tests/web)."""
     assert get(port_of(page_home), f"/approvals/{KNOWN}", method=method)[0] == 405
 
 
 def test_only_loopback_listens(page_home: DaemonHome) -> None:
-    """Both of its addresses, so that nobody else can be `localhost` here; and no other address of the machine."""
+    """The daemon holds both loopback addresses, so that no other program can be `localhost` here, and no other address."""
     port = port_of(page_home)
 
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
@@ -242,8 +242,8 @@ def test_only_loopback_listens(page_home: DaemonHome) -> None:
         assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
 
 
-def test_a_port_that_another_program_has_is_said_at_the_start() -> None:
-    """The daemon does not start beside it; once it is free, it does, on the same port."""
+def test_a_port_in_use_is_reported_at_the_start() -> None:
+    """The daemon does not start beside another program; once the port is free, it starts on it."""
     (port,) = reserve_ports(1)
     with daemon_home() as home, socket.create_server(("127.0.0.1", port)) as other:
         home.configure(f"[daemon]\nport = {port}\n")
@@ -255,8 +255,8 @@ def test_a_port_that_another_program_has_is_said_at_the_start() -> None:
         assert port_of(home) == port
 
 
-def test_a_port_of_ours_is_waited_for_while_somebody_dies_who_held_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause between two looks is when they do."""
+def test_the_daemon_waits_for_its_port_while_the_previous_holder_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The previous holder closes the port during the pause between two tries."""
     held = socket.create_server(("127.0.0.1", 0))
     port = held.getsockname()[1]
     monkeypatch.setattr("aileron.daemon.http.ports.time.sleep", lambda _pause_s: held.close())
@@ -268,8 +268,8 @@ def test_a_port_of_ours_is_waited_for_while_somebody_dies_who_held_it(monkeypatc
     assert (found, addresses[0]) == (port, ("127.0.0.1", port))
 
 
-def test_a_configuration_that_cannot_be_written_is_said_at_the_start() -> None:
-    """A link to a file elsewhere is not written through; with the key in it, it is read."""
+def test_a_configuration_that_cannot_be_written_is_reported_at_the_start() -> None:
+    """A link to a file elsewhere is not written through; if that file has the port, it is read."""
     with daemon_home() as home:
         home.configure("")
         elsewhere = home.path / "dotfiles.toml"

@@ -1,7 +1,7 @@
-"""Tokens that nobody signs in for, from a binding to a request of a jailed connector: two runs, an end, a 401, a lock, a change.
+"""Tokens that need no sign-in, from a binding to a jailed connector's request: reuse, expiry, refusal, lock, change.
 
-A real daemon and real jails, a token endpoint that issues to who knows the client's secret, and a service that repeats in its
-answers whatever it was sent.
+A real daemon and real jails, a token endpoint that issues tokens for the client's secret, and a service that repeats in its
+responses whatever it was sent.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class World:
 
     @property
     def tokens(self) -> list[str]:
-        """What reached the service, in order."""
+        """Tokens that reached the service, in order."""
         return [" ".join(seen.values("authorization")).removeprefix("Bearer ") for seen in self.upstream.requests]
 
     def install(self, version: str = "1.0.0", **grant: str | list[str]) -> None:
-        """The reflector, for this grant."""
+        """Install the reflector, with this grant."""
         source = self._work / version
         shutil.copytree(SOURCE, source)
         program = source / "connector.py"
@@ -87,33 +87,33 @@ imports = ["http", "log", "audit", "progress"]
         self.home.must("POST", "/v1/connectors", {"path": str(source)})
 
     def store(self, value: bytes = SECRET) -> None:
-        """As `aileron secret set robot` does."""
+        """Store the client's secret as `aileron secret set robot` does."""
         self.home.must("PUT", "/v1/secrets/robot", {"value_base64": base64.b64encode(value).decode()})
 
     def bind(self) -> Answer:
-        """As `aileron binding setup` does."""
+        """Bind the credential as `aileron binding setup` does."""
         body = {"connector": CONNECTOR, "name": NAME, "username": CLIENT_ID, "secret": "robot"}
         return self.home.ask("POST", "/v1/bindings", body)
 
     def ask(self, credential: str = "oauth2_client", url: str = "") -> Answer:
-        """One run, of one request."""
+        """Run the action, which makes one request."""
         there = url or f"https://localhost:{self.upstream.port}/"
         return self.home.run("ask", {"url": there, "credential": credential})
 
     def seen(self, **options: str) -> str:
-        """What its connector saw."""
+        """Run the action and return what its connector saw."""
         answered = self.ask(**options)
         assert answered.status == 200, answered.body
         return str(answered.body["result"]["seen"])
 
     def record(self) -> list[str]:
-        """What is on record about tokens, oldest first."""
+        """Return the types of the recorded events about tokens, oldest first."""
         events = self.home.must("GET", "/v1/audit?limit=1000")["events"]
         return [event["type"] for event in reversed(events) if event["type"].startswith("binding.renew")]
 
 
 def is_sandbox(pid: int) -> bool:
-    """Whether this process is a jail, or what jails are made of."""
+    """Return whether this process is a jail or the jails' template."""
     with contextlib.suppress(OSError):
         return b"aileron_sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
@@ -121,7 +121,7 @@ def is_sandbox(pid: int) -> bool:
 
 @pytest.fixture
 def world(authority: Authority, tmp_path: Path) -> Iterator[World]:
-    """All of it, with a stored secret; nothing is bound yet."""
+    """Start the endpoint, the service and the home with a stored secret; nothing is bound yet."""
     with (
         TokenServer(authority.server_context("localhost")) as server,
         daemon_home() as home,
@@ -138,7 +138,7 @@ def world(authority: Authority, tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def bound(world: World) -> World:
-    """It, with the binding and an action."""
+    """Bind the credential and add an action."""
     world.install()
     assert not world.bind().is_error
     world.home.add_probe_action("ask", "url:string?", "credential:string?", connector=CONNECTOR)
@@ -146,7 +146,7 @@ def bound(world: World) -> World:
 
 
 def test_two_runs_use_one_token_that_no_jail_sees(bound: World) -> None:
-    """The endpoint is asked once, with the client's secret as RFC 6749 has it; it is on record before and after."""
+    """The endpoint is asked once, with the client's secret as in RFC 6749; the record has an event before and one after."""
     first, second = bound.seen(), bound.seen()
 
     assert "hello ********" in first
@@ -158,13 +158,13 @@ def test_two_runs_use_one_token_that_no_jail_sees(bound: World) -> None:
     assert bound.record() == ["binding.renewing", "binding.renewed"]
 
 
-def test_a_token_that_ended_or_was_refused_is_replaced(bound: World) -> None:
-    """One that ends at once is another in the next run; one that the service refuses is replaced in the same request."""
+def test_an_expired_or_refused_token_is_replaced(bound: World) -> None:
+    """An expired token is replaced in the next run; a token that the service refuses is replaced in the same request."""
     bound.server.lifetime_s = 1
     bound.ask()
     bound.refused = set(bound.server.access)
     bound.server.lifetime_s = 3600
-    while len(bound.server.access) == 1:  # the first one counts for a second more
+    while len(bound.server.access) == 1:  # the first token is valid for another second
         bound.ask()
 
     assert "hello" in bound.seen()
@@ -172,8 +172,10 @@ def test_a_token_that_ended_or_was_refused_is_replaced(bound: World) -> None:
     assert bound.tokens[-1] == bound.server.access[-1] == "canary-access-token-2"
 
 
-def test_nothing_secret_is_in_a_jail_or_comes_back(bound: World) -> None:
-    """Whatever form the service repeats; a jail is looked at while its connector waits, and has read such an answer before."""
+def test_no_secret_enters_a_jail_or_comes_back(bound: World) -> None:
+    """The service repeats the secrets in several forms; a jail's memory is searched while its connector waits, after
+    it has read such a response.
+    """
     bound.home.add_probe_action("hammer", "times:integer", connector=CONNECTOR)
     bound.home.add_probe_action("say", "path:string?", connector=CONNECTOR)
     bound.ask()
@@ -193,8 +195,8 @@ def test_nothing_secret_is_in_a_jail_or_comes_back(bound: World) -> None:
     assert len(bound.server.asked) == 1
 
 
-def test_a_locked_vault_forgets_the_token_but_not_what_was_sent(bound: World) -> None:
-    """While it is locked nothing is sent; opened, another token is got, and the old one is still masked."""
+def test_a_locked_vault_forgets_the_token_but_still_masks_it(bound: World) -> None:
+    """A locked vault stops every request; once it is open, a new token is fetched, and the old one is still masked."""
     bound.ask()
     bound.home.must("POST", "/v1/vault/lock")
     locked = bound.ask().body["error"]["class"]
@@ -209,8 +211,8 @@ def test_a_locked_vault_forgets_the_token_but_not_what_was_sent(bound: World) ->
 
 
 @pytest.mark.parametrize("change", ["secret", "rebound", "revoked"])
-def test_a_token_ends_with_what_it_was_got_with(bound: World, change: str) -> None:
-    """Another secret, another client ID, or a binding made anew: it is not used, and masked when the service repeats it."""
+def test_a_token_ends_with_its_secret_or_binding(bound: World, change: str) -> None:
+    """The old token is not used after a new secret, client ID or binding, and is masked if the service repeats it."""
     bound.ask()
     bound.repeats = bound.server.access[0].encode()
     match change:
@@ -228,8 +230,8 @@ def test_a_token_ends_with_what_it_was_got_with(bound: World, change: str) -> No
     assert bound.tokens == ["canary-access-token-1", "canary-access-token-2"]
 
 
-def test_the_token_endpoint_is_the_supervisors_alone(bound: World) -> None:
-    """A connector cannot ask it, though its manifest names the host; another path of that host it can."""
+def test_only_the_supervisor_can_use_the_token_endpoint(bound: World) -> None:
+    """A connector cannot request it although its manifest names the host; it can request another path of that host."""
     refused = bound.ask(url=bound.server.url("/token"), credential="").body["error"]
     allowed = bound.seen(url=bound.server.url("/else"), credential="")
 
@@ -238,8 +240,8 @@ def test_the_token_endpoint_is_the_supervisors_alone(bound: World) -> None:
     assert [asked.path for asked in bound.server.asked] == ["/else"]
 
 
-def test_a_refusal_says_what_to_do(bound: World) -> None:
-    """Then it is not asked again until the pause is over; a secret that is stored anew is tried at once."""
+def test_a_refused_token_request_says_what_to_do(bound: World) -> None:
+    """The endpoint is not asked again until a pause is over; a newly stored secret is tried at once."""
     bound.server.says(oauth_error("invalid_client", "401 Unauthorized"))
     errors = [bound.ask().body["error"] for _time in range(2)]
     asked = len(bound.server.asked)
@@ -252,8 +254,8 @@ def test_a_refusal_says_what_to_do(bound: World) -> None:
     assert "hello" in bound.seen()
 
 
-def test_a_key_of_the_wrong_type_is_refused_when_it_is_bound(world: World) -> None:
-    """Before anybody is asked for a token; the right one is taken."""
+def test_a_key_of_the_wrong_type_is_refused_at_binding(world: World) -> None:
+    """The refusal comes before any token is requested; the right key is accepted."""
     world.install(client_auth="private_key_jwt", algorithm="ES256")
     world.store(pem(RSA))
     refused = world.bind()
@@ -266,7 +268,7 @@ def test_a_key_of_the_wrong_type_is_refused_when_it_is_bound(world: World) -> No
 
 
 def test_a_version_that_asks_for_fewer_scopes_is_served(world: World) -> None:
-    """With a token for those that were agreed to; one that asks for another scope waits until the person agrees to it."""
+    """The token has the approved scopes; a version that asks for another scope suspends the binding."""
     world.install("1.1.0", scopes=["mail.read", "mail.send"])
     assert not world.bind().is_error
     world.install("1.0.0", scopes=["mail.read"])
@@ -281,7 +283,7 @@ def test_a_version_that_asks_for_fewer_scopes_is_served(world: World) -> None:
 
 
 def test_another_grant_suspends_the_binding(bound: World) -> None:
-    """A version that would get its tokens otherwise is not served until the person binds anew."""
+    """A version that would get its tokens in another way is not served until the person rebinds."""
     bound.ask()
     bound.install("1.1.0", client_auth="client_secret_post")
     shown = bound.home.must("GET", f"/v1/bindings/{NAME}")
@@ -290,8 +292,8 @@ def test_another_grant_suspends_the_binding(bound: World) -> None:
     assert any("client_secret_post" in words for words in shown["suspended"])
 
 
-def test_what_is_wanted_says_where_tokens_come_from(world: World) -> None:
-    """For whoever is about to bind it: the host of the token endpoint, the scopes, and how a token is sent."""
+def test_the_list_of_connectors_says_where_tokens_come_from(world: World) -> None:
+    """A person who is about to bind sees the host of the token endpoint, the scopes, and how a token is sent."""
     world.install()
     [entry] = world.home.must("GET", "/v1/connectors")["connectors"]
 

@@ -1,7 +1,7 @@
-"""A jailed connector and names: what reaches a real name server on behalf of a whole daemon.
+"""A jailed connector and host names: which look-ups of a whole daemon reach a real name server.
 
 The daemon, its jails and the name server run in namespaces of their own (tests/support/lab_daemon.py), where the system's
-resolver asks nobody else.
+resolver asks no other server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """One run of the daemon, with every attempt in it."""
+    """Run the daemon once with every attempt and return the report."""
     done = subprocess.run(way_in(tmp_path_factory.mktemp("lab")), cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
@@ -41,20 +41,20 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 def test_a_denied_request_of_a_connector_asks_no_name_server(
     seen: dict[str, dict[str, Any]], what: str, reason: str
 ) -> None:
-    """Not one question, so that nothing can be told by asking; and nobody is connected to."""
+    """The daemon makes neither a look-up nor a connection, so that look-ups cannot leak data."""
     report = seen[what]
     assert (report["asked"], report["class"], report["reason"]) == ([], "capability_denied", reason)
     assert report["connections"] == 0
 
 
-def test_the_granted_name_is_asked_for(seen: dict[str, dict[str, Any]]) -> None:
-    """Positive control: once for each family, and the answer comes."""
+def test_the_granted_name_is_looked_up(seen: dict[str, dict[str, Any]]) -> None:
+    """Positive control: the name is looked up once for each address family, and the response arrives."""
     report = seen["the granted host"]
     assert report["asked"] == [["api.test", "A"], ["api.test", "AAAA"]]
     assert "ok" in str(report["result"])
     assert report["connections"] == 1
 
 
-def test_a_look_up_inside_a_jail_reaches_nobody(seen: dict[str, dict[str, Any]]) -> None:
-    """There is no socket to ask with: whatever the connector's own resolver does, the name server hears nothing."""
+def test_a_look_up_inside_a_jail_reaches_no_name_server(seen: dict[str, dict[str, Any]]) -> None:
+    """A jail has no socket to ask with: whatever the connector's own resolver does, the name server gets nothing."""
     assert seen["from inside the jail"]["asked"] == []

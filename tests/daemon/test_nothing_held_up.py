@@ -1,4 +1,4 @@
-"""A person's yes waits for nobody: not for a download, and not for a disk that somebody named."""
+"""A person's approval is never delayed by a download or by a slow disk that a person named."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.support.upstream_http import CountingServer
 
 
 @pytest.mark.jail
-def test_a_yes_is_answered_while_a_download_hangs(upstream: CountingServer) -> None:
-    """A forge that takes the connection and says nothing; the job is under way before and after the decision."""
+def test_an_approval_is_answered_while_a_download_hangs(upstream: CountingServer) -> None:
+    """The forge accepts the connection and says nothing; the job is running before and after the decision."""
     with daemon_home() as home, socket.create_server(("127.0.0.1", 0)) as silent:
         forge = f"localhost:{silent.getsockname()[1]}"
         home.configure(
@@ -49,11 +49,13 @@ def test_a_yes_is_answered_while_a_download_hangs(upstream: CountingServer) -> N
 
 
 @pytest.mark.anyio
-async def test_what_a_person_named_is_read_before_anything_waits_for_it(tmp_path: Path) -> None:
-    """A connector's path and a backup's, on a disk that may take for ever: they are looked at though a change is under way."""
+async def test_a_named_path_is_read_before_the_lock_for_changes_is_taken(tmp_path: Path) -> None:
+    """A connector's path and a backup's may be on a disk that never answers: both are read while another change holds
+    the lock.
+    """
     changing, vault = anyio.Lock(), Vault(tmp_path / "vault.json")
     connectors = ConnectorService(
-        connectors=cast(ContentStore, None),  # it does not come to that: nothing is there to read
+        connectors=cast(ContentStore, None),  # not reached: there is nothing to read
         consents=cast(ConsentService, None),
         installing=cast(Installer, None),
         audit=cast(Audit, None),

@@ -1,4 +1,4 @@
-"""A real daemon tells of its questions: a gated run, on the desktop it was started on and to the webhook its settings name."""
+"""A real daemon reports its questions: a gated run, on the desktop and to the webhook of its settings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _HEARD_S: Final = 20.0
 
 @pytest.fixture
 def heard() -> threading.Event:
-    """Set by every request to the receiver."""
+    """Return an event that every request to the receiver sets."""
     return threading.Event()
 
 
 @pytest.fixture
 def receiver(heard: threading.Event, tmp_path: Path) -> Iterator[tuple[Upstream, Path]]:
-    """A server on loopback with a certificate, and the file of its authority."""
+    """Start a server on loopback with a certificate, and return it with its authority's file."""
     authority = Authority(tmp_path)
 
     def take(_seen: Seen) -> bytes:
@@ -43,7 +43,7 @@ def receiver(heard: threading.Event, tmp_path: Path) -> Iterator[tuple[Upstream,
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """A desktop that the daemon finds when it starts."""
+    """Prepare a desktop that the daemon finds when it starts."""
     folder = tmp_path / "desk"
     folder.mkdir()
     made = Desk(folder)
@@ -54,7 +54,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 @pytest.fixture
 def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
-    """A home whose daemon notifies in both ways."""
+    """Start a home whose daemon notifies in both ways."""
     server, ca_file = receiver
     with daemon_home() as made:
         made.configure(
@@ -68,10 +68,12 @@ def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
         yield made
 
 
-def test_a_gated_run_is_told_in_both_ways_and_a_decision_in_neither(
+def test_a_gated_run_is_notified_in_both_ways_and_its_decision_in_neither(
     home: DaemonHome, desk: Desk, receiver: tuple[Upstream, Path], heard: threading.Event
 ) -> None:
-    """Its name and its id; the arguments, which may be secret, in none; what became of it, not at all."""
+    """The notices have the action's name and the question's id, but neither the arguments, which may be secret, nor
+    the outcome.
+    """
     home.add_probe_action("give_back", "text:string", gated=True)
     question = home.asked("give-back", {"text": "an argument"})
     assert heard.wait(_HEARD_S)

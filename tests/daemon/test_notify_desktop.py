@@ -1,4 +1,4 @@
-"""That a question waits, told on a desktop: by a notify-send that writes down how it was started, which is a real process."""
+"""Desktop notices of pending questions, with a notify-send that is a real process and records how it was started."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ with open({{folder!r}} + "/opened", "a") as file:
 
 
 class Desk:
-    """A directory with a notify-send in it, and what that was asked to show."""
+    """A directory with a notify-send in it, and the notices that it was asked to show."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class Desk:
         }
 
     def has_buttons(self, *how: str) -> None:
-        """With libnotify 0.8 and a browser; `how`: press, wait, or bare, where the server has no actions."""
+        """Add actions, as of libnotify 0.8, and a browser; `how`: press, wait, or bare for a server without actions."""
         opener = self.folder / "xdg-open"
         opener.write_text(_OPENER.format(folder=str(self.folder)), encoding="utf-8")
         opener.chmod(0o755)
@@ -99,33 +99,33 @@ class Desk:
 
     @property
     def opened(self) -> list[dict[str, Any]]:
-        """What a browser was asked to open."""
+        """Pages that the browser was asked to open."""
         path = self.folder / "opened"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     @property
     def shown(self) -> list[dict[str, Any]]:
-        """One for each that was begun and not ended before its time."""
+        """Records of the notices that were begun and not ended early."""
         path = self.folder / "shown"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     @property
     def texts(self) -> list[tuple[str, str]]:
-        """Summary and body of each."""
+        """Summary and body of each notice."""
         return [tuple(one["arguments"][-2:]) for one in self.shown]
 
     async def wait_shown(self, count: int) -> None:
-        """Until so many were shown."""
+        """Wait until this many notices were shown."""
         await wait_until_async(lambda: len(self.shown) >= count, f"{count} are shown", seen=lambda: self.shown)
 
     async def wait_opened(self) -> None:
-        """Until the browser was asked for something."""
+        """Wait until the browser was asked to open a page."""
         await wait_until_async(lambda: self.opened, "a page is opened", seen=lambda: self.shown)
 
     async def wait_ended(self) -> None:
-        """Until every notify-send has ended, and the notifier has been told, by a thread for each (ThreadedChildWatcher)."""
+        """Wait until every notify-send has ended and the notifier knows it, through a thread for each (ThreadedChildWatcher)."""
         await wait_until_async(
             lambda: (
                 not [child for child in psutil.Process().children() if child.name() == "notify-send"]
@@ -133,12 +133,12 @@ class Desk:
             ),
             "each notify-send has ended",
         )
-        await give_turns()  # to read the ends of what it said
+        await give_turns()  # for the tasks that read its output to its end
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """An empty one."""
+    """Prepare a desktop that has shown nothing yet."""
     folder = tmp_path / "desk"
     folder.mkdir()
     return Desk(folder)
@@ -148,7 +148,7 @@ def desk(tmp_path: Path) -> Desk:
 async def notifying(
     environment: dict[str, str], tmp_path: Path, pace: NotifyTiming = QUICK, settings: Settings | None = None
 ) -> AsyncIterator[Asking]:
-    """Who asks, and a notifier that serves a daemon with this environment."""
+    """Yield an asker whose notifier serves a daemon with this environment."""
     in_force, asking = settings or Settings(), Asking()
     egress = Egress(in_force, None)  # type: ignore[arg-type] # nothing leaves
     vault = Vault(tmp_path / "vault.json")
@@ -162,8 +162,8 @@ async def notifying(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_question_is_shown_by_who_asks_its_action_and_its_page(desk: Desk, tmp_path: Path) -> None:
-    """One process, with arguments after `--`, the way to the bus, and nothing else of what the daemon has."""
+async def test_a_notice_shows_the_agent_its_action_and_the_page(desk: Desk, tmp_path: Path) -> None:
+    """Each notice is one process, with arguments after `--`, the bus's address, and nothing else of the daemon's environment."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         notifier.asked("apr-2", "github://you/connector-notes", "connector")
@@ -179,8 +179,8 @@ async def test_a_question_is_shown_by_who_asks_its_action_and_its_page(desk: Des
 
 
 @hostile
-async def test_what_others_write_is_visible_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
-    """Plain ASCII, no markup, no escape, and the name is still one line above the address."""
+async def test_hostile_names_are_made_visible_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
+    """The summary is plain ASCII without markup or escapes, and stays one line above the URL."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", text, "action", agent=text)
         await desk.wait_shown(1)
@@ -194,8 +194,8 @@ async def test_what_others_write_is_visible_on_the_desktop(text: str, desk: Desk
 
 
 @hostile
-async def test_what_an_agent_says_is_harmless_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
-    """With details: one line, marked as the agent's, without markup."""
+async def test_an_agents_words_are_harmless_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
+    """The details are one line, marked as the agent's, without markup."""
     async with notifying(desk.environment, tmp_path, settings=Settings(notify_details=True)) as notifier:
         notifier.asked("apr-1", "send-mail", "action", headline=f"Send “{text}”")
         await desk.wait_shown(1)
@@ -210,8 +210,8 @@ async def test_what_an_agent_says_is_harmless_on_the_desktop(text: str, desk: De
 
 
 @pytest.mark.parametrize("with_details", [False, True])
-async def test_values_are_told_only_where_the_person_wants_them(with_details: bool, desk: Desk, tmp_path: Path) -> None:
-    """Off by default: who asks, and for which action."""
+async def test_details_are_shown_only_if_the_person_wants_them(with_details: bool, desk: Desk, tmp_path: Path) -> None:
+    """The notice has only the agent and the action by default."""
     settings = Settings(notify_details=True) if with_details else Settings()
     async with notifying(desk.environment, tmp_path, settings=settings) as notifier:
         notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist”")
@@ -221,8 +221,8 @@ async def test_values_are_told_only_where_the_person_wants_them(with_details: bo
     assert desk.texts == [("Claude asks: delete-event", f"{said}{PAGE}/approvals/apr-1")]
 
 
-async def test_what_was_decided_by_then_is_not_shown(desk: Desk, tmp_path: Path) -> None:
-    """Nobody is called to what waits no more; the next is shown."""
+async def test_a_question_decided_meanwhile_is_not_shown(desk: Desk, tmp_path: Path) -> None:
+    """A notice would call the person to a question that no longer waits; the next question is shown."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         notifier.decide("apr-1")
@@ -232,8 +232,8 @@ async def test_what_was_decided_by_then_is_not_shown(desk: Desk, tmp_path: Path)
     assert desk.texts == [("Claude asks: send-mail", f"{PAGE}/approvals/apr-2")]
 
 
-async def test_what_cannot_be_read_is_told_by_its_name(desk: Desk, tmp_path: Path) -> None:
-    """The queue does not answer: a notice says less, and is not left out."""
+async def test_a_question_that_cannot_be_read_is_shown_by_its_name(desk: Desk, tmp_path: Path) -> None:
+    """The queue does not answer: the notice says less instead of being left out."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.is_broken = True
         notifier.asked("apr-1", "send-mail", "action")
@@ -245,8 +245,8 @@ async def test_what_cannot_be_read_is_told_by_its_name(desk: Desk, tmp_path: Pat
 # A button that opens the page
 
 
-async def test_its_button_opens_the_page_of_the_question(desk: Desk, tmp_path: Path) -> None:
-    """With what a browser needs of the environment, and nothing that is secret."""
+async def test_the_button_opens_the_page_of_the_question(desk: Desk, tmp_path: Path) -> None:
+    """The browser gets what it needs of the environment, and nothing secret."""
     desk.has_buttons("press")
     desk.environment |= {"DISPLAY": ":0", "HOME": "/home/mira", "AILERON_SESSION_TOKEN": "canary"}
     async with notifying(desk.environment, tmp_path) as notifier:
@@ -261,8 +261,8 @@ async def test_its_button_opens_the_page_of_the_question(desk: Desk, tmp_path: P
     } | {name: value for name, value in opened["environment"].items() if name == "LC_CTYPE"}
 
 
-async def test_without_a_press_nothing_is_opened(desk: Desk, tmp_path: Path) -> None:
-    """It was closed; the next, whose button is pressed, opens."""
+async def test_a_notice_that_is_closed_opens_no_page(desk: Desk, tmp_path: Path) -> None:
+    """The next notice's button is pressed, and opens the page."""
     desk.has_buttons()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -272,13 +272,13 @@ async def test_without_a_press_nothing_is_opened(desk: Desk, tmp_path: Path) -> 
         await desk.wait_opened()
 
     assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-2"]]
-    assert (desk.folder / "helped").read_text() == "1\n"  # what it can is asked once
+    assert (desk.folder / "helped").read_text() == "1\n"  # its features are asked for only once
 
 
-async def test_a_server_without_actions_is_asked_for_none_again(
+async def test_a_server_without_actions_gets_no_further_buttons(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has shown the first all the same: not again, and nothing is wrong."""
+    """The server has shown the first notice all the same: it is not repeated, and no error is logged."""
     desk.has_buttons("bare")
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -291,8 +291,8 @@ async def test_a_server_without_actions_is_asked_for_none_again(
     assert said(caplog) == []
 
 
-async def test_an_older_notify_send_or_a_desktop_without_a_browser_has_no_button(desk: Desk, tmp_path: Path) -> None:
-    """It is shown as ever."""
+async def test_an_older_notify_send_or_a_desktop_without_a_browser_gets_no_button(desk: Desk, tmp_path: Path) -> None:
+    """The notice is shown nevertheless."""
     desk.has_buttons("press")
     (desk.folder / "actions").unlink()
     async with notifying(desk.environment, tmp_path) as notifier:
@@ -307,8 +307,8 @@ async def test_an_older_notify_send_or_a_desktop_without_a_browser_has_no_button
     assert [one["arguments"][1] for one in desk.shown] == ["--", "--"]
 
 
-async def test_only_so_many_wait_for_their_button_and_each_is_ended(desk: Desk, tmp_path: Path) -> None:
-    """Those beyond have none; none is left when the daemon stops."""
+async def test_only_a_bounded_number_wait_for_their_button_and_each_is_ended(desk: Desk, tmp_path: Path) -> None:
+    """Further notices get no button; no process is left when the daemon stops."""
     desk.has_buttons("wait")
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=0.01)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
@@ -324,7 +324,7 @@ async def test_only_so_many_wait_for_their_button_and_each_is_ended(desk: Desk, 
 async def test_a_button_is_waited_for_no_longer_than_its_time(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then its notify-send is ended, and another can have one."""
+    """The notifier ends the button's notify-send, and another notice can have a button."""
     desk.has_buttons("wait")
     pace = NotifyTiming(desktop_s=20.0, open_s=25.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
@@ -336,7 +336,7 @@ async def test_a_button_is_waited_for_no_longer_than_its_time(
     assert desk.opened == []
 
 
-# Once more, before its time is over
+# Reminders
 
 
 _REMINDING: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, remind_s=10.0, remind_look_s=0.01)
@@ -344,7 +344,7 @@ _REMINDING: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, remind_s=10.0, r
 
 @contextlib.asynccontextmanager
 async def reminding(desk: Desk, tmp_path: Path) -> AsyncIterator[tuple[Asking, Watch]]:
-    """By a clock of the test's own."""
+    """Yield an asker and its clock, which the test sets, with a notifier that sends reminders."""
     asking, clock = Asking(), Watch()
     asking.clock, asking.lasts_s = clock, 100.0
     asking.notifier = Notifier(
@@ -364,13 +364,13 @@ async def reminding(desk: Desk, tmp_path: Path) -> AsyncIterator[tuple[Asking, W
         tasks.cancel_scope.cancel()
 
 
-async def test_one_that_still_waits_is_told_once_more_before_it_expires(desk: Desk, tmp_path: Path) -> None:
-    """Once; one that was decided meanwhile is not."""
+async def test_a_reminder_comes_once_before_a_pending_question_expires(desk: Desk, tmp_path: Path) -> None:
+    """A question that was decided meanwhile gets none."""
     async with reminding(desk, tmp_path) as (asking, clock):
         asking.asked("apr-1", "send-mail", "action")
         asking.asked("apr-2", "delete-event", "action")
         await desk.wait_shown(2)
-        await clock.wait_looked_at()  # and has not come so far
+        await clock.wait_looked_at()  # the clock has not reached the reminder
         assert len(desk.shown) == 2
         asking.decide("apr-2")
         clock.now += 91
@@ -383,8 +383,8 @@ async def test_one_that_still_waits_is_told_once_more_before_it_expires(desk: De
     assert last == ("Claude asks: post-note", f"{PAGE}/approvals/apr-3")
 
 
-async def test_what_waits_only_for_a_moment_is_told_once(desk: Desk, tmp_path: Path) -> None:
-    """A reminder right after the notice would say nothing new. One that waits long enough has its own."""
+async def test_a_short_lived_question_gets_no_reminder(desk: Desk, tmp_path: Path) -> None:
+    """A reminder right after the notice would say nothing new. A question that waits long enough gets one."""
     async with reminding(desk, tmp_path) as (asking, clock):
         asking.lasts_s = 19.0
         asking.asked("apr-short", "send-mail", "action")
@@ -399,12 +399,12 @@ async def test_what_waits_only_for_a_moment_is_told_once(desk: Desk, tmp_path: P
     assert [body.rpartition("/")[2] for _summary, body in desk.texts] == ["apr-short", "apr-long", "apr-long"]
 
 
-# How many
+# Names, floods and failures
 
 
 @pytest.mark.parametrize("name", ["--help", "-u", "$(id)", "; id", "`id`", "--", ""])
-async def test_a_name_is_no_option_and_no_command(name: str, desk: Desk, tmp_path: Path) -> None:
-    """It is an argument behind `--`, as it stands; of the agent too, with whose name the text begins."""
+async def test_a_name_is_neither_an_option_nor_a_command(name: str, desk: Desk, tmp_path: Path) -> None:
+    """The name is an argument after `--`, unchanged; so is the agent's name, with which the text begins."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", name, "action", agent=name)
         await desk.wait_shown(1)
@@ -413,8 +413,8 @@ async def test_a_name_is_no_option_and_no_command(name: str, desk: Desk, tmp_pat
     assert desk.shown[0]["arguments"][1:] == ["--", asks, f"{PAGE}/approvals/apr-1"]
 
 
-async def test_a_flood_is_a_handful_and_one_count(desk: Desk, tmp_path: Path) -> None:
-    """A thousand questions: five by name, and one that says how many more; one process at a time."""
+async def test_a_flood_is_shown_as_a_handful_and_a_count(desk: Desk, tmp_path: Path) -> None:
+    """A thousand questions give five notices by name and one with the number of the others; one process runs at a time."""
     async with notifying(desk.environment, tmp_path) as notifier:
         for number in range(1000):
             notifier.asked(f"apr-{number}", "send-mail", "action")
@@ -428,8 +428,8 @@ async def test_a_flood_is_a_handful_and_one_count(desk: Desk, tmp_path: Path) ->
     assert [one["beside"] for one in desk.shown] == [[]] * (HANDFUL + 1)
 
 
-async def test_one_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path) -> None:
-    """And the rounds go on: the next is shown by name."""
+async def test_a_single_question_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path) -> None:
+    """The rounds go on: the next question is shown by name."""
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=2.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(HANDFUL + 1):
@@ -443,10 +443,10 @@ async def test_one_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path)
     assert desk.texts[HANDFUL:] == [("And 1 more waits", "aileron approval list"), ("Claude asks: send-mail", last)]
 
 
-async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(
+async def test_questions_in_the_rest_of_a_round_are_counted_when_it_is_over(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flood, a few more, and after the round single questions again: nothing is told twice, nothing is forgotten."""
+    """A flood is followed by a few more questions, and by single ones after the round: each is reported exactly once."""
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=30.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(HANDFUL + 2):
@@ -469,10 +469,10 @@ async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(
     ]
 
 
-async def test_one_that_hangs_is_ended_and_the_next_is_shown(
+async def test_a_hanging_notify_send_is_ended_and_the_next_notice_is_shown(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its deadline, with a line in the log; no process is left."""
+    """The process is ended after its deadline, with a line in the log; none is left."""
     hang = desk.folder / "hang"
     hang.touch()
     async with notifying(desk.environment, tmp_path, QUICK) as notifier:
@@ -487,10 +487,10 @@ async def test_one_that_hangs_is_ended_and_the_next_is_shown(
     assert said(caplog) == [f"{desk.folder}/notify-send shows nothing on the desktop: it took over 20 s"]
 
 
-async def test_what_fails_is_said_once_until_it_works_again(
+async def test_a_failure_is_logged_once_until_notices_work_again(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Exit status 1, twice; then it works; then the program is gone."""
+    """The exit status is 1 twice; then a notice works; then the program is gone."""
     (desk.folder / "fail").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -519,10 +519,10 @@ async def test_what_fails_is_said_once_until_it_works_again(
     ],
     ids=["not in the path", "no path", "a path from somewhere", "no bus", "not a program"],
 )
-async def test_where_there_is_no_desktop_nothing_is_started(
+async def test_without_a_desktop_no_process_is_started(
     change: Callable[[Desk], Any], desk: Desk, tmp_path: Path
 ) -> None:
-    """Asking is as quiet there; the same desk before the change shows what is asked."""
+    """Asking causes no error either; the same desktop shows a notice before the change."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-before", "send-mail", "action")
         await desk.wait_shown(1)
@@ -534,8 +534,8 @@ async def test_where_there_is_no_desktop_nothing_is_started(
     assert len((desk.folder / "began").read_text().splitlines()) == 1
 
 
-async def test_a_bus_where_the_session_keeps_it_is_enough(desk: Desk, tmp_path: Path) -> None:
-    """$XDG_RUNTIME_DIR/bus, as systemd has it, and without that there is none."""
+async def test_the_sessions_default_bus_is_found(desk: Desk, tmp_path: Path) -> None:
+    """The bus is $XDG_RUNTIME_DIR/bus, as systemd has it; without that file no notice is shown."""
     runtime = tmp_path / "runtime"
     runtime.mkdir()
     del desk.environment["DBUS_SESSION_BUS_ADDRESS"]
@@ -552,8 +552,8 @@ async def test_a_bus_where_the_session_keeps_it_is_enough(desk: Desk, tmp_path: 
     assert desk.shown[0]["environment"] == {"XDG_RUNTIME_DIR": str(runtime), "LC_ALL": "C.UTF-8"}
 
 
-async def test_switched_off_it_is_off(desk: Desk, tmp_path: Path) -> None:
-    """`notify.desktop = false`."""
+async def test_desktop_notices_can_be_switched_off(desk: Desk, tmp_path: Path) -> None:
+    """The setting is `notify.desktop = false`."""
     async with notifying(desk.environment, tmp_path, settings=Settings(notify_desktop=False)) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await anyio.wait_all_tasks_blocked()
@@ -561,8 +561,8 @@ async def test_switched_off_it_is_off(desk: Desk, tmp_path: Path) -> None:
     assert not (desk.folder / "began").exists()
 
 
-async def test_stopping_ends_the_one_that_runs(desk: Desk, tmp_path: Path) -> None:
-    """A daemon that stops leaves no notify-send behind, and asking afterwards is harmless."""
+async def test_stopping_the_daemon_ends_a_running_notify_send(desk: Desk, tmp_path: Path) -> None:
+    """A daemon that stops leaves no notify-send behind, and a question afterwards is harmless."""
     (desk.folder / "hang").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -573,7 +573,7 @@ async def test_stopping_ends_the_one_that_runs(desk: Desk, tmp_path: Path) -> No
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What stands in the log."""
+    """Return Aileron's messages in the log."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("aileron")]
 
 

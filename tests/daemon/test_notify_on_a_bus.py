@@ -1,4 +1,4 @@
-"""A question on a desktop, with nothing played: the system's notify-send, a session bus, and a notification server on it."""
+"""A desktop notice with real parts: the system's notify-send, a session bus, and a notification server on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACE: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05)
 
 
 class NotificationServer:
-    """Shows nothing, remembers what it was to show, and presses each button where `presses`; with these capabilities."""
+    """A notification server with these capabilities that records notices, and presses each button if `presses`."""
 
     def __init__(self, address: str, capabilities: list[str], *, presses: bool) -> None:
         self.shown: list[dict[str, Any]] = []
@@ -79,7 +79,7 @@ class NotificationServer:
 
 @pytest.fixture
 def bus() -> Iterator[str]:
-    """The address of a session bus for this test alone."""
+    """Start a session bus for one test and return its address."""
     if missing := [package for program, package in _NEEDED.items() if shutil.which(program) is None]:
         if os.environ.get("CI"):  # a skip is not a pass
             pytest.fail(f"not installed: {missing}")
@@ -99,7 +99,7 @@ def bus() -> Iterator[str]:
 
 @pytest.fixture
 def desk(bus: str, tmp_path: Path) -> Desk:
-    """A desktop with the real notify-send on that bus, and a browser that writes down what it is to open."""
+    """Prepare a desktop with the real notify-send on that bus, and a browser that records what it opens."""
     folder = tmp_path / "desk"
     folder.mkdir()
     made = Desk(folder)
@@ -113,7 +113,7 @@ def desk(bus: str, tmp_path: Path) -> Desk:
 
 
 async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: Path) -> None:
-    """All the way: the daemon's notice, the bus, the server, its signal, and the browser with the address."""
+    """The whole way is real: the daemon's notice, the bus, the server, its signal, and the browser with the URL."""
     settings = Settings(notify_details=True)
     with NotificationServer(bus, ["actions", "body"], presses=True) as server:
         async with notifying(desk.environment, tmp_path, PACE, settings) as notifier:
@@ -131,10 +131,10 @@ async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: P
     assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-1"]]
 
 
-async def test_a_server_without_actions_shows_it_once_and_without_a_button(
+async def test_a_server_without_actions_shows_a_notice_once_and_without_a_button(
     bus: str, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What notify-send says of it is understood: nothing is shown twice, and nothing is said to be wrong."""
+    """The notifier understands notify-send's message about it: no notice is repeated, and no error is logged."""
     with NotificationServer(bus, ["body"], presses=True) as server:
         async with notifying(desk.environment, tmp_path, PACE) as notifier:
             for number in range(2):

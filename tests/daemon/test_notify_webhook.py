@@ -1,4 +1,4 @@
-"""That a question waits, told to a webhook: signed, to the address a person named and no other, and never in anybody's way."""
+"""Webhook notices of pending questions: signed, sent only to the URL that a person named, and never in the way of a question."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOW: Final = 1_795_233_600.0
 
 
 class Receiver:
-    """A web server with a certificate for `localhost`; its answers in order, the last one for all that follow."""
+    """A web server with a certificate for `localhost`; it gives its responses in order, and then repeats the last one."""
 
     def __init__(self, tls: Any, answers: list[bytes]) -> None:
         self._answers = answers
@@ -49,16 +49,16 @@ class Receiver:
 
     @property
     def address(self) -> HostPort:
-        """Where it listens."""
+        """Address on which the receiver listens."""
         return HostPort("localhost", self.upstream.port)
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """The bodies so far."""
+        """Bodies of the requests so far."""
         return [json.loads(seen.body) for seen in self.upstream.requests]
 
     async def wait_told(self, count: int) -> None:
-        """Until `count` more requests have come."""
+        """Wait until `count` more requests have arrived."""
         for _ in range(count):
             heard = await anyio.to_thread.run_sync(lambda: self._heard.acquire(timeout=20))
             assert heard, f"nothing came beside {self.told}"
@@ -70,7 +70,7 @@ class Receiver:
 
 @pytest.fixture
 def receiver(authority: Authority) -> Iterator[Callable[..., Receiver]]:
-    """Start one that gives these answers, by default 204 for all."""
+    """Yield a function that starts a receiver with these responses, by default 204 for all."""
     with contextlib.ExitStack() as stack:
 
         def start(*answers: bytes, name: str = "localhost") -> Receiver:
@@ -83,7 +83,7 @@ def receiver(authority: Authority) -> Iterator[Callable[..., Receiver]]:
 
 @pytest.fixture(scope="module")
 def made_vault(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The file of a vault with three secrets; a derivation takes a tenth of a second."""
+    """Return the file of a vault with three secrets, made once because a key derivation takes a tenth of a second."""
     path = tmp_path_factory.mktemp("vault") / "home" / "vault.json"
     vault = Vault(path)
     vault.create(PASSPHRASE)
@@ -96,7 +96,7 @@ def made_vault(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def vault(made_vault: bytes, tmp_path: Path) -> Vault:
-    """It, locked."""
+    """Return that vault, locked."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "vault.json").write_bytes(made_vault)
@@ -106,7 +106,7 @@ def vault(made_vault: bytes, tmp_path: Path) -> Vault:
 
 @pytest.fixture
 def is_genuine() -> Callable[[str, dict[str, str], bytes], bool]:
-    """What the reference page tells a receiver to do, with the time of the clock here."""
+    """Return the check from the reference page's example, with the clock of these tests."""
     code = re.search(r"```python\n(import base64.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
     names: dict[str, Any] = {}
@@ -127,7 +127,7 @@ async def notifying(
     clock: Watch | None = None,
     details: bool = False,
 ) -> AsyncIterator[Asking]:
-    """Who asks, and a notifier that serves; it trusts `authority`."""
+    """Yield an asker whose notifier serves, and trusts `authority`."""
     settings = Settings(
         egress_private=frozenset(private),
         egress_ca_pem=None if authority is None else authority.ca_pem,
@@ -172,31 +172,31 @@ async def notifying(
 
 
 def told_to(receiver: Receiver, vault: Vault, authority: Authority, **options: Any) -> Any:
-    """The same for a receiver on this machine, which the person allowed."""
+    """Yield the same for a receiver on this machine that the person has allowed."""
     address = receiver.address
     return notifying(vault, f"https://{address}/hook/path-token", authority, private=(address,), **options)
 
 
 def head_of(seen: Seen) -> dict[str, str]:
-    """Header fields by name in lower case."""
+    """Return the header fields by lower-case name."""
     return {name.lower(): value for name, value in seen.fields}
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What stands in the log."""
+    """Return Aileron's messages in the log."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("aileron")]
 
 
 # What is sent
 
 
-async def test_a_question_arrives_with_its_name_and_id_and_a_signature_that_fits(
+async def test_a_notice_has_the_questions_name_and_id_and_a_valid_signature(
     vault: Vault,
     authority: Authority,
     receiver: Callable[..., Receiver],
     is_genuine: Callable[[str, dict[str, str], bytes], bool],
 ) -> None:
-    """One POST; verified as the reference page says, and not with another key, id, time or body."""
+    """The notice is one POST. Its signature verifies as the reference page says, and fails with another key, id, time or body."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
@@ -228,10 +228,10 @@ async def test_a_question_arrives_with_its_name_and_id_and_a_signature_that_fits
 
 
 @pytest.mark.parametrize("details", [False, True])
-async def test_values_leave_only_where_the_person_wants_it(
+async def test_details_are_sent_only_if_the_person_wants_them(
     details: bool, vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
 ) -> None:
-    """`notify.details`, off by default: then the sentence is there, as what the agent says."""
+    """`notify.details` is off by default; if on, the headline is sent as what the agent says."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority, details=details) as notifier:
@@ -241,12 +241,12 @@ async def test_values_leave_only_where_the_person_wants_it(
     assert [told.get("agent_says") for told in server.told] == ["Delete “Dentist”" if details else None]
 
 
-async def test_a_reminder_is_another_notice_with_an_id_of_its_own(
+async def test_a_reminder_is_another_notice_with_its_own_id(
     vault: Vault,
     authority: Authority,
     receiver: Callable[..., Receiver],
 ) -> None:
-    """Once, three minutes before the end; a receiver that drops what it has seen does not drop it."""
+    """The reminder comes once, three minutes before expiry; a receiver that drops repeated ids does not drop it."""
     vault.unlock(PASSPHRASE)
     server, clock = receiver(), Watch(NOW)
     pace = msgspec.structs.replace(QUICK, remind_look_s=0.01)
@@ -267,8 +267,8 @@ async def test_a_reminder_is_another_notice_with_an_id_of_its_own(
     )
 
 
-def test_the_signature_is_the_one_of_the_specification() -> None:
-    """The example that the specification's own libraries are tested with."""
+def test_the_signature_matches_the_specification() -> None:
+    """The example is the one with which the specification's own libraries are tested."""
     secret = Secret(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
     assert signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}') == (
@@ -277,10 +277,10 @@ def test_the_signature_is_the_one_of_the_specification() -> None:
 
 
 @hostile
-async def test_what_others_write_is_visible_when_it_arrives(
+async def test_hostile_names_are_made_visible_in_a_notice(
     text: str, vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
 ) -> None:
-    """Names are ours and plain; should one ever not be, what arrives is one bounded line of visible ASCII."""
+    """Names are checked before, but even a hostile one arrives as one bounded line of visible ASCII."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
@@ -295,13 +295,15 @@ async def test_what_others_write_is_visible_when_it_arrives(
     assert told["agent"].isascii()
 
 
-# Where to
+# Which receiver
 
 
-async def test_an_address_of_this_machine_is_not_dialled_unless_the_person_allowed_it(
+async def test_an_address_of_this_machine_needs_the_persons_permission(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same receiver: nothing connects, and the log says what would allow it; allowed, it is told."""
+    """The notifier does not connect, and logs the command that would allow it; once allowed, the same receiver gets
+    its notice.
+    """
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with notifying(vault, f"https://{server.address}/", authority) as notifier:
@@ -317,10 +319,10 @@ async def test_an_address_of_this_machine_is_not_dialled_unless_the_person_allow
     assert [told["id"] for told in server.told] == ["apr-2"]
 
 
-async def test_a_receiver_that_cannot_prove_its_name_gets_nothing(
+async def test_a_receiver_without_a_trusted_certificate_gets_nothing(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A certificate for another name, and one of an authority nobody trusts; with the right one it is told."""
+    """The certificate is for another name, or of an untrusted authority; a receiver with the right one gets its notice."""
     vault.unlock(PASSPHRASE)
     other, unknown, right = receiver(name="other.example"), receiver(), receiver()
     for server, trusted in ((other, authority), (unknown, None)):
@@ -336,10 +338,10 @@ async def test_a_receiver_that_cannot_prove_its_name_gets_nothing(
     assert not unknown.upstream.received
 
 
-async def test_a_redirect_is_a_failure_and_not_followed(
+async def test_a_redirect_is_a_failure_and_is_not_followed(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """307 to another receiver, which would be trusted: three tries here, nothing there."""
+    """The receiver answers 307 to another trusted receiver: it is tried three times, and the other is never connected."""
     vault.unlock(PASSPHRASE)
     other = receiver()
     server = receiver(answer(b"", f"Location: https://{other.address}/", status="307 Temporary Redirect"))
@@ -352,8 +354,8 @@ async def test_a_redirect_is_a_failure_and_not_followed(
     assert other.upstream.connections == 0
 
 
-def test_a_url_that_egress_does_not_take_is_not_used(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is made of it, and asking goes on."""
+def test_a_url_that_egress_refuses_is_not_used(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
+    """The problem is logged, and questions can still be asked."""
     settings = Settings(
         notify_desktop=False,
         notify_webhook="https://hooks.example.com/a/../b",
@@ -370,10 +372,10 @@ def test_a_url_that_egress_does_not_take_is_not_used(vault: Vault, caplog: pytes
 
 
 @pytest.mark.parametrize("secret", ["password", "short", "none-of-that-name"])
-async def test_no_other_secret_of_the_vault_makes_signatures(
+async def test_other_secrets_of_the_vault_sign_no_notice(
     secret: str, vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A password, a key that is too short, a name that is not there: nothing leaves. The right one is used in the same way."""
+    """A password, a key that is too short and an unknown name send nothing. The right secret, used in the same way, does."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority, secret=secret) as notifier:
@@ -388,10 +390,10 @@ async def test_no_other_secret_of_the_vault_makes_signatures(
     assert ("not a webhook's" in said(caplog)[0]) is (secret != "none-of-that-name")
 
 
-async def test_while_the_vault_is_locked_it_waits_and_is_sent_when_it_opens(
+async def test_notices_wait_while_the_vault_is_locked(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
 ) -> None:
-    """Nothing connects before there is a key; then all that waited comes in order."""
+    """The notifier does not connect without a key; once the vault is open, all pending notices are sent in order."""
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -405,10 +407,10 @@ async def test_while_the_vault_is_locked_it_waits_and_is_sent_when_it_opens(
     assert [told["id"] for told in server.told] == ["apr-1", "apr-2"]
 
 
-async def test_what_waited_too_long_for_the_vault_is_dropped_with_one_line(
+async def test_notices_that_waited_too_long_for_the_vault_are_dropped(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three questions of eleven minutes ago, and one of now, which is told."""
+    """Three notices wait for eleven minutes and are dropped with one line in the log; a new one is sent."""
     server, clock = receiver(), Watch(NOW)
     async with told_to(server, vault, authority, clock=clock) as notifier:
         for number in range(3):
@@ -425,17 +427,17 @@ async def test_what_waited_too_long_for_the_vault_is_dropped_with_one_line(
     ]
 
 
-# When something is wrong
+# Failures
 
 
-async def test_a_try_that_fails_is_made_again_under_the_same_id(
+async def test_a_failed_try_is_repeated_under_the_same_id(
     vault: Vault,
     authority: Authority,
     receiver: Callable[..., Receiver],
     is_genuine: Callable[[str, dict[str, str], bytes], bool],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Cut off, then 503, then 200: three requests with one id, each signed, and nothing in the log."""
+    """The receiver breaks off, answers 503 and then 200: three requests have one id, each is signed, and nothing is logged."""
     vault.unlock(PASSPHRASE)
     server = receiver(CLOSE, answer(status="503 Service Unavailable"), answer(b"thank you"))
     async with told_to(server, vault, authority) as notifier:
@@ -449,10 +451,10 @@ async def test_a_try_that_fails_is_made_again_under_the_same_id(
     assert said(caplog) == []
 
 
-async def test_an_outage_is_one_line_and_the_next_outage_another(
+async def test_each_outage_is_logged_once(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three questions fail, one is told, two fail: two lines, and neither the URL's path nor the key in them."""
+    """Three notices fail, one is sent and two fail: the log has two lines, and neither the URL's path nor the key."""
     vault.unlock(PASSPHRASE)
     bad, good = answer(status="500 Internal Server Error"), answer()
     server = receiver(*[bad] * 9, good, *[bad] * 6, good)
@@ -467,10 +469,10 @@ async def test_an_outage_is_one_line_and_the_next_outage_another(
     assert KEY not in caplog.text
 
 
-async def test_a_receiver_that_never_answers_is_left_and_nobody_waits_for_it(
+async def test_a_receiver_that_never_answers_is_given_up(
     vault: Vault, authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every try has a deadline; who asks is not held up meanwhile."""
+    """Every try has a deadline; the asker is not delayed."""
     vault.unlock(PASSPHRASE)
     release = threading.Event()
 
@@ -492,10 +494,10 @@ async def test_a_receiver_that_never_answers_is_left_and_nobody_waits_for_it(
     assert silent.connections == 3
 
 
-async def test_a_flood_is_bounded_and_said_once(
+async def test_a_flood_is_bounded_and_logged_once(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A thousand questions while the vault is locked: what is kept is told, of the others the log has one line."""
+    """A thousand questions are asked while the vault is locked: the kept notices are sent, and one line reports the others."""
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
         for number in range(1000):
@@ -512,7 +514,7 @@ async def test_a_flood_is_bounded_and_said_once(
 
 
 async def logged(caplog: pytest.LogCaptureFixture, *words: str) -> None:
-    """Until one of these stands in the log."""
+    """Wait until one of these words is in the log."""
     await wait_until_async(
         lambda: any(word in line for line in said(caplog) for word in words), f"{words}", seen=lambda: said(caplog)
     )

@@ -1,7 +1,7 @@
-"""The API describes itself: every route is asked of a real daemon, and each answer is held against `/openapi.json`.
+"""The API describes itself: a real daemon is asked for every route, and each response checked against `/openapi.json`.
 
-That an answer has the very keys that its types declare, to the last one, is checked wherever tests ask a daemon
-(tests/support/answers.py); here the document is held against answers, by somebody else's validator.
+Every test that asks a daemon checks that a response has exactly the keys that its types declare (tests/support/answers.py);
+here an independent validator checks responses against the document.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from tests.support.answers import route_of
 from tests.support.home import PASSPHRASE, PROBE, DaemonHome, asking_home, probe_action
 
 REFUSED_HERE = {
-    "POST /v1/vault/init",  # there is one
-    # nobody signs here, and no passkey is enrolled
+    "POST /v1/vault/init",  # the home has a vault
+    # the home has no approver and no passkey
     *("POST /v1/approver", "POST /v1/grants", "DELETE /v1/grants/{id}"),
     *("POST /v1/passkeys", "POST /v1/passkeys/options", "DELETE /v1/passkeys/{id}"),
     *("POST /v1/action-approvals/{id}/challenge", "POST /v1/action-approvals/{id}/preview"),
     # nothing is published
     *("POST /v1/keyring/look", "POST /v1/keyring/revoke", "GET /v1/hub", "GET /v1/hub/entry"),
     *("POST /v1/fetches/{id}/resolve", "POST /v1/fetches/{id}/install"),
-    # there is no provider
+    # the home has no provider
     *("POST /v1/sign-ins", "GET /v1/sign-ins/{id}", "DELETE /v1/sign-ins/{id}"),
 }
-"""What this walk cannot have done; tests/daemon has each of them done elsewhere, against the same types."""
+"""Routes that cannot succeed in this walk; other tests in tests/daemon have each succeed, against the same types."""
 SUITE = 'name = "mine"\ndescription = "A few."\nactions = ["github://someone/things/act@1.0.0"]\n'
 
 
 class Walk:
-    """Asks, and keeps what was answered by route."""
+    """Sends requests, and keeps the responses by route."""
 
     def __init__(self, home: DaemonHome) -> None:
         self.home = home
         self.seen: dict[str, list[tuple[int, Any]]] = {}
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """One request; what it was answered."""
+        """Send a request, keep the response and return its body."""
         answer = self.home.ask(method, path, body, wait_s=5.0)
         route = route_of(method, path)
         assert route is not None, (method, path)
@@ -50,7 +50,7 @@ class Walk:
         return answer.body
 
     def whole(self) -> None:
-        """Every route, in an order in which most of them work."""
+        """Call every route, in an order in which most of them succeed."""
         for steps in (self._look, self._actions, self._approvals, self._packages, self._secrets, self._sessions):
             steps()
         self.ask("GET", "/v1/audit?limit=200")
@@ -156,12 +156,12 @@ class Walk:
 
 
 KEY = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
-"""RFC 8032, section 7.1, test 1: an Ed25519 key of nobody."""
+"""An Ed25519 public key that belongs to no one: RFC 8032, section 7.1, test 1."""
 
 
 @pytest.fixture(scope="module")
 def walk() -> Iterator[Walk]:
-    """A daemon that was asked everything."""
+    """Start a daemon and call every route."""
     with asking_home() as home:
         walked = Walk(home)
         walked.whole()
@@ -170,14 +170,14 @@ def walk() -> Iterator[Walk]:
 
 @pytest.fixture(scope="module")
 def document(walk: Walk) -> dict[str, Any]:
-    """What it says of its API."""
+    """Return the API document of the daemon."""
     ((_, told),) = walk.seen["GET /openapi.json"]
     found: dict[str, Any] = told
     return found
 
 
 class Answered(NamedTuple):
-    """One answer, and the schema that the document has for it."""
+    """A response, and the schema that the document has for it."""
 
     route: str
     status: int
@@ -186,7 +186,7 @@ class Answered(NamedTuple):
 
 
 def answers(walk: Walk, document: dict[str, Any]) -> Iterator[Answered]:
-    """All but the document itself."""
+    """Yield all responses except the document itself."""
     for route, found in walk.seen.items():
         method, _, path = route.partition(" ")
         responses = document["paths"][path.replace(":path}", "}")][method.lower()]["responses"]
@@ -196,8 +196,8 @@ def answers(walk: Walk, document: dict[str, Any]) -> Iterator[Answered]:
                 yield Answered(route, status, body, {**schema, "components": document["components"]})
 
 
-def test_every_route_is_described_and_was_asked(walk: Walk, document: dict[str, Any]) -> None:
-    """In the table, in the document, and in this walk: the same; and what could be done here was done."""
+def test_every_route_is_described_and_was_called(walk: Walk, document: dict[str, Any]) -> None:
+    """The table, the document and this walk have the same routes, and every route that can succeed here did."""
     table = {f"{route.method} {route.path}" for route in ROUTES}
     described = {f"{method.upper()} {path}" for path, operations in document["paths"].items() for method in operations}
 
@@ -207,8 +207,8 @@ def test_every_route_is_described_and_was_asked(walk: Walk, document: dict[str, 
     assert (document["openapi"], document["info"]["version"]) == ("3.1.1", __version__)
 
 
-def test_every_answer_is_as_the_document_says(walk: Walk, document: dict[str, Any]) -> None:
-    """By a validator that knows nothing of our types; a wrong one is found, too."""
+def test_every_response_matches_the_document(walk: Walk, document: dict[str, Any]) -> None:
+    """The validator knows nothing of Aileron's types; as a control, it rejects responses without their required keys."""
     seen = list(answers(walk, document))
     for one in seen:
         jsonschema.Draft202012Validator.check_schema(one.schema)
@@ -222,13 +222,13 @@ def test_every_answer_is_as_the_document_says(walk: Walk, document: dict[str, An
 
 
 def _required(one: Answered, document: dict[str, Any]) -> set[str]:
-    """The keys that must be there, of an answer with one type."""
+    """Return the required keys of a response that has one type."""
     name = one.schema.get("$ref", "").rpartition("/")[2]
     return set(document["components"]["schemas"].get(name, {}).get("required", ()))
 
 
-def test_every_description_is_markdown_without_code_by_accident() -> None:
-    """A docstring's second paragraph is indented as its source is, which Markdown shows as code."""
+def test_no_description_has_an_accidental_markdown_code_block() -> None:
+    """A docstring's second paragraph is indented like its source, which Markdown would show as code."""
     schemas = openapi_document(__version__)["components"]["schemas"]
     described = {name: schema["description"] for name, schema in schemas.items() if "description" in schema}
 

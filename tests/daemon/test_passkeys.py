@@ -1,4 +1,4 @@
-"""A passkey that the approver's key enrolled decides like that key, for runs and most changes, and what is not its own not."""
+"""A passkey that the approver's key enrolled decides runs and most changes like that key, and nothing beyond that."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ ROUTE = "/v1/action-approvals"
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """A home with an approver, the vault open."""
+    """Start a home with an approver, the vault open."""
     with decided_home(upstream, approver) as made:
         yield made
 
 
 @pytest.fixture
 def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """The same for tests that stop its daemon, or count what is there."""
+    """Start such a home for tests that stop its daemon, or count what it has."""
     with decided_home(upstream, approver) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def device(home: DaemonHome, approver: Approver) -> Device:
-    """A passkey that decides for the home of this module."""
+    """Return a passkey that decides for the home of this module."""
     made = Device(home)
     made.enrol(approver, "the phone")
     return made
 
 
 def word(answer: Answer) -> str:
-    """The class of a failure, or the status."""
+    """Return the class of a failure, or the status."""
     return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
 
 
 def refusals(home: DaemonHome, about: str) -> list[str]:
-    """Why tries did not count, as it is on record."""
+    """Return the recorded reasons why tries did not count."""
     found = home.must("GET", "/v1/audit?type=approval.refused&order=oldest&limit=1000")["events"]
     return [event["reason"] for event in found if event["approval"] == about]
 
 
 def verified(home: DaemonHome) -> dict[str, Any]:
-    """What a check of the record finds."""
+    """Return the result of a check of the record."""
     found: dict[str, Any] = home.must("GET", "/v1/audit/verify")
     return found
 
@@ -74,7 +74,7 @@ def verified(home: DaemonHome) -> dict[str, Any]:
 def test_a_passkey_decides_and_the_record_proves_it(
     home: DaemonHome, approver: Approver, upstream: CountingServer, algorithm: Algorithm
 ) -> None:
-    """Enrolled, asked, carried out: the row has its id and its three parts, and whoever verifies counts it."""
+    """The recorded decision has the passkey's id and a signature of three parts, and verification counts it as signed."""
     device, before = Device(home, algorithm), upstream.effects
     device.enrol(approver, f"a {algorithm} device")
     question = home.asked("gated")
@@ -92,8 +92,8 @@ def test_a_passkey_decides_and_the_record_proves_it(
     assert found["decisions"] == {"signed": counted + 1, "unsigned": 0, "unchecked": 0}
 
 
-def test_what_the_page_is_told_is_what_counts(home: DaemonHome, device: Device) -> None:
-    """The daemon's own challenge for a decision, answered, sent with what it said: nothing else has to be computed."""
+def test_a_decision_needs_only_what_the_daemon_tells_the_page(home: DaemonHome, device: Device) -> None:
+    """The device signs the daemon's own challenge, and the page sends it with what the daemon said: it computes nothing else."""
     question = home.asked("gated")
     route = f"{ROUTE}/{question['approval_id']}"
     asked = {"decision": "deny", "digest": question["digest"], "reason": "not today"}
@@ -111,8 +111,10 @@ def test_what_the_page_is_told_is_what_counts(home: DaemonHome, device: Device) 
     assert home.result(question)["reason"] == "not today"
 
 
-def test_nothing_else_counts(home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer) -> None:
-    """Another page, another party, nobody verified, another question's answer, another key, another time: refused, on record."""
+def test_only_a_correct_assertion_decides(
+    home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer
+) -> None:
+    """Another page, party, question, key or time, and an unverified person, are refused, on record."""
     before = upstream.effects
     question, other = home.asked("gated"), home.asked("gated", {"path": "/other"})
     approval_id = question["approval_id"]
@@ -150,16 +152,16 @@ def test_nothing_else_counts(home: DaemonHome, device: Device, approver: Approve
     assert word(home.ask("POST", f"{ROUTE}/{approval_id}/decide", good)) == "approved"  # the control
     assert home.result(question)["status"] == "completed"
     assert word(home.ask("POST", f"{ROUTE}/{approval_id}/decide", good)) == "already_decided"
-    slow = device.decide(other["approval_id"], "deny", at=time.time() - 200)  # somebody had to find their phone
+    slow = device.decide(other["approval_id"], "deny", at=time.time() - 200)  # people may search for their phone
     assert word(slow) == "denied"
     assert upstream.effects == before + 1
     assert verified(home)["ok"]
 
 
-def test_a_preview_is_read_for_a_passkey_and_decided_with_it(
+def test_a_preview_is_read_and_decided_with_a_passkey(
     home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Asked for with one assertion, decided with another; what was shown is part of what is signed. Once, as with the key."""
+    """The preview takes one assertion, once, and the decision another, which covers what was shown, as with the key."""
     question, recipient = home.asked(previewing(home, approver, "fetch")), Recipient()
     route = f"{ROUTE}/{question['approval_id']}/preview"
     statement = PreviewStatement(
@@ -184,16 +186,16 @@ def test_a_preview_is_read_for_a_passkey_and_decided_with_it(
     assert verified(home)["ok"]
 
 
-def test_a_change_is_agreed_to_with_a_passkey(home: DaemonHome, device: Device) -> None:
-    """An action's file, as with the approver's key."""
+def test_a_change_can_be_approved_with_a_passkey(home: DaemonHome, device: Device) -> None:
+    """The change is an action's file, as with the approver's key."""
     answer = home.ask("POST", "/v1/actions", {"text": probe_action("give_back", name="by-passkey"), "file": "x"})
 
     assert word(device.decide(answer.body["approval_id"])) == "completed"
     assert home.run("by-passkey").status == 200
 
 
-def test_a_passkey_enrols_no_other_and_may_refuse_it(home: DaemonHome, device: Device, approver: Approver) -> None:
-    """Yes takes the approver's key; no narrows. The daemon does not even ask for it."""
+def test_a_passkey_cannot_enroll_another_but_can_deny_it(home: DaemonHome, device: Device, approver: Approver) -> None:
+    """Only the approver's key approves an enrollment, and the daemon gives no challenge for it; a denial only narrows."""
     second = Device(home)
     asked = second.made("a second one")
     approval_id = asked.body["approval_id"]
@@ -214,8 +216,8 @@ def test_a_passkey_enrols_no_other_and_may_refuse_it(home: DaemonHome, device: D
     assert second.key_id in [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
 
 
-def test_a_row_that_says_another_kind_helps_no_passkey(own_home: DaemonHome, approver: Approver) -> None:
-    """The ledger edited so that enrolling looks like a binding: what is agreed to says itself what it is."""
+def test_a_row_with_a_forged_kind_lets_no_passkey_enroll_another(own_home: DaemonHome, approver: Approver) -> None:
+    """The ledger is edited so that the enrollment looks like a binding: the signed subject itself says what it is."""
     device, second = Device(own_home), Device(own_home)
     device.enrol(approver)
     approval_id = second.made("a second one").body["approval_id"]
@@ -229,8 +231,8 @@ def test_a_row_that_says_another_kind_helps_no_passkey(own_home: DaemonHome, app
     assert not verified(own_home)["ok"]
 
 
-def test_settings_take_the_approvers_key(own_home: DaemonHome, approver: Approver) -> None:
-    """What the jail and all else stands on is not decided on a page."""
+def test_settings_need_the_approvers_key(own_home: DaemonHome, approver: Approver) -> None:
+    """Settings, on which the jail and all else depends, cannot be approved on a page."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.stop()
@@ -246,8 +248,8 @@ def test_settings_take_the_approvers_key(own_home: DaemonHome, approver: Approve
     assert word(approver.decide(own_home, row["approval_id"])) == "completed"
 
 
-def test_a_passkey_names_no_approver(home: DaemonHome, device: Device) -> None:
-    """Not in its own name, nor in that of the key there is."""
+def test_a_passkey_cannot_enroll_an_approver(home: DaemonHome, device: Device) -> None:
+    """A passkey can do so neither in its own name nor in that of the current key."""
     thief = Approver()
     body = thief.appointment(home, thief)
     statement = PreviewStatement(approval_id="x", recipient="x", nonce="x", at="x", key_id=device.key_id)
@@ -259,8 +261,8 @@ def test_a_passkey_names_no_approver(home: DaemonHome, device: Device) -> None:
     assert [word(home.ask("POST", "/v1/approver", one)) for one in tries] == ["unauthorized"] * 2
 
 
-def test_what_is_made_counts_for_one_challenge_on_this_page(home: DaemonHome, approver: Approver) -> None:
-    """Another page, nobody verified, an old challenge, one that was answered, a key nobody asked for: none becomes a question."""
+def test_an_enrollment_needs_a_fresh_challenge_of_this_page(home: DaemonHome, approver: Approver) -> None:
+    """Another page, an unverified person, a wrong or used challenge and an unsupported key become no question."""
     device = Device(home)
     lies = [
         (Told(origin="http://localhost:1"), "unauthorized"),
@@ -284,14 +286,14 @@ def test_what_is_made_counts_for_one_challenge_on_this_page(home: DaemonHome, ap
 
 
 def _twice(device: Device) -> Answer:
-    """The same device once more, by a browser that passes over what it is told to leave out."""
+    """Enroll the same device once more, with a browser that ignores the excluded credentials."""
     options = device.options("mine again")
     options["publicKey"]["excludeCredentials"] = []
     return device.home.ask("POST", "/v1/passkeys", device.make(options))
 
 
-def test_the_options_leave_out_what_is_enrolled_and_say_what_is_needed(home: DaemonHome, device: Device) -> None:
-    """So that one device holds one passkey of a home, and asks who is there."""
+def test_the_options_exclude_enrolled_passkeys_and_require_verification(home: DaemonHome, device: Device) -> None:
+    """A device therefore holds one passkey of a home, and verifies the person."""
     first, second = device.home.must("POST", "/v1/passkeys/options", {"name": "n"}), device.options("n")
     public = first["publicKey"]
 
@@ -309,10 +311,10 @@ def test_the_options_leave_out_what_is_enrolled_and_say_what_is_needed(home: Dae
     assert public["challenge"] != second["publicKey"]["challenge"]
 
 
-def test_a_revoked_passkey_decides_nothing_any_more(
+def test_a_revoked_passkey_can_no_longer_decide(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """At once; what it approved and was not begun does not begin; what it decided before stays proved. It can come back."""
+    """The passkey stops at once; its earlier decisions stay proved. It can be enrolled again."""
     device, before = Device(own_home), upstream.effects
     first = device.enrol(approver)
     done, waits = own_home.asked("gated"), own_home.asked("gated", {"path": "/late"})
@@ -336,8 +338,8 @@ def test_a_revoked_passkey_decides_nothing_any_more(
     assert verified(own_home)["ok"]
 
 
-def test_an_approval_that_is_held_ends_with_its_passkey(own_home: DaemonHome, approver: Approver) -> None:
-    """Approved, not begun because it can still be undone, and then the passkey is revoked: it does not run."""
+def test_a_held_approval_ends_with_its_passkey(own_home: DaemonHome, approver: Approver) -> None:
+    """The run is approved and held because it can still be undone; after the passkey is revoked, it does not run."""
     text = probe_action("effect", "path:string?", name="held", gated=True)
     text = text.replace("[approval]\n", "[approval]\nundo_window_s = 600\n")
     approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
@@ -354,7 +356,7 @@ def test_an_approval_that_is_held_ends_with_its_passkey(own_home: DaemonHome, ap
 
 
 def test_another_approver_ends_all_passkeys(own_home: DaemonHome, approver: Approver) -> None:
-    """What the key before enrolled is not of the one that came."""
+    """A passkey that the previous key enrolled does not count for its successor, which can enroll it again."""
     device, successor = Device(own_home), Approver()
     device.enrol(approver)
     successor.appoint(own_home, approver)
@@ -367,8 +369,8 @@ def test_another_approver_ends_all_passkeys(own_home: DaemonHome, approver: Appr
     assert verified(own_home)["ok"]
 
 
-def test_a_passkey_survives_the_daemon_and_not_another_port(own_home: DaemonHome, approver: Approver) -> None:
-    """It is in the vault. At another port the page is another one: it is listed as that, and cannot be asked."""
+def test_a_passkey_survives_a_restart_but_not_another_port(own_home: DaemonHome, approver: Approver) -> None:
+    """Passkeys are in the vault. Another port is another page: the passkey is listed as unusable, and gets no challenge."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.stop()
@@ -393,8 +395,8 @@ def test_a_passkey_survives_the_daemon_and_not_another_port(own_home: DaemonHome
     assert word(device.decide(question["approval_id"], told=moved)) == "unauthorized"
 
 
-def test_while_the_vault_is_locked_there_are_no_passkeys(own_home: DaemonHome, approver: Approver) -> None:
-    """They are in it."""
+def test_a_locked_vault_has_no_passkeys(own_home: DaemonHome, approver: Approver) -> None:
+    """Passkeys are kept in the vault."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.must("POST", "/v1/vault/lock")
@@ -408,8 +410,8 @@ def test_while_the_vault_is_locked_there_are_no_passkeys(own_home: DaemonHome, a
     assert [word(answer) for answer in answers] == ["vault_locked"] * 3
 
 
-def test_the_commands_list_and_revoke(own_home: DaemonHome, approver: Approver) -> None:
-    """By its name as by its id; what is not there is said, and no signature is asked for."""
+def test_the_commands_list_and_revoke_passkeys(own_home: DaemonHome, approver: Approver) -> None:
+    """A passkey is revoked by name or id, without a signature; the error for an unknown one names the command that lists them."""
     aileron = Command(own_home.path)
     first, second = Device(own_home), Device(own_home)
     assert aileron("approver", "passkeys").out == ""
@@ -431,8 +433,8 @@ def test_the_commands_list_and_revoke(own_home: DaemonHome, approver: Approver) 
     assert own_home.must("GET", "/v1/passkeys") == {"passkeys": []}
 
 
-def test_without_an_approver_there_are_none() -> None:
-    """Nobody could enrol one."""
+def test_without_an_approver_there_are_no_passkeys() -> None:
+    """A home without an approver has no key that could enroll one."""
     with daemon_home() as home:
         home.unlock()
 
@@ -441,7 +443,7 @@ def test_without_an_approver_there_are_none() -> None:
 
 
 def _changed(home: DaemonHome, kind: str, where: str, value: str) -> None:
-    """One fact of the newest event of a type, written over in the file, its row's hash left as it is."""
+    """Overwrite a fact of the newest event of a type in the file, and leave its row's hash as it is."""
     with contextlib.closing(sqlite3.connect(home.path / "ledger.db")) as ledger, ledger:
         seq, record = ledger.execute(
             "SELECT seq, record FROM events WHERE type = ? ORDER BY seq DESC LIMIT 1", (kind,)
@@ -454,7 +456,7 @@ def _changed(home: DaemonHome, kind: str, where: str, value: str) -> None:
 
 
 def test_a_changed_row_is_found(own_home: DaemonHome, approver: Approver) -> None:
-    """By the chain's hashes, before any signature is looked at; what a whole chain computed anew would show is in tests/audit."""
+    """The chain's hashes show it, before any signature is checked; tests/audit covers a chain that is computed anew."""
     device = Device(own_home)
     device.enrol(approver)
     question = own_home.asked("gated")
@@ -469,8 +471,8 @@ def test_a_changed_row_is_found(own_home: DaemonHome, approver: Approver) -> Non
     assert (found["ok"], found["problem"]["reason"]) == (False, "hash")
 
 
-def test_an_older_vault_brings_no_revoked_passkey_back(own_home: DaemonHome, approver: Approver) -> None:
-    """A copy from before it was revoked, put back on purpose: the record knows, and the passkey is taken out again."""
+def test_an_older_vault_does_not_restore_a_revoked_passkey(own_home: DaemonHome, approver: Approver) -> None:
+    """A backup from before the revocation is restored: the record knows of it, and the passkey is removed again."""
     kept, gone = Device(own_home), Device(own_home)
     kept.enrol(approver, "kept")
     gone.enrol(approver, "gone")
@@ -490,8 +492,8 @@ def test_an_older_vault_brings_no_revoked_passkey_back(own_home: DaemonHome, app
     assert found["ok"], found
 
 
-def test_a_ledger_that_is_begun_anew_still_proves_the_enrolment(own_home: DaemonHome, approver: Approver) -> None:
-    """The vault kept the approver's signature: the new ledger has it, and what the passkey decides is counted as signed."""
+def test_a_new_ledger_still_proves_the_enrollment(own_home: DaemonHome, approver: Approver) -> None:
+    """The vault kept the approver's signature: the new ledger gets it, and the passkey's decision counts as signed."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.stop()
@@ -506,6 +508,6 @@ def test_a_ledger_that_is_begun_anew_still_proves_the_enrolment(own_home: Daemon
     assert found["decisions"] == {"signed": 1, "unsigned": 0, "unchecked": 0}
 
 
-def test_every_kind_is_thought_of() -> None:
-    """A new kind of question is closed to passkeys until somebody lists it."""
+def test_every_kind_of_question_is_considered_for_passkeys() -> None:
+    """Passkeys cannot approve a new kind of question until it is listed."""
     assert set(ConsentKind) - PASSKEY_DECIDES == {ConsentKind.PASSKEY, ConsentKind.SETTINGS}

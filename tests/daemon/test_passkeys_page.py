@@ -1,4 +1,6 @@
-"""Opening the page: a passkey, or the approver's key, over a nonce that counts once, about now; what does not is on record."""
+"""Unlocking the page takes a signature of a passkey or the approver's key over a fresh nonce, once; failed tries are
+on record.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ PHONE, STRANGER = Authenticator(), Authenticator()
 
 
 class World:
-    """A vault that names an approver and their phone, and the daemon's half of the page."""
+    """A vault with an approver and a passkey on their phone, and the daemon's side of the page."""
 
     def __init__(self, vault: Vault, ledger: Ledger) -> None:
         self.vault = vault
@@ -46,19 +48,19 @@ class World:
             ApproverState(vault, on_record=False),
             audit=self.audit,
             vault=vault,
-            consents=cast(ConsentService, None),  # nothing is asked here
+            consents=cast(ConsentService, None),  # no consent is asked for here
             origin=ORIGIN,
             changing=anyio.Lock(),
         )
 
     async def opened(self, asked: PageUnlock) -> str | None:
-        """Whose key opened it; None: nobody's."""
+        """Return the id of the key that unlocked the page, or None if it stays locked."""
         with contextlib.suppress(AileronError):
             return await self.passkeys.check_unlocked(asked, "page")
         return None
 
     def refusals(self) -> list[Any]:
-        """What is on record of tries that did not count."""
+        """Return the recorded tries that did not count."""
         rows = self.ledger.read_now(
             lambda look: look.events(EventFilter(type="approval.refused", oldest_first=True, limit=100))
         )
@@ -67,7 +69,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """The vault open."""
+    """Prepare such a world with the vault open."""
     vault = Vault(tmp_path / "vault.json")
     vault.create(Secret(b"correct horse battery"))
     subject = PasskeyConsent(
@@ -90,14 +92,14 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def answered(told: UnlockChallenge, lie: Told = Told()) -> PageUnlock:  # noqa: B008 - frozen
-    """The phone's answer to what the page was told."""
+    """Return the phone's answer to a challenge of the page."""
     chosen = PHONE.chosen(as_json(told)["statements"])
     signature = PHONE.answer(chosen["publicKey"]["challenge"], lie).spelled()
     return PageUnlock(nonce=told.nonce, at=told.at, key_id=chosen["key_id"], signature=signature)
 
 
-async def test_a_passkey_opens_the_page_once(world: World) -> None:
-    """The same answer again does not."""
+async def test_a_passkey_unlocks_the_page_once(world: World) -> None:
+    """An answer that was used does not count again."""
     asked = answered(world.passkeys.unlocking())
 
     assert await world.opened(asked) == PHONE.key_id
@@ -105,8 +107,8 @@ async def test_a_passkey_opens_the_page_once(world: World) -> None:
     assert world.refusals() == [("unlock", "signature", None)]
 
 
-async def test_the_approvers_key_opens_it_too(world: World) -> None:
-    """From a terminal, for a browser without a passkey."""
+async def test_the_approvers_key_unlocks_the_page_too(world: World) -> None:
+    """The key signs at a terminal, for a browser without a passkey."""
     told = world.passkeys.unlocking()
     statement = PageStatement(nonce=told.nonce, at=told.at, key_id=PERSON.key_id)
 
@@ -118,8 +120,8 @@ async def test_the_approvers_key_opens_it_too(world: World) -> None:
     )
 
 
-async def test_what_does_not_count_opens_nothing(world: World) -> None:
-    """Another page's answer, nobody verified, another nonce, a stranger's key, an old one; and each is on record."""
+async def test_an_invalid_answer_does_not_unlock_the_page(world: World) -> None:
+    """The answer is another page's, unverified, for another nonce, of an unknown key or too old; each is on record."""
     tell = world.passkeys.unlocking
     old, told = moment(time.time() - 400), tell()
     statement = PageStatement(nonce=told.nonce, at=old, key_id=PHONE.key_id)
@@ -146,8 +148,8 @@ async def test_what_does_not_count_opens_nothing(world: World) -> None:
     assert await world.opened(answered(tell())) == PHONE.key_id  # the control
 
 
-async def test_only_so_many_pages_wait(world: World) -> None:
-    """The oldest goes first, whoever asked for it."""
+async def test_the_number_of_open_page_challenges_is_bounded(world: World) -> None:
+    """The oldest is dropped first, whoever requested it."""
     first = world.passkeys.unlocking()
     rest = [world.passkeys.unlocking() for _ in range(MAX_CHALLENGES)]
 
@@ -155,8 +157,8 @@ async def test_only_so_many_pages_wait(world: World) -> None:
     assert await world.opened(answered(rest[0])) == PHONE.key_id
 
 
-async def test_only_so_many_that_are_made_wait(world: World) -> None:
-    """As with pages; a page's nonce is no challenge of these."""
+async def test_the_number_of_open_enrollment_challenges_is_bounded(world: World) -> None:
+    """The oldest is dropped first; a page's nonce is no challenge for an enrollment."""
     options = [world.passkeys.registration(f"n{number}") for number in range(MAX_CHALLENGES + 1)]
     assert len({one.public_key["challenge"] for one in options}) == len(options)
     assert world.passkeys.made.take(options[0].public_key["challenge"]) is None
@@ -164,8 +166,8 @@ async def test_only_so_many_that_are_made_wait(world: World) -> None:
     assert world.passkeys.made.take(world.passkeys.unlocking().nonce) is None
 
 
-async def test_a_challenge_is_old_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for, and answered too late; just in time it counts."""
+async def test_a_challenge_expires_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer just in time counts, a later one does not."""
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     late, in_time = world.passkeys.unlocking(), world.passkeys.unlocking()
@@ -175,8 +177,8 @@ async def test_a_challenge_is_old_after_five_minutes(world: World, monkeypatch: 
     assert await world.opened(answered(late)) is None
 
 
-async def test_while_the_vault_is_locked_the_page_stays_closed(world: World) -> None:
-    """Who decides is in it."""
+async def test_a_locked_vault_keeps_the_page_locked(world: World) -> None:
+    """The vault holds the approver's key and passkeys."""
     asked = answered(world.passkeys.unlocking())
     world.vault.lock()
     with pytest.raises(AileronError) as refused:

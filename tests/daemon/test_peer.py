@@ -1,4 +1,4 @@
-"""Who holds the other end of a connection on loopback: one process, or nobody can be named."""
+"""The process at the other end of a loopback connection: exactly one is named, or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ as_a_user = pytest.mark.skipif(os.geteuid() == 0, reason="root looks into every 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def server(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
-    """A listener on loopback."""
+    """Start a listener on loopback."""
     family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
     with socket.socket(family) as listener:
         listener.bind((request.param, 0))
@@ -44,7 +44,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def client(server: socket.socket, *how: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    """A process with a connection, and where its end is."""
+    """Start a process with a connection, and yield it with its end's address."""
     address, port = server.getsockname()[:2]
     words = [sys.executable, "-c", CLIENT, address, str(port), *how]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -57,13 +57,13 @@ def client(server: socket.socket, *how: str) -> Iterator[tuple[subprocess.Popen[
 
 
 def place(server: socket.socket) -> tuple[str, int]:
-    """Where it listens."""
+    """Return the address of the listener."""
     found: Any = server.getsockname()
     return found[0], found[1]
 
 
-def test_one_process_is_named_with_its_beginning(server: socket.socket) -> None:
-    """By its number, not by what it says; the same one again is the same."""
+def test_the_connected_process_is_identified_by_pid_and_start_time(server: socket.socket) -> None:
+    """The process's own name does not count; a second look finds the same process, and another process differs."""
     with client(server) as (process, end):
         found = peer_of(end, place(server))
         assert isinstance(found, Peer)
@@ -79,8 +79,8 @@ def test_one_process_is_named_with_its_beginning(server: socket.socket) -> None:
             assert not found.is_same(second)
 
 
-def test_its_own_process_is_one_too(server: socket.socket) -> None:
-    """Whoever asks may be who is asked about."""
+def test_the_calling_process_itself_can_be_the_peer(server: socket.socket) -> None:
+    """The process that asks may also be the one at the other end."""
     with socket.create_connection(place(server)) as own:
         found = peer_of(own.getsockname()[:2], place(server))
 
@@ -88,14 +88,14 @@ def test_its_own_process_is_one_too(server: socket.socket) -> None:
     assert found.pid == os.getpid()
 
 
-def test_a_connection_that_two_processes_hold_is_nobodys(server: socket.socket) -> None:
-    """A child that was forked with it may have sent what came."""
+def test_a_connection_that_two_processes_hold_has_no_peer(server: socket.socket) -> None:
+    """A child that was forked with the connection may have sent the request."""
     with client(server, "shared") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.SEVERAL
 
 
-def test_a_holder_that_cannot_be_looked_at_is_not_left_out(server: socket.socket) -> None:
-    """The list of processes takes the only free descriptor: none of them can be told to hold the connection, or not to."""
+def test_a_process_that_cannot_be_examined_is_an_error(server: socket.socket) -> None:
+    """Reading the list of processes takes the only free descriptor, so no process can be said to hold the connection or not."""
     with client(server) as (process, end):
         with room_for(1), pytest.raises(OSError, match="Too many open files"):
             peer_of(end, place(server))
@@ -107,8 +107,8 @@ def test_a_holder_that_cannot_be_looked_at_is_not_left_out(server: socket.socket
     assert found.pid == process.pid
 
 
-def test_a_connection_that_has_gone_is_said_to_have(server: socket.socket) -> None:
-    """Closed by its process, and one that never was."""
+def test_a_closed_connection_is_reported_as_gone(server: socket.socket) -> None:
+    """The connection was closed by its process, or never existed."""
     own = socket.create_connection(place(server))
     end = own.getsockname()[:2]
     accepted, _ = server.accept()
@@ -120,7 +120,7 @@ def test_a_connection_that_has_gone_is_said_to_have(server: socket.socket) -> No
 
 
 def test_the_two_ends_are_not_confused(server: socket.socket) -> None:
-    """The row of the other end is this process's, and is not what was asked for."""
+    """The listener's end belongs to this process, the other end to the client."""
     with client(server) as (process, end):
         there, here = peer_of(end, place(server)), peer_of(place(server), end)
 
@@ -130,21 +130,21 @@ def test_the_two_ends_are_not_confused(server: socket.socket) -> None:
 
 
 @as_root
-def test_another_users_connection_is_nobodys(server: socket.socket) -> None:
-    """Whoever it is."""
+def test_another_users_connection_has_no_peer(server: socket.socket) -> None:
+    """The result does not depend on which user it is."""
     with client(server, "other") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.ANOTHER_USER
 
 
 @as_a_user
-def test_a_process_that_hides_is_nobody(server: socket.socket) -> None:
-    """One that is not dumpable cannot be looked into."""
+def test_a_process_that_hides_has_no_peer(server: socket.socket) -> None:
+    """A process that is not dumpable cannot be examined."""
     with client(server, "hidden") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.UNSEEN
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "127.0.0.1:80", "1.2.3"])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    """It is the server's word, and still no name is looked up."""
+def test_a_malformed_address_is_refused(address: str) -> None:
+    """The server gives the address, and still no name is looked up."""
     with pytest.raises(ValueError, match="IPv4 or IPv6"):
         peer_of((address, 80), ("127.0.0.1", 80))

@@ -1,4 +1,4 @@
-"""Which preview of a plan is the newest: by when a reading began, whatever ends first, fails or had to make room."""
+"""The newest preview of a plan is the one whose reading began last, whatever ends first, fails or is evicted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAN, EDITED = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
 class ToldSpine:
-    """Finds what `says` says; each reading that finds one of `holds` waits until that event is set."""
+    """A spine that finds what `says` says; a reading that finds a key of `holds` waits until that event is set."""
 
     def __init__(self) -> None:
         self.says: str | None = "as it was"
@@ -28,7 +28,7 @@ class ToldSpine:
         self.has_room = True
 
     async def preview(self, approval_id: str, plan_digest: str | None) -> Previewed:
-        """As Spine's."""
+        """Read a preview, as Spine does."""
         said, plan = self.says, plan_digest or PLAN
         if said in self.holds:
             await self.holds[said].wait()
@@ -41,26 +41,26 @@ class ToldSpine:
 
 @pytest.fixture
 def spine() -> ToldSpine:
-    """Which says what the test has it say."""
+    """Return a spine that finds what the test sets."""
     return ToldSpine()
 
 
 @pytest.fixture
 def known(spine: ToldSpine) -> PreviewRegistry:
-    """Nothing, so far."""
+    """Return a registry that knows no preview yet."""
     told: Any = spine
     return PreviewRegistry(told)
 
 
 async def read(known: PreviewRegistry, question: str = "one", plan: str | None = PLAN) -> str:
-    """The digest that a yes to it would be about."""
+    """Return the digest that an approval of this preview would cover."""
     digest = (await known.read(question, plan)).digest
     assert digest is not None
     return digest
 
 
 def counts(known: PreviewRegistry, digest: str, question: str = "one", plan: str = PLAN) -> bool:
-    """Whether a yes to it would."""
+    """Return whether an approval of this preview would count."""
     try:
         known.check_newest(question, plan, digest)
     except NotCounted:
@@ -68,10 +68,8 @@ def counts(known: PreviewRegistry, digest: str, question: str = "one", plan: str
     return True
 
 
-async def test_the_newest_of_a_plan_counts_and_of_another_plan_or_question_its_own(
-    spine: ToldSpine, known: PreviewRegistry
-) -> None:
-    """Who names no plan has the one that the question waits with read."""
+async def test_the_newest_preview_of_each_plan_and_question_counts(spine: ToldSpine, known: PreviewRegistry) -> None:
+    """A caller that names no plan reads the one that the question waits with."""
     before = [await read(known), await read(known, plan=EDITED), await read(known, "two")]
     spine.says = "has changed: load it again"
     now = await read(known, plan=None)
@@ -82,10 +80,10 @@ async def test_the_newest_of_a_plan_counts_and_of_another_plan_or_question_its_o
 
 
 @pytest.mark.parametrize("ends_last", ["began first", "began last"])
-async def test_of_two_at_once_the_one_that_began_last_is_the_newest(
+async def test_of_two_simultaneous_readings_the_one_that_began_last_is_newest(
     spine: ToldSpine, known: PreviewRegistry, ends_last: str
 ) -> None:
-    """Whichever ends first."""
+    """The order in which they end does not matter."""
     spine.holds = {"began first": anyio.Event(), "began last": anyio.Event()}
     found: dict[str, str] = {}
 
@@ -108,8 +106,8 @@ async def test_of_two_at_once_the_one_that_began_last_is_the_newest(
 
 
 @pytest.mark.parametrize("how", ["it breaks", "there is no room for it"])
-async def test_one_that_fails_changes_nothing(spine: ToldSpine, known: PreviewRegistry, how: str) -> None:
-    """What was the newest is still it, and what was not does not come to be."""
+async def test_a_failed_reading_changes_nothing(spine: ToldSpine, known: PreviewRegistry, how: str) -> None:
+    """The newest preview stays the newest, and an older one does not count again."""
     before = await read(known)
     spine.says = "has changed: load it again"
     newest = await read(known)
@@ -125,13 +123,10 @@ async def test_one_that_fails_changes_nothing(spine: ToldSpine, known: PreviewRe
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
 
-async def test_what_had_to_make_room_counts_once_it_is_read_again(
+async def test_an_evicted_preview_counts_once_it_is_read_again(
     spine: ToldSpine, known: PreviewRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That is the one that was read longest ago: nobody makes an older preview count by having others read.
-
-    One that fails takes no room.
-    """
+    """The plan read longest ago is evicted: reading others makes no older preview count. A failed reading takes no room."""
     monkeypatch.setattr(previews, "MAX_READ", 2)
     before = await read(known)
     spine.says = "has changed: load it again"
@@ -153,10 +148,10 @@ async def test_what_had_to_make_room_counts_once_it_is_read_again(
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
 
-async def test_what_ends_after_a_later_one_made_room_is_not_the_newest(
+async def test_a_reading_that_ends_after_its_plan_was_evicted_is_not_newest(
     spine: ToldSpine, known: PreviewRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether something newer was read of its plan meanwhile is not known any more."""
+    """The registry no longer knows whether something newer of its plan was read meanwhile."""
     monkeypatch.setattr(previews, "MAX_READ", 1)
     spine.holds = {"slow": anyio.Event()}
     found: list[str] = []
@@ -179,8 +174,8 @@ async def test_what_ends_after_a_later_one_made_room_is_not_the_newest(
     assert counts(known, newest)
 
 
-async def test_what_was_read_before_the_daemon_began_counts_until_it_is_read(known: PreviewRegistry) -> None:
-    """Of that nothing is known."""
+async def test_a_preview_from_before_the_start_counts_until_the_plan_is_read(known: PreviewRegistry) -> None:
+    """The registry knows nothing of that plan yet."""
     before = "sha256:" + "3" * 64
 
     assert counts(known, before)

@@ -1,4 +1,4 @@
-"""How far a run says it is, for whoever watches it: with a real daemon and real jails."""
+"""Progress reports of a run, for those who watch it: with a real daemon and real jails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ INPUTS = ("times:integer", "seconds:number", "message:string?", "path:string?")
 def watched(
     home: DaemonHome, upstream: CountingServer, args: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return what a watcher of one run of `report` is told: the reports, and the end, for which the first has to be heard."""
+    """Return the reports that a watcher of a run of `report` gets, and the final state; the run ends only after the
+    first report.
+    """
     seen: list[dict[str, Any]] = []
     with contextlib.ExitStack() as held:
         held.enter_context(upstream.holding())
@@ -50,10 +52,8 @@ def watched(
             held.close()
 
 
-def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(
-    home: DaemonHome, upstream: CountingServer
-) -> None:
-    """Each answer is a later report than the one before; the last answer is the result, without a report."""
+def test_a_watcher_gets_the_progress_of_a_run_and_then_its_result(home: DaemonHome, upstream: CountingServer) -> None:
+    """Each response has a later report than the one before; the last one is the result, without a report."""
     home.add_probe_action("report", *INPUTS)
 
     seen, state = watched(home, upstream, {"times": 4, "seconds": 1.0, "message": "reading"})
@@ -64,10 +64,10 @@ def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(
     assert (state["status"], state["result"], "progress" in state) == ("completed", 4, False)
 
 
-def test_reports_without_end_cost_a_watcher_ten_answers_a_second_and_the_record_nothing(
+def test_endless_reports_cost_a_watcher_ten_responses_a_second_and_no_record(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The latest counts; between two answers lies a tenth of a second; not one report is on record."""
+    """Each response has the latest report, a tenth of a second lies between two, and no report is recorded."""
     began = time.monotonic()
     seen, state = watched(home, upstream, {"times": 2000, "seconds": 1.0})
 
@@ -82,15 +82,15 @@ def test_reports_without_end_cost_a_watcher_ten_answers_a_second_and_the_record_
     ]
 
 
-def test_what_a_connector_says_of_its_progress_is_cut_and_harmless(home: DaemonHome, upstream: CountingServer) -> None:
-    """Whoever shows the message needs no care."""
+def test_a_connectors_progress_message_is_cut_and_harmless(home: DaemonHome, upstream: CountingServer) -> None:
+    """Surfaces can show the message as it is."""
     seen, _state = watched(home, upstream, {"times": 1, "seconds": 0.1, "message": "a\x1b[2J\u202e" + 500 * "b"})
 
     assert seen[0]["message"] == "a\\x1b[2J\\u202e" + (MAX_MESSAGE - 6) * "b"
 
 
-def test_what_is_no_amount_is_passed_on_to_nobody() -> None:
-    """JSON has no word for it, and a sum of two is endless; the largest that is one is passed on."""
+def test_an_invalid_progress_amount_is_ignored() -> None:
+    """JSON has no word for such a number, or a sum of two would be infinite; the largest valid amount is passed on."""
     reported = Reported()
     for done in (math.nan, math.inf, -math.inf, 1.7e308, MAX_AMOUNT + 1, -MAX_AMOUNT - 1):
         reported.note(done, None, "no amount")
@@ -101,8 +101,8 @@ def test_what_is_no_amount_is_passed_on_to_nobody() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_failure_is_the_same_whether_progress_is_asked_for_or_not() -> None:
-    """The ledger that cannot be read any more, while a run is watched."""
+async def test_a_failed_look_at_a_run_is_the_same_error_with_and_without_progress() -> None:
+    """The ledger becomes unreadable while a run is watched."""
     following = StatusWaiter(cast("Runner", None), Watch(), Board(), cast("Ledger", None))  # nothing is resumed here
     for seen in (None, 0):
         states = iter([RunState(status=RunStatus.RUNNING, audit_id="run-1")])
@@ -116,8 +116,8 @@ async def test_a_failure_is_the_same_whether_progress_is_asked_for_or_not() -> N
             await following.state(look, 1.0, seen)
 
 
-def test_a_number_that_is_none_is_refused(home: DaemonHome) -> None:
-    """And one that is a number is not: it is the run that does not exist."""
+def test_a_malformed_progress_number_is_refused(home: DaemonHome) -> None:
+    """A valid number gets not_found instead, because the run does not exist."""
     assert [
         word(home.ask("GET", f"/v1/runs/nobody?progress={text}")) for text in ("x", "-1", "1e3", "%D9%A3", "0")
     ] == [

@@ -1,4 +1,4 @@
-"""run/mcp.sock and /mcp: who a connection is, and that what changes is told."""
+"""run/mcp.sock and /mcp: which session a connection belongs to, and that changes are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 
 class Agent:
-    """An agent of the older era on the socket, as lines of JSON."""
+    """An agent of the protocol's older era on the socket, with lines of JSON."""
 
     def __init__(self, path: Path, token: str | None = None) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -41,11 +41,11 @@ class Agent:
         self._socket.close()
 
     def say(self, method: str, params: dict[str, Any]) -> None:
-        """A notification."""
+        """Send a notification."""
         self._write({"jsonrpc": "2.0", "method": method, "params": params})
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """The result of a request; what is notified meanwhile is passed over."""
+        """Send a request and return its result; ignore notifications meanwhile."""
         self._number += 1
         self._write({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
         while (said := self.read()).get("id") != self._number:
@@ -54,12 +54,12 @@ class Agent:
         return said["result"]
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """What a tool answered, as structure."""
+        """Call a tool and return its structured content."""
         answer: dict[str, Any] = self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
         return answer
 
     def call_and_cancel(self, tool: str, **arguments: Any) -> None:
-        """A call, and in the same breath that it is not wanted any more."""
+        """Send a call and its cancellation in one write."""
         self._number += 1
         call = {
             "jsonrpc": "2.0",
@@ -72,7 +72,7 @@ class Agent:
         self._file.flush()
 
     def read(self) -> dict[str, Any]:
-        """The next message."""
+        """Return the next message."""
         message: dict[str, Any] = json.loads(self._file.readline())
         return message
 
@@ -83,24 +83,24 @@ class Agent:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A home with an action that runs at once and one that asks."""
+    """Start a home with an action that runs at once and one that needs approval."""
     with asking_home() as home:
         yield home
 
 
 def agent(home: DaemonHome, token: str | None = None) -> Agent:
-    """A connection."""
+    """Open a connection."""
     return Agent(home.path / "run" / "mcp.sock", token)
 
 
 def session(home: DaemonHome) -> dict[str, Any]:
-    """A new session, with its token."""
+    """Open a session and return it, with its token."""
     begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     return begun
 
 
-def test_a_call_over_the_protocol_goes_through_the_one_door(home: DaemonHome) -> None:
-    """It runs in a jail, and is on record as the agent's, of the session whose token began the connection."""
+def test_a_call_over_the_protocol_is_run_like_any_other(home: DaemonHome) -> None:
+    """The run takes place in a jail, and is on record as an agent's, of the session whose token began the connection."""
     begun = session(home)
     with agent(home, begun["token"]) as mine, agent(home) as local:
         for connection, expected in ((mine, begun["id"]), (local, "local")):
@@ -111,8 +111,8 @@ def test_a_call_over_the_protocol_goes_through_the_one_door(home: DaemonHome) ->
             assert (asked["type"], asked["session"], asked["scope"]) == ("run.requested", expected, "agent")
 
 
-def test_a_connection_sees_its_own_session_and_no_other(home: DaemonHome) -> None:
-    """What waits for one does not exist for another; a second connection of the same session sees it."""
+def test_a_connection_sees_its_own_session_only(home: DaemonHome) -> None:
+    """Another session's question does not exist for it; a second connection of the same session sees it."""
     first, second = session(home), session(home)
     with (
         agent(home, first["token"]) as mine,
@@ -128,8 +128,8 @@ def test_a_connection_sees_its_own_session_and_no_other(home: DaemonHome) -> Non
         assert again.call("cancel_action", id=waits)["status"] == "cancelled"
 
 
-def test_a_session_that_ends_is_over_on_connections_made_before(home: DaemonHome) -> None:
-    """The same call was answered a moment ago."""
+def test_a_session_that_ends_is_refused_on_its_open_connections(home: DaemonHome) -> None:
+    """A call on the connection is answered before the session ended, and refused afterwards."""
     begun = session(home)
     with agent(home, begun["token"]) as mine:
         assert mine.call("give_back", text="x")["status"] == "completed"
@@ -144,8 +144,8 @@ def test_a_session_that_ends_is_over_on_connections_made_before(home: DaemonHome
             assert mine.call(tool, **arguments)["error"]["class"] == "unauthorized", tool
 
 
-def test_a_connection_with_a_token_that_is_not_good_is_nobody(home: DaemonHome) -> None:
-    """It is answered, so that the agent can say why; it is not `local`."""
+def test_a_connection_with_an_invalid_token_belongs_to_no_session(home: DaemonHome) -> None:
+    """The connection's calls get an error, so that the agent can report it; they do not count as `local`."""
     with agent(home, "ail_" + "A" * 43) as nobody, agent(home) as local:
         refused = nobody.call("give_back", text="x")
 
@@ -154,10 +154,8 @@ def test_a_connection_with_a_token_that_is_not_good_is_nobody(home: DaemonHome) 
         assert local.call("give_back", text="x")["status"] == "completed"
 
 
-def test_a_call_that_is_taken_back_in_time_is_not_begun(home: DaemonHome) -> None:
-    """Each of twenty calls that are cancelled in the next line does not begin, or runs to its end, and no third thing; one that
-    nobody cancels runs.
-    """
+def test_a_call_that_is_cancelled_in_time_does_not_begin(home: DaemonHome) -> None:
+    """Twenty calls are cancelled in the next line: each does not begin, or runs to its end. A call that is not cancelled runs."""
     before = len(asked_for(home))
     with agent(home) as connection:
         for number in range(20):
@@ -171,18 +169,18 @@ def test_a_call_that_is_taken_back_in_time_is_not_begun(home: DaemonHome) -> Non
         last = home.events(run["run"])[-1]
         assert (last["type"], last["status"]) == ("run.finished", "completed")
     taken_back = home.must("GET", "/v1/audit?type=run.refused&class=cancelled&limit=1000")["events"]
-    assert len(taken_back) + len(runs) <= 21  # one that was taken back before it came to the door is on no record
+    assert len(taken_back) + len(runs) <= 21  # a call that was cancelled before the door has no record
     assert len(runs) < 21
 
 
 def asked_for(home: DaemonHome) -> list[dict[str, Any]]:
-    """The runs of `give-back` that were recorded, oldest first."""
+    """Return the recorded runs of `give-back`, oldest first."""
     found = home.must("GET", "/v1/audit?type=run.requested&action=give-back&order=oldest&limit=1000")["events"]
     return [one for one in found if one["session"] == "local"]
 
 
-def test_an_action_that_is_written_by_hand_is_told_and_can_be_called(home: DaemonHome) -> None:
-    """A file put there, changed, switched off and taken away: each is told to a connection that is open, and to the list."""
+def test_an_action_written_by_hand_is_announced_and_can_be_called(home: DaemonHome) -> None:
+    """The file is added, disabled, enabled and removed: an open connection is notified each time, and the list changes."""
 
     def told() -> set[str]:
         while connection.read().get("method") != "notifications/tools/list_changed":
@@ -204,8 +202,8 @@ def test_an_action_that_is_written_by_hand_is_told_and_can_be_called(home: Daemo
         assert "by_hand" not in told()
 
 
-def test_a_call_over_http_is_of_the_session_whose_token_it_shows(home: DaemonHome) -> None:
-    """The era without a handshake, in one request."""
+def test_a_call_over_http_belongs_to_the_session_of_its_token(home: DaemonHome) -> None:
+    """The protocol's era without a handshake takes one request."""
     begun = session(home)
     port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
     envelope = {

@@ -1,4 +1,4 @@
-"""The one door, with a real daemon, real jails and a real upstream."""
+"""Runs through the one door, with a real daemon, real jails and a real upstream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEFT_ALONE = "/v1/audit?action=left-alone"
 
 
 def test_arguments_keep_their_types_and_the_result_comes_back(home: DaemonHome) -> None:
-    """What goes in as JSON arrives at the operation as declared, and its output is the answer."""
+    """The operation gets the JSON arguments as declared, and its output is the result."""
     home.add_probe_action("give_back", "text:string", "number:integer?", "flag:boolean?", "share:number?")
 
     answer = home.run("give-back", {"text": "grüße ☃", "number": 7, "flag": True, "share": 0.5})
@@ -31,9 +31,7 @@ def test_arguments_keep_their_types_and_the_result_comes_back(home: DaemonHome) 
     ]
 
 
-def test_a_request_leaves_with_the_credential_and_is_on_record_before(
-    home: DaemonHome, upstream: CountingServer
-) -> None:
+def test_a_request_is_sent_with_the_credential_and_recorded_before(home: DaemonHome, upstream: CountingServer) -> None:
     """The upstream sees the password, the record sees the binding's name, the caller sees neither."""
     home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
 
@@ -54,10 +52,10 @@ def test_a_request_leaves_with_the_credential_and_is_on_record_before(
         ("reach_at_last", {"port": 444}, "93.184.216.34:444"),
     ],
 )
-def test_a_connector_that_goes_past_the_supervisor_is_ended_and_where_to_is_on_record(
+def test_a_connector_that_bypasses_the_supervisor_is_ended_and_recorded(
     home: DaemonHome, op: str, args: dict[str, object], destination: str
 ) -> None:
-    """capability_denied with the destination, in the answer and in the record; also after its last word."""
+    """The error, of class capability_denied, and the record name the destination, also after the connector's last frame."""
     inputs = [f"{name}:{'integer' if name == 'port' else 'string'}" for name in args]
     home.add_probe_action(op, *inputs, name=f"{op.replace('_', '-')}-{len(inputs)}")
 
@@ -71,8 +69,8 @@ def test_a_connector_that_goes_past_the_supervisor_is_ended_and_where_to_is_on_r
     assert (denied["request"], denied["destination"], denied["reason"]) == (0, destination, "system_call")
 
 
-def test_a_connector_that_only_looks_whether_there_is_a_network_goes_on(home: DaemonHome) -> None:
-    """The positive control: a probe for IPv6 is refused, and the operation returns."""
+def test_a_connector_that_only_checks_for_a_network_goes_on(home: DaemonHome) -> None:
+    """Positive control: a probe for IPv6 is refused, and the operation returns."""
     home.add_probe_action("look_for_a_network")
 
     assert home.run("look-for-a-network", {}).body["result"] == "Permission denied"
@@ -89,7 +87,7 @@ def test_a_connector_that_only_looks_whether_there_is_a_network_goes_on(home: Da
     ],
 )
 def test_wrong_arguments_are_refused_and_nothing_runs(home: DaemonHome, args: dict[str, object], words: str) -> None:
-    """bad_input names the argument; one refused row is all there is on record."""
+    """The class is bad_input, the message names the argument, and the record has one run.refused only."""
     home.add_probe_action("give_back", "text:string", "number:integer?", name="strict")
 
     answer = home.run("strict", args)
@@ -99,8 +97,8 @@ def test_wrong_arguments_are_refused_and_nothing_runs(home: DaemonHome, args: di
     assert [event["type"] for event in home.events(answer.body["error"]["audit_id"])] == ["run.refused"]
 
 
-def test_an_undeclared_host_ends_the_invocation_and_nothing_arrives(home: DaemonHome) -> None:
-    """Denied before a look-up, with what was asked for and what is granted; the declared host works."""
+def test_an_undeclared_host_ends_the_run_and_nothing_arrives(home: DaemonHome) -> None:
+    """The request is denied before a look-up; the error names the requested host and the granted ones."""
     home.add_probe_action("fetch_url", "url:string")
     with CountingServer() as elsewhere:
         denied = home.run("fetch-url", {"url": f"http://localhost:{elsewhere.port}/"})
@@ -116,8 +114,8 @@ def test_an_undeclared_host_ends_the_invocation_and_nothing_arrives(home: Daemon
     assert (events[2]["destination"], events[2]["reason"]) == (f"localhost:{elsewhere.port}", "host_not_granted")
 
 
-def test_a_connector_leaves_a_bounded_number_of_facts(home: DaemonHome) -> None:
-    """256 of a step are kept; one more ends it by the name of the limit."""
+def test_a_connector_can_record_a_bounded_number_of_facts(home: DaemonHome) -> None:
+    """A step can record 256; one more ends it with the limit's name."""
     home.add_probe_action("claim", "times:integer")
 
     enough, more = home.run("claim", {"times": 256}), home.run("claim", {"times": 257})
@@ -138,10 +136,10 @@ def test_a_connector_leaves_a_bounded_number_of_facts(home: DaemonHome) -> None:
         ({"failure": "bug"}, (502, "connector_runtime_error"), ("step", "step")),
     ],
 )
-def test_a_connectors_failure_arrives_in_the_closed_list(
+def test_a_connectors_failure_is_mapped_to_the_closed_list(
     home: DaemonHome, args: dict[str, object], expected: tuple[int, str], detail: tuple[str, object]
 ) -> None:
-    """A class that is not ours becomes connector_runtime_error, with its own name in the details."""
+    """An unknown class becomes connector_runtime_error, with its own name in the details."""
     home.add_probe_action("fail_as", "failure:string?", "status:integer?")
 
     answer = home.run("fail-as", args)
@@ -154,8 +152,8 @@ def test_a_connectors_failure_arrives_in_the_closed_list(
     ("op", "words"),
     [("leave", "exited with status 3"), ("write_raw", "violated the frame protocol"), ("close_frames", "kept running")],
 )
-def test_a_connector_that_does_not_play_by_the_frames_is_ended(home: DaemonHome, op: str, words: str) -> None:
-    """Gone without a word, nonsense on the pipe, a closed pipe: each by its own reason."""
+def test_a_connector_that_breaks_the_frame_protocol_is_ended(home: DaemonHome, op: str, words: str) -> None:
+    """An exit without a result, garbage on the pipe and a closed pipe each have their own message."""
     home.add_probe_action(op)
 
     answer = home.run(op.replace("_", "-"))
@@ -164,8 +162,8 @@ def test_a_connector_that_does_not_play_by_the_frames_is_ended(home: DaemonHome,
     assert words in answer.body["error"]["message"]
 
 
-def test_last_words_reach_the_caller_with_controls_made_visible(home: DaemonHome) -> None:
-    """A run that ended without a result carries the tail of its log."""
+def test_the_log_of_a_failed_run_reaches_the_caller(home: DaemonHome) -> None:
+    """A run that ended without a result has the tail of its log in the error's details."""
     home.add_probe_action("leave", name="last-words")
 
     answer = home.run("last-words")
@@ -173,8 +171,8 @@ def test_last_words_reach_the_caller_with_controls_made_visible(home: DaemonHome
     assert "some last words" in answer.body["error"]["details"]["log"]
 
 
-def test_a_connector_that_loses_interest_stays_in_step(home: DaemonHome) -> None:
-    """Cancelled in the middle of a large answer, twenty times over: no frame is cut, and the next request works."""
+def test_a_connector_can_cancel_requests_in_the_middle_of_a_response(home: DaemonHome) -> None:
+    """Twenty large responses are cancelled half-way: no frame is cut, and the next request works."""
     home.add_probe_action("take_some", "times:integer?")
     home.add_probe_action("leave_unread")
 
@@ -182,8 +180,8 @@ def test_a_connector_that_loses_interest_stays_in_step(home: DaemonHome) -> None
     assert home.run("leave-unread").body["result"] == "done"
 
 
-def test_memory_over_the_limit_ends_the_run_by_its_name(home: DaemonHome) -> None:
-    """64 MiB are granted; 512 are asked for, and a small piece is fine."""
+def test_memory_over_the_limit_ends_the_run_with_the_limits_name(home: DaemonHome) -> None:
+    """The limit is 64 MiB: 512 MiB are refused, and 8 MiB are fine."""
     home.add_probe_action("hoard", "megabytes:integer")
 
     too_much, fine = home.run("hoard", {"megabytes": 512}), home.run("hoard", {"megabytes": 8})
@@ -193,8 +191,8 @@ def test_memory_over_the_limit_ends_the_run_by_its_name(home: DaemonHome) -> Non
 
 
 @pytest.mark.slow
-def test_the_wall_clock_ends_a_run_that_waits_for_nothing(home: DaemonHome) -> None:
-    """timeout_s of the manifest is 10: a connector that sleeps is ended by it, by its name."""
+def test_the_timeout_ends_a_run_that_sleeps(home: DaemonHome) -> None:
+    """The manifest's timeout_s is 10: a connector that sleeps longer is ended, and the error names the limit."""
     home.add_probe_action("linger")
 
     answer = home.run("linger")
@@ -203,10 +201,10 @@ def test_the_wall_clock_ends_a_run_that_waits_for_nothing(home: DaemonHome) -> N
     assert answer.body["error"]["details"]["limit"] == "wall"
 
 
-def test_a_transient_failure_is_tried_again_only_where_the_step_is_idempotent(
+def test_a_transient_failure_is_retried_only_if_the_step_is_idempotent(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """503 once: an idempotent step succeeds at the second try, another fails at the first."""
+    """The step fails with 503 each time: if idempotent, it is retried two or three times; otherwise it fails at the first try."""
     home.add_probe_action("effect", "path:string?", name="careless", idempotent=False)
     home.add_probe_action("fail_as", "status:integer?", name="try-again", idempotent=True)
     home.add_probe_action("fail_as", "status:integer?", name="never-again", idempotent=False)
@@ -220,8 +218,8 @@ def test_a_transient_failure_is_tried_again_only_where_the_step_is_idempotent(
     assert never.body["error"]["retriable"] is False
 
 
-def test_each_try_of_a_step_has_the_same_idempotency_key_and_no_other_run_has_it(home: DaemonHome) -> None:
-    """What a service goes by when the first request did arrive; two runs ask for two things, though they look alike."""
+def test_all_tries_of_a_step_share_an_idempotency_key(home: DaemonHome) -> None:
+    """A service can use the key to recognize a repeated request. Other runs have other keys, even with the same arguments."""
     home.add_probe_action("tell_key", "flag:boolean?", idempotent=True)
 
     failed = home.run("tell-key", {"flag": True}).body["error"]
@@ -233,7 +231,7 @@ def test_each_try_of_a_step_has_the_same_idempotency_key_and_no_other_run_has_it
 
 
 def test_a_gated_action_waits_and_nothing_runs(home: DaemonHome, upstream: CountingServer) -> None:
-    """202 at once, the frozen plan on record, no effect."""
+    """The response is 202 at once, the frozen plan is on record, and nothing has an effect."""
     home.add_probe_action("effect", name="gated-effect", gated=True)
     before = upstream.effects
 
@@ -250,7 +248,7 @@ def test_a_gated_action_waits_and_nothing_runs(home: DaemonHome, upstream: Count
 
 
 def test_a_caller_that_does_not_wait_finds_the_run_later(home: DaemonHome) -> None:
-    """202 running with an id; the run goes on, and its outcome is there for whoever asks."""
+    """The response is 202 with status running and an id; the run goes on, and its outcome can be read later."""
     home.add_probe_action("linger", "seconds:number?", name="linger-shortly")
 
     answer = home.run("linger-shortly", {"seconds": 0.3}, wait=0.0)
@@ -261,7 +259,7 @@ def test_a_caller_that_does_not_wait_finds_the_run_later(home: DaemonHome) -> No
 
 
 def test_the_same_idempotency_key_is_the_same_run(home: DaemonHome, upstream: CountingServer) -> None:
-    """Asked twice with one key: one effect, one run; with other arguments: a conflict."""
+    """Two requests with one key give one run and one effect; other arguments with the key are a conflict."""
     home.add_probe_action("effect", "path:string?", name="once")
     before = upstream.effects
     key = {"Idempotency-Key": "k-1"}
@@ -274,8 +272,8 @@ def test_the_same_idempotency_key_is_the_same_run(home: DaemonHome, upstream: Co
     assert (other.status, other.body["error"]["class"]) == (409, "idempotency_conflict")
 
 
-def test_a_dry_run_shows_the_plan_and_does_nothing(home: DaemonHome, upstream: CountingServer) -> None:
-    """Hosts, credential identity, arguments and digest; no row, no effect."""
+def test_a_dry_run_shows_the_plan_and_has_no_effect(home: DaemonHome, upstream: CountingServer) -> None:
+    """The plan has the credential's identity and a digest."""
     home.add_probe_action("effect", name="dry")
     before = upstream.effects
 
@@ -286,8 +284,8 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(home: DaemonHome, upstream: C
     assert upstream.effects == before
 
 
-def test_the_agent_socket_runs_and_cannot_administer(home: DaemonHome) -> None:
-    """One app for each socket: the same run works on both, the operator's routes say no on the agent's."""
+def test_the_agent_socket_runs_actions_but_does_not_administer(home: DaemonHome) -> None:
+    """An action runs on the agent socket, which refuses the operator's routes."""
     home.add_probe_action("give_back", "text:string", name="for-agents")
 
     ran = home.agent.ask("POST", "/v1/actions/for-agents/run", {"args": {"text": "hi"}})
@@ -301,7 +299,7 @@ def test_the_agent_socket_runs_and_cannot_administer(home: DaemonHome) -> None:
 
 
 def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> None:
-    """423 with the command; after unlocking the same run works."""
+    """The error is 423 and names the command; after unlocking, the same run works."""
     bare_home.install_probe()
     bare_home.unlock()
     bare_home.bind_probe()
@@ -316,8 +314,8 @@ def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> N
     assert bare_home.run("give-back", {"text": "a"}).status == 200
 
 
-def test_changed_bytes_are_not_run(bare_home: DaemonHome) -> None:
-    """One flipped byte in the store: hash_mismatch and no start on record; before it, the same run works."""
+def test_a_connector_with_changed_bytes_does_not_run(bare_home: DaemonHome) -> None:
+    """A flipped byte in the store gives hash_mismatch and no start on record; the same run works before."""
     bare_home.install_probe()
     bare_home.unlock()
     bare_home.bind_probe()
@@ -335,8 +333,8 @@ def test_changed_bytes_are_not_run(bare_home: DaemonHome) -> None:
     assert [event["type"] for event in bare_home.events(answer.body["error"]["audit_id"])] == ["run.refused"]
 
 
-def test_what_is_not_installed_is_named_with_its_cure(bare_home: DaemonHome) -> None:
-    """No such action, and an action whose connector is gone."""
+def test_a_missing_action_or_connector_is_not_found(bare_home: DaemonHome) -> None:
+    """The error about a missing connector names the command that installs it."""
     bare_home.install_probe()
     bare_home.unlock()
     bare_home.bind_probe()
@@ -351,7 +349,7 @@ def test_what_is_not_installed_is_named_with_its_cure(bare_home: DaemonHome) -> 
 
 
 def test_a_disabled_action_does_not_run(home: DaemonHome) -> None:
-    """409 while it is off, 200 when it is on again."""
+    """The run gets 409 while the action is disabled, and 200 once it is enabled again."""
     home.add_probe_action("give_back", "text:string", name="switched")
     home.must("PATCH", "/v1/actions/switched", {"enabled": False})
 
@@ -363,7 +361,7 @@ def test_a_disabled_action_does_not_run(home: DaemonHome) -> None:
 
 
 def test_two_daemons_never_serve_one_home(bare_home: DaemonHome) -> None:
-    """A second start finds the first one, and the pid stays."""
+    """A second start finds the first daemon, and the pid stays."""
     bare_home.must("GET", "/healthz")
     first = bare_home.daemon_pid
 
@@ -372,8 +370,8 @@ def test_two_daemons_never_serve_one_home(bare_home: DaemonHome) -> None:
     assert bare_home.daemon_pid == first
 
 
-def test_many_callers_at_once_get_their_own_answers(home: DaemonHome) -> None:
-    """No cross-talk between thirty concurrent runs."""
+def test_concurrent_callers_get_their_own_results(home: DaemonHome) -> None:
+    """Thirty concurrent runs are not confused with each other."""
     home.add_probe_action("give_back", "text:string", name="parallel")
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: home.run("parallel", {"text": f"t{number}"}), range(30)))
@@ -381,8 +379,8 @@ def test_many_callers_at_once_get_their_own_answers(home: DaemonHome) -> None:
     assert [answer.body["result"]["text"] for answer in answers] == [f"t{number}" for number in range(30)]
 
 
-def test_a_clean_stop_records_what_it_cut_short_as_unknown() -> None:
-    """A run under way when the daemon stops is unknown afterwards, and is not run again; the daemon that stops says so itself."""
+def test_a_clean_stop_records_interrupted_runs_as_unknown() -> None:
+    """A run in progress when the daemon stops is unknown afterwards and is not repeated; the stopping daemon records it."""
     with daemon_home() as home:
         home.install_probe()
         home.unlock()
@@ -399,8 +397,8 @@ def test_a_clean_stop_records_what_it_cut_short_as_unknown() -> None:
         assert verified["ok"], verified
 
 
-def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) -> None:
-    """Refused with both hashes; kept beside, or put in its place, when it is said which."""
+def test_other_bytes_of_an_installed_version_need_an_explicit_choice(bare_home: DaemonHome) -> None:
+    """The refusal names the options that keep both or replace; each option works."""
     bare_home.install_probe("localhost:1")
     archive = str(bare_home.path / "built.tar.gz")
     first = bare_home.must("GET", "/v1/connectors")["connectors"][0]["hash"]
@@ -428,7 +426,7 @@ def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) 
         (b'{"args": {"n": 7}', "the body is not JSON"),
     ],
 )
-def test_what_json_cannot_carry_is_refused_with_its_place(home: DaemonHome, body: bytes, words: str) -> None:
+def test_a_body_with_invalid_json_values_is_refused_with_the_place(home: DaemonHome, body: bytes, words: str) -> None:
     """The refusal never contains the value."""
     home.add_probe_action("give_back", "number:integer?", name="give-number")
     with socket.socket(socket.AF_UNIX) as caller:
@@ -444,8 +442,8 @@ def test_what_json_cannot_carry_is_refused_with_its_place(home: DaemonHome, body
     assert "s3cret" not in said
 
 
-def test_a_caller_that_goes_away_stops_nothing(home: DaemonHome, upstream: CountingServer) -> None:
-    """The connection is closed before the answer; the run goes on to its end, with its effect."""
+def test_a_caller_that_disconnects_stops_nothing(home: DaemonHome, upstream: CountingServer) -> None:
+    """The connection is closed before the response; the run goes on to its end, with its effect."""
     home.add_probe_action("effect", "path:string?", name="left-alone")
     before = upstream.effects
     body = b'{"args": {}}'
@@ -464,7 +462,7 @@ def test_a_caller_that_goes_away_stops_nothing(home: DaemonHome, upstream: Count
     assert upstream.effects == before + 1
 
 
-def test_asking_again_with_the_key_of_a_run_under_way_waits_for_it(home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_repeated_idempotency_key_waits_for_the_running_run(home: DaemonHome, upstream: CountingServer) -> None:
     """The second caller gets the outcome of the first one's run, or that it still runs when its wait is over."""
     home.add_probe_action("fetch", "path:string", name="fetch-once")
     key = {"Idempotency-Key": "held"}
@@ -481,7 +479,7 @@ def test_asking_again_with_the_key_of_a_run_under_way_waits_for_it(home: DaemonH
 
 
 def test_the_same_key_at_the_same_moment_is_one_run(home: DaemonHome, upstream: CountingServer) -> None:
-    """Eight callers at once: one effect, one run id, everybody has its answer."""
+    """Eight callers at once cause one effect and one run, and all get its result."""
     home.add_probe_action("effect", "path:string?", name="once-at-once")
     before = upstream.effects
     with ThreadPoolExecutor(8) as pool:
@@ -492,8 +490,8 @@ def test_the_same_key_at_the_same_moment_is_one_run(home: DaemonHome, upstream: 
     assert upstream.effects == before + 1
 
 
-def test_steps_run_in_order_and_the_first_failure_is_the_last(home: DaemonHome, upstream: CountingServer) -> None:
-    """Three steps: all of them; with a failing one in the middle, the third is never begun."""
+def test_steps_run_in_order_and_stop_at_the_first_failure(home: DaemonHome, upstream: CountingServer) -> None:
+    """The action has three steps; if the middle one fails, the third never begins."""
     steps = 'id = "{0}"\nconnector = "' + PROBE + '"\nop = "{1}"\n'
     head = probe_action("effect", name="in-order").partition("[[execute]]")
     requires = head[0].replace('capabilities = ["effect"]', 'capabilities = ["effect", "fail_as", "give_back"]')
@@ -522,8 +520,8 @@ def test_steps_run_in_order_and_the_first_failure_is_the_last(home: DaemonHome, 
 
 
 @pytest.mark.slow
-def test_a_body_that_never_arrives_is_not_waited_for(home: DaemonHome) -> None:
-    """Half of it and then nothing: refused, and nothing runs; the connection of an honest caller is answered meanwhile."""
+def test_a_body_that_never_arrives_is_refused_in_time(home: DaemonHome) -> None:
+    """Half of the body arrives: the request is refused and nothing runs; an honest caller is answered meanwhile."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(30)
         caller.connect(str(home.path / "run" / "agent.sock"))
@@ -538,16 +536,16 @@ def test_a_body_that_never_arrives_is_not_waited_for(home: DaemonHome) -> None:
     assert b"did not arrive" in answer
 
 
-def test_the_daemon_may_open_more_files_than_a_shell_grants(home: DaemonHome) -> None:
-    """Its soft limit is raised to what the machine allows, up to a bound."""
+def test_the_daemon_may_open_more_files_than_a_shell(home: DaemonHome) -> None:
+    """The daemon's soft limit is raised to what the machine allows, up to a bound."""
     limits = Path(f"/proc/{home.daemon_pid}/limits").read_text(encoding="ascii")
     soft, hard = next(line.split()[3:5] for line in limits.splitlines() if line.startswith("Max open files"))
 
     assert int(soft) >= min(int(hard), 16384)
 
 
-def test_what_is_no_route_is_told_as_any_failure(home: DaemonHome) -> None:
-    """A path nobody serves, a name with a slash in it, a method that a route does not take."""
+def test_an_unknown_route_is_not_found(home: DaemonHome) -> None:
+    """A path without a route, a name with a slash in it, and a method that a route lacks get the usual error."""
     answers = [
         home.ask("GET", "/v1/nowhere"),
         home.ask("POST", "/v1/actions/a%2Fb/run", {"args": {}}),

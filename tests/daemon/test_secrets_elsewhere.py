@@ -1,4 +1,4 @@
-"""Secrets that are kept elsewhere, from a jail: fetched by the daemon, lent, refused once they change, and left nowhere."""
+"""Secrets kept elsewhere, used from a jail: fetched by the daemon, lent, refused once they change, and stored nowhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOUND = "basic/probe/me"
 
 
 class World:
-    """A home whose probe reaches a service that says what it was sent, a key-value store, and a password store."""
+    """A home whose probe reaches a service that repeats what it was sent, with a key-value store and a password store."""
 
     def __init__(self, home: DaemonHome, store: KeyValueStore, passwords: PasswordStore, service: Upstream) -> None:
         self.home, self.store, self.passwords, self.service = home, store, passwords, service
@@ -41,19 +41,19 @@ class World:
         self.goes_on = threading.Event()
 
     def keep_at(self, reference: str, name: str = "kept", token: str | None = "store-token") -> Answer:
-        """Store a reference."""
+        """Store a reference to a secret."""
         return self.home.ask(
             "PUT", f"/v1/secrets/{name}", {"reference": reference, **({"token": token} if token else {})}
         )
 
     def bind(self, secret: str = "kept") -> Answer:
-        """Bind it to the probe, in place of what is bound."""
+        """Bind the secret to the probe, in place of the current binding."""
         self.home.ask("DELETE", f"/v1/bindings/{BOUND}")
         body = {"connector": PROBE, "name": BOUND, "username": "mira", "secret": secret}
         return self.home.ask("POST", "/v1/bindings", body)
 
     def keep_and_bind(self) -> None:
-        """Bind what is FIRST in the store."""
+        """Store FIRST elsewhere and bind it."""
         self.store.value = FIRST
         assert word(self.keep_at(self.store.at("mail/home"))) == "ok"
         assert word(self.bind()) == "ok"
@@ -64,22 +64,22 @@ class World:
         self.home.unlock()
 
     def fetch(self, *, with_credential: bool = True, path: str = "/") -> Answer:
-        """What a connector asks of the service."""
+        """Make a connector send a request to the service."""
         return self.home.run("fetch", {"with_credential": with_credential, "path": path})
 
     def sent_by_service(self) -> list[str]:
-        """What the service was sent, as it saw it itself."""
+        """Return the Authorization fields that reached the service."""
         return [(seen.values("Authorization") or [""])[0] for seen in self.service.requests]
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """What is on record of these, oldest first."""
+        """Return the recorded events of these types, oldest first."""
         rows = self.home.must("GET", "/v1/audit?limit=1000")["events"]
         return sorted((row for row in rows if row["type"] in kinds), key=lambda row: row["seq"])
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """Made once; each test puts its own secret there."""
+    """Start the home and its stores once; each test stores its own secret."""
     made: list[World] = []
 
     def service(seen: Seen) -> bytes | Iterable[bytes]:
@@ -110,10 +110,10 @@ def world() -> Iterator[World]:
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def test_a_secret_in_pass_is_lent_and_left_nowhere(world: World) -> None:
-    """Searched for in the jail while it has sent it, in its answer, and in everything that the home has.
+def test_a_secret_in_pass_is_lent_and_stored_nowhere(world: World) -> None:
+    """The jail's memory is searched while its request is in progress, and so are the response and the whole home.
 
-    An ordinary user cannot read what a jail of theirs has in memory; tests/attacks has this test run by one too.
+    An ordinary user cannot read the memory of their own jails; tests/attacks runs this test as such a user too.
     """
     assert word(world.keep_at("pass:probe/me", token=None)) == "ok"
     assert word(world.bind()) == "ok"
@@ -145,8 +145,8 @@ def test_a_secret_in_pass_is_lent_and_left_nowhere(world: World) -> None:
     assert (fetching["name"], fetching["reference"], fetching["binding"]) == ("kept", "pass:probe/me", BOUND)
 
 
-def test_twenty_requests_at_once_fetch_once(world: World) -> None:
-    """And those that come later ask nobody."""
+def test_twenty_simultaneous_requests_fetch_a_secret_once(world: World) -> None:
+    """A later request does not fetch it again."""
     world.keep_and_bind()
     world.reopen()
     before = len(world.store.seen)
@@ -157,8 +157,8 @@ def test_twenty_requests_at_once_fetch_once(world: World) -> None:
     assert len(world.store.seen) == before + 1
 
 
-def test_a_secret_that_changed_is_lent_only_once_that_is_approved(world: World) -> None:
-    """Also where it is only looked for: the service may say what it was sent before. The command approves it."""
+def test_a_changed_secret_is_lent_only_once_the_change_is_approved(world: World) -> None:
+    """A request without the credential is refused too: the service may repeat the new secret. The command approves the change."""
     world.keep_and_bind()
     world.reopen()
     world.store.value = SECOND
@@ -182,8 +182,8 @@ def test_a_secret_that_changed_is_lent_only_once_that_is_approved(world: World) 
     assert SECOND not in json.dumps(got.body)
 
 
-def test_what_was_lent_until_it_changed_is_still_scrubbed(world: World) -> None:
-    """The value of before, which the service knows."""
+def test_a_secret_that_was_lent_before_its_change_is_still_scrubbed(world: World) -> None:
+    """The service knows the earlier value and repeats it."""
     world.keep_and_bind()
     assert word(world.fetch()) == "ok"
     world.store.value = SECOND
@@ -197,7 +197,7 @@ def test_what_was_lent_until_it_changed_is_still_scrubbed(world: World) -> None:
 
 
 def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: World) -> None:
-    """And is refused where it cannot be: its answer could not be searched. Nothing is sent then."""
+    """The request is refused and not sent if the secret cannot be fetched, because the response could not be searched for it."""
     world.keep_and_bind()
     world.reopen()
     got = world.fetch(with_credential=False)
@@ -219,7 +219,7 @@ def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: W
 
 
 def test_a_connector_is_not_told_where_a_secret_is_kept(world: World) -> None:
-    """A server that is not reached does not end its run: it learns the secret's name, and that it may try again."""
+    """An unreachable server does not end the run: the connector learns the secret's name, and that it may try again."""
     world.keep_and_bind()
     world.reopen()
     world.store.is_away = True
@@ -248,8 +248,8 @@ def test_a_connector_is_not_told_where_a_secret_is_kept(world: World) -> None:
     ],
     ids=["no-entry", "env-file", "no-program", "no-secret", "sealed", "no-reference"],
 )
-def test_what_cannot_be_fetched_is_not_stored(world: World, reference: str, why: str) -> None:
-    """The person who stores it sees why."""
+def test_a_reference_that_cannot_be_fetched_is_not_stored(world: World, reference: str, why: str) -> None:
+    """The person who stores it gets the reason."""
     text = reference.replace("{store}", world.store.address)
     got = world.keep_at(text, name="unfetched", token="store-token" if text.startswith("vault:") else None)
     assert got.is_error
@@ -257,8 +257,8 @@ def test_what_cannot_be_fetched_is_not_stored(world: World, reference: str, why:
     assert "unfetched" not in [one["name"] for one in world.home.must("GET", "/v1/secrets")["secrets"]]
 
 
-def test_a_value_that_cannot_be_used_is_not_stored(world: World) -> None:
-    """Too short to be scrubbed; of two lines."""
+def test_an_unusable_value_is_not_stored(world: World) -> None:
+    """The value is too short to be scrubbed, or has two lines."""
     for value, why in (("short", "has 5 bytes"), ("two lines\nof it", "contains a line end")):
         world.store.value = value
         got = world.keep_at(world.store.at("mail/home"), name="unfit")
@@ -266,8 +266,8 @@ def test_a_value_that_cannot_be_used_is_not_stored(world: World) -> None:
         assert why in got.body["error"]["message"]
 
 
-def test_it_is_bound_by_a_command_without_a_terminal(world: World) -> None:
-    """And shown where it is."""
+def test_a_reference_is_bound_by_a_command_without_a_terminal(world: World) -> None:
+    """The commands then show where the secret is kept."""
     world.home.ask("DELETE", f"/v1/bindings/{BOUND}")
     world.store.value = FIRST
     reference = world.store.at("mail/home")
@@ -296,39 +296,39 @@ def test_it_is_bound_by_a_command_without_a_terminal(world: World) -> None:
     ],
     ids=["env-file", "token-alone", "no-reference", "both"],
 )
-def test_options_that_do_not_fit_are_refused(world: World, words: tuple[str, ...], why: str) -> None:
-    """Before anything is asked."""
+def test_invalid_options_for_references_are_refused(world: World, words: tuple[str, ...], why: str) -> None:
+    """The command exits before it asks for anything."""
     said = world.command(*words)
     assert said.code == 2
     assert why in " ".join(said.err.split())
 
 
 class Signed(World):
-    """A home whose decisions are signed, with the same stores; nothing is bound in it yet."""
+    """A home with an approver and the same stores; nothing is bound in it yet."""
 
     def __init__(self, home: DaemonHome, world: World, approver: Approver) -> None:
         super().__init__(home, world.store, world.passwords, world.service)
         self.approver = approver
 
     def asked(self, answer: Answer) -> dict[str, Any]:
-        """What a person is asked, which has to be asked."""
+        """Check that an answer waits for approval, and return the question's subject."""
         assert answer.status == 202, answer.body
         subject: dict[str, Any] = self.approver.shown(self.home, answer.body["approval_id"])["subject"]
         return subject
 
     def agree(self, answer: Answer) -> None:
-        """A person approves it."""
+        """Approve the question of an answer."""
         self.approver.agree(self.home, answer)
 
     def kept_at(self) -> str | None:
-        """Where the secret of the binding is kept."""
+        """Return where the binding's secret is kept."""
         found = self.home.must("GET", f"/v1/bindings/{BOUND}").get("elsewhere")
         return None if found is None else found["reference"]
 
 
 @pytest.fixture(scope="module")
 def signed(world: World) -> Iterator[Signed]:
-    """Made once."""
+    """Start the home with an approver once."""
     approver = Approver()
     with daemon_home() as home:
         hosts = [f"localhost:{world.service.port}", world.store.address, f"127.0.0.1:{world.store.server.port}"]
@@ -343,15 +343,17 @@ def signed(world: World) -> Iterator[Signed]:
 
 @pytest.fixture
 def unbound(signed: Signed) -> Signed:
-    """Without a binding, and without the secret: both may be taken away without asking."""
+    """Remove the binding and the secret, neither of which needs approval."""
     signed.home.ask("DELETE", f"/v1/bindings/{BOUND}")
     signed.home.ask("DELETE", "/v1/secrets/kept")
     signed.store.value = FIRST
     return signed
 
 
-def test_no_secret_is_sent_as_a_token_before_that_is_approved(unbound: Signed) -> None:
-    """Whoever asks for a reference names the server and the token: a password, to a server of theirs. Then it is fetched."""
+def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
+    """A request for a reference names the server and the token, so it could send a password to a hostile server.
+    After approval the secret is fetched.
+    """
     home, store = unbound.home, unbound.store
     home.must("PUT", "/v1/secrets/mail-password", {"value_base64": base64.b64encode(TOKEN).decode()})
     theirs = f"vault://127.0.0.1:{store.server.port}/secret/mail/home#password"
@@ -368,7 +370,7 @@ def test_no_secret_is_sent_as_a_token_before_that_is_approved(unbound: Signed) -
     unbound.agree(unbound.keep_at(theirs, token="mail-password"))
     assert store.seen[-1].values("X-Vault-Token") == [TOKEN.decode()]
     assert len(store.seen) == seen + 1
-    # It gets that token already: another secret there needs no question. Another token does, and so does another server.
+    # The server gets that token already, so another secret there needs no question. Another token or server does.
     assert word(unbound.keep_at(theirs, "kept-too", "mail-password")) == "ok"
     seen = len(store.seen)
     for reference, token in ((theirs, "store-token"), (store.at("mail/home"), "mail-password")):
@@ -380,7 +382,7 @@ def test_no_secret_is_sent_as_a_token_before_that_is_approved(unbound: Signed) -
 
 
 def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed) -> None:
-    """Without a terminal nobody is asked; the secret has its name by then, and is bound with that."""
+    """A command without a terminal asks no one; the secret has a name by then, with which it is bound."""
     home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.server.port}/secret/mail/home#password"
     home.must("PUT", "/v1/secrets/new-token", {"value_base64": base64.b64encode(TOKEN).decode()})
     given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "new-token")
@@ -390,7 +392,7 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
         "fix: aileron "
     )[2]
     assert how == f"binding setup {PROBE} --name {BOUND} --username mira --secret probe-me"
-    # The name is asked about by now: the secret of another binding with the same last words gets another.
+    # A question has that name now, so the secret of another binding with the same last words gets another name.
     other = f"vault://{unbound.store.address}/secret/mail/home#password"
     also = unbound.command("binding", "setup", PROBE, *given[:4], "--from", other, "--from-token", "new-token")
     assert unbound.approver.shown(home, also.out.strip())["subject"]["name"] == "probe-me-2"
@@ -407,8 +409,8 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     home.must("DELETE", "/v1/secrets/new-token")
 
 
-def test_nobody_waits_for_the_server_that_an_approved_token_is_sent_to(unbound: Signed) -> None:
-    """It takes its time; meanwhile other decisions are carried out, secrets are stored, and connectors run."""
+def test_nothing_waits_for_the_server_that_gets_an_approved_token(unbound: Signed) -> None:
+    """The server is slow; meanwhile other decisions are carried out, secrets are stored, and connectors run."""
     home, store = unbound.home, unbound.store
     value = {"value_base64": base64.b64encode(TOKEN).decode()}
     home.must("PUT", "/v1/secrets/slow-token", value)
@@ -434,19 +436,19 @@ def test_nobody_waits_for_the_server_that_an_approved_token_is_sent_to(unbound: 
         home.must("DELETE", f"/v1/secrets/{name}")
 
 
-def test_a_token_that_is_none_is_refused_before_anybody_is_asked(unbound: Signed) -> None:
-    """A name that nothing has; one that is kept elsewhere itself; the secret's own."""
+def test_an_invalid_token_name_is_refused_before_any_question(unbound: Signed) -> None:
+    """The name belongs to no secret, or to a secret that is kept elsewhere."""
     for token in ("nothing-here", "kept"):
         got = unbound.keep_at(unbound.store.at("mail/home"), token=token)
         assert (word(got), "is no value in this vault" in got.body["error"]["message"]) == ("invalid_request", True)
 
 
-def test_the_value_that_is_approved_is_the_one_that_was_fetched(unbound: Signed) -> None:
-    """Exchanged while the question waits, it is another: it is not lent, and the first one is."""
+def test_the_approved_value_is_the_one_that_was_fetched(unbound: Signed) -> None:
+    """A value that replaces it while the question waits is not lent; the first one is."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     unbound.agree(unbound.bind())
     unbound.agree(unbound.keep_at(unbound.store.at("mail/home")))  # the store gets its token for the first time
-    assert word(unbound.keep_at(unbound.store.at("mail/home"))) == "ok"  # nothing is new
+    assert word(unbound.keep_at(unbound.store.at("mail/home"))) == "ok"  # the place and the token are approved already
     unbound.store.value = SECOND
     asked = unbound.keep_at(unbound.store.at("mail/home"))
     assert "token_to" not in unbound.asked(asked)
@@ -459,8 +461,8 @@ def test_the_value_that_is_approved_is_the_one_that_was_fetched(unbound: Signed)
     assert (word(got), got.body["error"]["details"]["code"]) == ("binding_failed", "changed")
 
 
-def test_a_secret_is_not_exchanged_while_its_binding_is_asked_about(unbound: Signed) -> None:
-    """By another value, or by where it is kept: either would be another credential than the one that was stored for it."""
+def test_replacing_a_secret_whose_binding_waits_needs_approval(unbound: Signed) -> None:
+    """Another value or another place would be another credential than the one in the question."""
     unbound.home.must("PUT", "/v1/secrets/kept", {"value_base64": base64.b64encode(FIRST.encode()).decode()})
     asked = unbound.bind()
     assert asked.status == 202
@@ -473,7 +475,7 @@ def test_a_secret_is_not_exchanged_while_its_binding_is_asked_about(unbound: Sig
 
 
 def test_where_a_secret_is_kept_is_approved_with_a_signature(unbound: Signed) -> None:
-    """Named in what is signed; and what was exchanged meanwhile, with an approval of its own, is not bound."""
+    """The signed subject names the place; a binding question fails if the place changed meanwhile, even with an approval."""
     home, at_store = unbound.home, unbound.store.at("mail/home")
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     asked = unbound.bind()
@@ -495,8 +497,8 @@ def test_where_a_secret_is_kept_is_approved_with_a_signature(unbound: Signed) ->
     assert unbound.keep_at("pass:probe/me", token=None).status == 200
 
 
-def test_a_binding_that_came_after_the_question_is_not_exchanged_with_it(unbound: Signed) -> None:
-    """Of two bindings of one secret, one that was revoked meanwhile is none that the approval is missing."""
+def test_a_replacement_fails_if_a_binding_came_after_its_question(unbound: Signed) -> None:
+    """The approval must name every binding of the secret; a binding that was revoked meanwhile may be missing."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     unbound.agree(unbound.bind())
     other = {"connector": PROBE, "name": "basic/probe/other", "username": "mira", "secret": "kept"}
@@ -516,7 +518,7 @@ def test_a_binding_that_came_after_the_question_is_not_exchanged_with_it(unbound
 
 
 def test_a_new_approver_sees_where_secrets_are_kept(unbound: Signed) -> None:
-    """What is approved with the rest, as it was stored without a signature: each reference, with who gets which token."""
+    """The inventory has each reference, also one that was stored without a signature, for approval with the rest."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     unbound.agree(unbound.bind())
     inventory = unbound.home.must("GET", "/v1/approver/inventory")["inventory"]

@@ -1,4 +1,4 @@
-"""Selections: what a session was limited to is all that there is for it, however it asks; and of many actions few are tools."""
+"""Selections: the actions that a session is limited to are all that exist for it; if there are many, few are listed as tools."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[DaemonHome]:
-    """Two actions without a tag, and one with `notes`."""
+    """Start a home with two actions without a tag, and one tagged `notes`."""
     with asking_home() as home:
         text = probe_action("give_back", "text:string", name="list-notes")
         text = text.replace('version = "1.0.0"\n', 'version = "1.0.0"\ntags = ["notes"]\n', 1)
@@ -67,7 +67,7 @@ def made() -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def home(made: DaemonHome) -> Iterator[DaemonHome]:
-    """The same, with the settings that it had."""
+    """Yield that home, and restore its settings afterwards."""
     file = made.path / "config.toml"
     before = file.read_text(encoding="utf-8")
     made.unlock()
@@ -76,42 +76,42 @@ def home(made: DaemonHome) -> Iterator[DaemonHome]:
 
 
 def begin(home: DaemonHome, **facts: Any) -> dict[str, Any]:
-    """A new session, with its token."""
+    """Open a session and return it, with its token."""
     session: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
     return session
 
 
 def ask(home: DaemonHome, token: str | None, method: str, path: str, body: Any = None) -> Answer:
-    """One request on the agent socket, with a token."""
+    """Send a request on the agent socket, with a token."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     return home.agent.request(method, path, body, headers=headers)
 
 
 def run(home: DaemonHome, token: str | None, name: str, **more: Any) -> Answer:
-    """A run of it."""
+    """Run an action."""
     return ask(home, token, "POST", f"/v1/actions/{name}/run", {"args": {"text": "x"}, **more})
 
 
 def names(home: DaemonHome, token: str | None) -> list[str]:
-    """What the API lists."""
+    """Return the actions that the API lists."""
     return [one["name"] for one in ask(home, token, "GET", "/v1/actions").body["actions"]]
 
 
 def tools(home: DaemonHome, token: str | None) -> set[str]:
-    """What the protocol lists, without Aileron's own."""
+    """Return the tools that the protocol lists, without Aileron's own."""
     with Agent(home.path / "run" / "mcp.sock", token) as agent:
         return listed(agent)
 
 
 def listed(agent: Agent) -> set[str]:
-    """What this connection's list has besides Aileron's own four."""
+    """Return the tools of this connection's list, without Aileron's own four."""
     found = {tool["name"] for tool in agent.ask("tools/list", {})["tools"]}
     assert found >= OWN
     return found - OWN
 
 
 def set_mcp(home: DaemonHome, text: str) -> None:
-    """Put settings of `mcp` into the file, and wait until they are in force."""
+    """Write settings of `mcp` into the file, and wait until they are in force."""
     file = home.path / "config.toml"
     kept = file.read_text(encoding="utf-8").partition("[mcp]")[0]
     file.write_text(f"{kept}[mcp]\n{text}\n", encoding="utf-8")
@@ -119,7 +119,7 @@ def set_mcp(home: DaemonHome, text: str) -> None:
 
 
 class Child:
-    """A process that asks for itself."""
+    """A process that sends requests of its own."""
 
     def __init__(self, home: DaemonHome) -> None:
         words = [sys.executable, "-c", _CHILD, str(home.path)]
@@ -134,7 +134,7 @@ class Child:
             self._process.communicate(timeout=DEADLINE_S)
 
     def ask(self, method: str, path: str, body: Any = None, *, token: str = "", operator: bool = False) -> Any:
-        """Status and body of an answer."""
+        """Send a request and return status and body."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps([token, operator, method, path, body]) + "\n")
@@ -142,8 +142,8 @@ class Child:
         return json.loads(self._process.stdout.readline())
 
 
-def test_what_is_not_selected_is_not_there(home: DaemonHome) -> None:
-    """Neither listed nor shown, planned nor run, by the API nor by the protocol; it answers as what nobody installed."""
+def test_an_action_outside_the_selection_does_not_exist(home: DaemonHome) -> None:
+    """The API and the protocol neither list, show, plan nor run it; the error is that of an action that is not installed."""
     token = begin(home, only=["tag:notes"])["token"]
 
     assert names(home, token) == ["list-notes"]
@@ -167,8 +167,8 @@ def test_what_is_not_selected_is_not_there(home: DaemonHome) -> None:
     assert run(home, begin(home)["token"], "give-back").status == 200
 
 
-def test_a_refusal_is_on_record(home: DaemonHome) -> None:
-    """Who tried what."""
+def test_a_run_outside_the_selection_is_recorded(home: DaemonHome) -> None:
+    """The record has the session, its selection and the action."""
     session = begin(home, only=["list-*"])
     run(home, session["token"], "give-back")
     events = home.must("GET", f"/v1/audit?session={session['id']}")["events"]
@@ -190,8 +190,10 @@ def test_a_refusal_is_on_record(home: DaemonHome) -> None:
         ([], ["ask-first", "give-back", "list-notes"]),
     ],
 )
-def test_selectors_are_added_up(home: DaemonHome, only: list[str], expected: list[str]) -> None:
-    """One of them is enough; without any, there is everything."""
+def test_an_action_that_matches_any_selector_is_selected(
+    home: DaemonHome, only: list[str], expected: list[str]
+) -> None:
+    """A session without a selector can use every action."""
     session = begin(home, only=only)
 
     assert names(home, session["token"]) == expected
@@ -199,16 +201,16 @@ def test_selectors_are_added_up(home: DaemonHome, only: list[str], expected: lis
 
 
 @pytest.mark.parametrize("only", [["Tag:x"], ["tag:"], ["a b"], ["x"] * 65])
-def test_what_is_no_selector_opens_no_session(home: DaemonHome, only: list[str]) -> None:
-    """A mistake must not be a session that can use everything."""
+def test_an_invalid_selector_opens_no_session(home: DaemonHome, only: list[str]) -> None:
+    """A mistake must not open a session that can use everything."""
     answer = home.ask("POST", "/v1/sessions", {"agent": "claude", "folder": "/", "only": only})
 
     assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")
     assert "only: " in answer.body["error"]["message"]
 
 
-def test_what_descends_from_the_session_is_limited_with_it(home: DaemonHome) -> None:
-    """Without the token, with another session's, on the person's socket, and in a session that it opened: no more than it has."""
+def test_descendants_of_a_session_are_limited_with_it(home: DaemonHome) -> None:
+    """The limits hold without the token, with another's, on the operator socket, and in a session that the process opened."""
     with Child(home) as child:
         free = begin(home)["token"]
         before = child.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
@@ -232,8 +234,8 @@ def test_what_descends_from_the_session_is_limited_with_it(home: DaemonHome) -> 
         assert run(home, free, "give-back").status == 200
 
 
-def test_a_session_within_another_is_limited_as_one_of_its_own(home: DaemonHome) -> None:
-    """An agent that was started in an agent's session shares its part, and has its own limits."""
+def test_a_nested_session_has_its_own_limits(home: DaemonHome) -> None:
+    """An agent that was started in another agent's session has the limits of its own session, however it asks."""
     outer = begin(home, pid=os.getpid())
     with Child(home) as child:
         inner = begin(home, pid=child.pid, only=["tag:notes"])
@@ -254,7 +256,7 @@ def test_a_session_within_another_is_limited_as_one_of_its_own(home: DaemonHome)
 
 
 def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) -> None:
-    """When that one's process is gone, and when the daemon was started again."""
+    """The limits stay after the outer session's process is gone and after a restart of the daemon."""
     with Child(home) as child:
         begin(home, pid=child.pid, only=["tag:notes"])
         _, own = child.ask("POST", "/v1/sessions", {"agent": "codex", "folder": "/", "only": ["*"]}, operator=True)
@@ -273,8 +275,8 @@ def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) 
     assert run(home, free["token"], "give-back").status == 200
 
 
-def test_a_limit_outlives_the_daemon(home: DaemonHome) -> None:
-    """The record has it."""
+def test_a_selection_survives_a_restart(home: DaemonHome) -> None:
+    """The record has the selection."""
     token = begin(home, only=["tag:notes"])["token"]
     home.stop()
     home.unlock()
@@ -283,8 +285,8 @@ def test_a_limit_outlives_the_daemon(home: DaemonHome) -> None:
     assert run(home, token, "give-back").body["error"]["class"] == "not_found"
 
 
-def test_a_folder_limits_whoever_works_there(home: DaemonHome, tmp_path: Path) -> None:
-    """At once, also sessions that are open; together with what their launch selected. The innermost folder counts."""
+def test_a_folders_selection_limits_its_sessions(home: DaemonHome, tmp_path: Path) -> None:
+    """The setting applies at once, to open sessions too, and together with their own selection. The innermost folder counts."""
     inside, below = begin(home, folder=str(tmp_path)), begin(home, folder=str(tmp_path / "a" / "b"))
     outside, both = begin(home, folder=f"{tmp_path}-x"), begin(home, folder=str(tmp_path), only=["*-notes", "give-*"])
     told = {"inside": inside, "below": below, "outside": outside, "both": both}
@@ -306,8 +308,8 @@ def test_a_folder_limits_whoever_works_there(home: DaemonHome, tmp_path: Path) -
     assert names(home, None) == everything, "nobody knows where a caller without a session works"
 
 
-def test_the_list_changes_when_there_are_too_many_and_back(home: DaemonHome) -> None:
-    """By a setting and by an action; everybody is told, and can ask again."""
+def test_the_list_switches_to_finding_when_there_are_too_many_and_back(home: DaemonHome) -> None:
+    """A setting or an action causes the switch; the open connection is notified each time."""
     with Agent(home.path / "run" / "mcp.sock") as agent:
 
         def changed() -> set[str]:
@@ -331,8 +333,8 @@ def test_the_list_changes_when_there_are_too_many_and_back(home: DaemonHome) -> 
     assert limited == {"one_more", "list_notes"}, "of two actions there are not too many"
 
 
-def test_an_early_answer_is_for_those_who_can_use_everything(home: DaemonHome) -> None:
-    """The file that the relay reads names the others, by the digests of their tokens, as long as they are open."""
+def test_early_answers_exclude_limited_sessions(home: DaemonHome) -> None:
+    """The file that the relay reads names limited sessions by the digests of their tokens, as long as they are open."""
     session = begin(home, only=["tag:notes"])
     begin(home)
     digest = hashlib.sha256(session["token"].encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Sessions: a token each, which opens what its own session asked and nothing else, until the session is over."""
+"""Sessions: each has a token, which gives access only to what its own session asked, until the session is over."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ DEADLINE_S = 30.0
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A home with an action that runs at once and one that asks."""
+    """Start a home with an action that runs at once and one that needs approval."""
     with asking_home() as home:
         yield home
 
 
 def begin(home: DaemonHome, **facts: Any) -> dict[str, Any]:
-    """A new session, with its token."""
+    """Open a session and return it, with its token."""
     session: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
     return session
 
 
 def ask(home: DaemonHome, token: str | None, method: str, path: str, body: Any = None) -> Answer:
-    """One request on the agent socket, with a token."""
+    """Send a request on the agent socket, with a token."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     return home.agent.request(method, path, body, headers=headers)
 
 
 def asked(home: DaemonHome, token: str) -> dict[str, Any]:
-    """A question of that session."""
+    """Make the session ask a question, and return it."""
     answer = ask(home, token, "POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}})
     assert answer.status == 202, answer.body
     question: dict[str, Any] = answer.body
@@ -49,7 +49,7 @@ def asked(home: DaemonHome, token: str) -> dict[str, Any]:
 
 
 def until_over(home: DaemonHome, session: str) -> dict[str, Any]:
-    """The session, once it is no longer open."""
+    """Wait until the session is no longer open, and return it."""
 
     def look() -> dict[str, Any] | None:
         shown: dict[str, Any] = home.must("GET", f"/v1/sessions/{session}")
@@ -58,8 +58,8 @@ def until_over(home: DaemonHome, session: str) -> dict[str, Any]:
     return wait_until(look, "the session is over") or {}
 
 
-def test_a_session_runs_and_sees_its_own_and_not_what_another_asked(home: DaemonHome) -> None:
-    """Each of two tokens finds its own question, and the other's does not exist for it, nor for a caller without one."""
+def test_a_session_sees_its_own_questions_only(home: DaemonHome) -> None:
+    """Each token finds its own question; another session's does not exist for it, nor for a caller without a token."""
     mine, yours = begin(home), begin(home, agent="codex")
     question = asked(home, mine["token"])
     path = f"/v1/action-approvals/{question['approval_id']}"
@@ -77,8 +77,8 @@ def test_a_session_runs_and_sees_its_own_and_not_what_another_asked(home: Daemon
     assert ask(home, mine["token"], "POST", f"{path}/cancel").body["status"] == "cancelled"
 
 
-def test_a_session_lists_and_runs_and_decides_nothing(home: DaemonHome) -> None:
-    """Routes of the person are refused with their reason; listing and running beside them work."""
+def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
+    """Operator routes are refused with the reason."""
     token = begin(home)["token"]
     question = asked(home, token)
     decision = {"decision": "approve", "digest": "sha256:" + "0" * 64}
@@ -102,8 +102,8 @@ def test_a_session_lists_and_runs_and_decides_nothing(home: DaemonHome) -> None:
     ["Bearer ail_" + "A" * 43, "Bearer nonsense", "Bearer ", "Basic bWlyYTp4", "ail_" + "A" * 43],
     ids=["unknown", "no token of ours", "empty", "another scheme", "no scheme"],
 )
-def test_a_token_that_is_not_good_is_refused_and_is_not_as_none(home: DaemonHome, shown: str) -> None:
-    """What would be answered without a token, and with a good one, is refused with a bad one."""
+def test_an_invalid_token_is_refused(home: DaemonHome, shown: str) -> None:
+    """The request would be answered without a token, and with a valid one."""
     good = begin(home)["token"]
 
     refused = home.agent.request("GET", "/v1/actions", headers={"Authorization": shown})
@@ -113,8 +113,8 @@ def test_a_token_that_is_not_good_is_refused_and_is_not_as_none(home: DaemonHome
     assert ask(home, None, "GET", "/v1/actions").status == 200
 
 
-def test_the_token_of_a_session_that_ended_opens_nothing(home: DaemonHome) -> None:
-    """It did before; what the session had asked for stays, and can still be decided."""
+def test_the_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
+    """The session's question stays and can still be decided."""
     session = begin(home)
     question = asked(home, session["token"])
 
@@ -127,7 +127,7 @@ def test_the_token_of_a_session_that_ended_opens_nothing(home: DaemonHome) -> No
 
 
 def test_an_end_that_could_not_be_recorded_is_recorded_later(home: DaemonHome) -> None:
-    """The token is refused from the first try. The row, which makes that so for the next daemon, is written by the second."""
+    """The token is refused after the first try. The second try writes the event, which makes the end known to the next daemon."""
     session, other = begin(home), begin(home)
     pid = home.daemon_pid
     assert pid is not None
@@ -146,12 +146,12 @@ def test_an_end_that_could_not_be_recorded_is_recorded_later(home: DaemonHome) -
 
 
 def digest_of(home: DaemonHome, question: dict[str, Any]) -> str:
-    """What a person would be shown."""
+    """Return the digest of a question, as a person would be shown it."""
     return str(home.must("GET", f"/v1/action-approvals/{question['approval_id']}")["digest"])
 
 
-def test_a_session_ends_with_the_process_it_began_with(home: DaemonHome) -> None:
-    """A launcher that is killed leaves no token behind that opens anything."""
+def test_a_session_ends_with_its_process(home: DaemonHome) -> None:
+    """A launcher that is killed leaves no valid token behind."""
     launcher = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         session = begin(home, pid=launcher.pid)
@@ -166,8 +166,8 @@ def test_a_session_ends_with_the_process_it_began_with(home: DaemonHome) -> None
     assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
 
 
-def test_which_session_started_a_process_is_told(home: DaemonHome) -> None:
-    """It or an ancestor of it, however many sessions began since; none where none did, and no guess at what is no number."""
+def test_the_session_that_started_a_process_can_be_looked_up(home: DaemonHome) -> None:
+    """The session may have started an ancestor of it; a process of no session gives an empty list, an invalid number an error."""
 
     def of_process(pid: object) -> list[str]:
         return [one["id"] for one in home.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
@@ -184,8 +184,8 @@ def test_which_session_started_a_process_is_told(home: DaemonHome) -> None:
         assert home.ask("GET", f"/v1/sessions?pid={wrong}").body["error"]["class"] == "invalid_request"
 
 
-def test_a_session_goes_on_when_the_daemon_starts_again() -> None:
-    """Its token is known by the record, which holds no token; one that ended meanwhile stays ended."""
+def test_a_session_survives_a_restart() -> None:
+    """The record has no token and still recognizes it; a session that ended stays ended."""
     with daemon_home() as home:
         stays, ended = begin(home, pid=os.getpid()), begin(home)
         home.must("POST", f"/v1/sessions/{ended['id']}/end", {})
@@ -211,8 +211,8 @@ def test_a_session_goes_on_when_the_daemon_starts_again() -> None:
     ],
     ids=["agent", "folder", "too short", "too long", "process"],
 )
-def test_what_no_session_can_be_is_refused(home: DaemonHome, facts: dict[str, Any], why: str) -> None:
-    """Each refusal says what was expected; the same request without that part makes a session."""
+def test_an_invalid_session_is_refused(home: DaemonHome, facts: dict[str, Any], why: str) -> None:
+    """Each refusal says what was expected; a valid request opens a session."""
     answer = home.ask("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
 
     assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")

@@ -1,4 +1,4 @@
-"""config.toml is taken up while the daemon runs, as far as a person agreed to it; what is not in force is told apart."""
+"""A running daemon takes up changes of config.toml, as far as a person consented; its status says what is not in force."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home whose probe is granted a server on this machine that its settings do not allow yet."""
+    """Start a home whose probe has a grant for a server on this machine that the settings do not allow yet."""
     with daemon_home() as made:
         made.configure("")
         made.install_probe(f"localhost:{upstream.port}")
@@ -37,24 +37,24 @@ def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 def allowed(upstream: CountingServer, key: str = "private_plain") -> str:
-    """A file that allows it."""
+    """Return settings that allow the server."""
     return f'[egress]\n{key} = ["localhost:{upstream.port}"]\n'
 
 
 def with_port(home: DaemonHome, text: str) -> str:
-    """The same with the port that the daemon keeps there."""
+    """Return settings with the port that the daemon keeps there."""
     return f"[daemon]\nport = {home.must('GET', '/v1/status')['web'].rpartition(':')[2]}\n{text}"
 
 
 def status_over(caller: http.client.HTTPConnection) -> dict[str, Any]:
-    """The status, asked for on a connection that stays open."""
+    """Return the status, requested on a connection that stays open."""
     caller.request("GET", "/v1/status")
     found: dict[str, Any] = json.loads(caller.getresponse().read())
     return found
 
 
 def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The same daemon: refused before, with the setting to write; sent after. Taken out again, it is refused again."""
+    """The running daemon refuses the run with the setting to write, sends it with the setting, and refuses it again without."""
     pid = own_home.daemon_pid
     without, allowing = with_port(own_home, ""), with_port(own_home, allowed(upstream))
 
@@ -71,8 +71,8 @@ def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: 
     assert own_home.daemon_pid == pid
 
 
-def test_nobody_is_asked_about_a_call_that_has_nowhere_to_go(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """Refused with the setting that mends it, and no question; with the setting a person is asked."""
+def test_an_action_that_can_reach_nothing_asks_no_question(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The run is refused with the setting that fixes it; with the setting, a person is asked."""
     refused = own_home.run("gated").body["error"]
     assert (refused["class"], refused["details"]["reason"]) == ("capability_denied", "address_not_public")
     assert f"aileron config add egress.private_plain localhost:{upstream.port}" in refused["message"]
@@ -83,8 +83,8 @@ def test_nobody_is_asked_about_a_call_that_has_nowhere_to_go(own_home: DaemonHom
     assert own_home.run("gated").status == 202
 
 
-def test_a_file_that_cannot_be_read_changes_nothing(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """What was in force stays, and the status says why; so does a setting that only a new start takes up."""
+def test_an_invalid_file_changes_nothing(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The earlier settings stay in force, and the status has the problem; it also names a setting that needs a restart."""
     allowing = with_port(own_home, allowed(upstream))
     own_home.configure(allowing)
     own_home.configure("[egress\n")
@@ -98,8 +98,8 @@ def test_a_file_that_cannot_be_read_changes_nothing(own_home: DaemonHome, upstre
     assert own_home.run("open").status == 200
 
 
-def test_a_file_that_would_hold_the_daemon_is_refused(own_home: DaemonHome) -> None:
-    """A FIFO that nobody writes to, and more than a person would write; what is there afterwards is read."""
+def test_a_file_that_would_block_the_daemon_is_refused(own_home: DaemonHome) -> None:
+    """The file is a FIFO without a writer, or too large; a regular file afterwards is read."""
     path = own_home.path / "config.toml"
     before = path.read_text(encoding="utf-8")
     path.unlink()
@@ -115,8 +115,10 @@ def test_a_file_that_would_hold_the_daemon_is_refused(own_home: DaemonHome) -> N
     assert own_home.must("GET", "/v1/status")["settings_problem"] is None
 
 
-def test_a_file_that_could_not_be_opened_is_taken_up_later(own_home: DaemonHome) -> None:
-    """Neither it nor the certificates that it names change meanwhile: what was lacking is a descriptor, and then a file."""
+def test_a_file_that_could_not_be_opened_is_read_later(own_home: DaemonHome) -> None:
+    """The daemon first lacks a descriptor, then the file of certificates: config.toml is read although it does not
+    change again.
+    """
     pid, certificates = own_home.daemon_pid, own_home.path / "certificates.pem"
     assert pid is not None
     log = own_home.path / "logs" / "daemon.log"
@@ -130,7 +132,7 @@ def test_a_file_that_could_not_be_opened_is_taken_up_later(own_home: DaemonHome)
             status_over(caller)  # it is accepted, and has its descriptor
             with at_most(pid, 3):
                 own_home.configure(changed)
-                status_over(caller)  # looks at the file first; the rest of it takes descriptors, too
+                status_over(caller)  # checks the file first; other checks need descriptors, too
 
     reused(changed_without_descriptors)
     without_certificates = own_home.must("GET", "/v1/status")
@@ -144,8 +146,8 @@ def test_a_file_that_could_not_be_opened_is_taken_up_later(own_home: DaemonHome)
     assert own_home.daemon_pid == pid
 
 
-def test_where_somebody_signs_a_setting_waits_for_their_yes(upstream: CountingServer) -> None:
-    """Written while the daemon runs: it is asked about at once, a refusal says so, and with the yes it is in force."""
+def test_a_setting_waits_for_the_approver(upstream: CountingServer) -> None:
+    """A setting that is written meanwhile leads to a question at once; a refusal mentions it, and approval puts it in force."""
     approver = Approver()
     with daemon_home() as home:
         home.configure("")
@@ -185,8 +187,8 @@ memory_mb = 512
 """
 
 
-def test_the_daemon_says_how_agents_are_started(own_home: DaemonHome) -> None:
-    """Where nobody signs: as the file says, at once; without a file nobody has chosen."""
+def test_the_status_says_how_agents_are_started(own_home: DaemonHome) -> None:
+    """The file counts at once without an approver; an empty file means that no choice was made."""
     before = own_home.must("GET", "/v1/status")["launch"]
     own_home.configure(with_port(own_home, _CELL.format(jail="false")))
     after = own_home.must("GET", "/v1/status")["launch"]
@@ -201,8 +203,8 @@ def test_the_daemon_says_how_agents_are_started(own_home: DaemonHome) -> None:
     }
 
 
-def test_where_somebody_signs_a_cell_is_not_widened_by_a_file() -> None:
-    """The file puts agents into cells at once, and takes them out of one, or lets them see more, once that is signed."""
+def test_a_file_does_not_widen_a_cell_without_the_approver() -> None:
+    """The file puts agents into cells at once; taking them out, or letting them see more, needs a signature."""
     approver = Approver()
     with daemon_home() as home:
         home.configure("")

@@ -1,4 +1,4 @@
-"""Shares: one session, whatever it starts and however it asks, keeps no other session and no person from running and asking."""
+"""Shares: a session, whatever it starts and however it asks, keeps no other session and no person from running and asking."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.home import DaemonHome, daemon_home
 pytestmark = pytest.mark.jail
 
 _RUNS: Final = 32
-"""Of 64, what a session gets that runs alone."""
+"""Runs of 64 that a session gets if it runs alone."""
 _QUESTIONS: Final = 400
-"""Of 800, what a session gets that asks alone."""
+"""Questions of 800 that a session gets if it asks alone."""
 _DEADLINE_S: Final = 60.0
 _AGENT: Final = """
 import json, os, sys
@@ -57,7 +57,7 @@ for line in sys.stdin:
 
 
 class Gate:
-    """A service that keeps whoever asks for `/NAME` waiting until `let_go(NAME)`."""
+    """A service that keeps requests for `/NAME` waiting until `let_go(NAME)`."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
@@ -76,20 +76,20 @@ class Gate:
                 self.wfile.write(b"ok")
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Write no log."""
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
             request_queue_size = 128
 
             def handle_error(self, *_: object) -> None:
-                """A client that goes away is no news here."""
+                """Ignore a client that disconnects."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
 
     def let_go(self, name: str, times: int = 1) -> None:
-        """So many that wait there are answered."""
+        """Answer this many of the requests that wait under a name."""
         self.waiting[f"/{name}"].release(times)
 
     def __enter__(self) -> Self:
@@ -105,7 +105,7 @@ class Gate:
 
 
 class Agent:
-    """A process that a session begins with, and what it asks for in its own name and others'."""
+    """A process with a session, which sends requests for itself and for sessions that it opens."""
 
     def __init__(self, home: DaemonHome) -> None:
         self._home = home
@@ -119,17 +119,17 @@ class Agent:
     def ask(
         self, method: str, path: str, body: Any = None, *, token: str | None = None, operator: bool = False
     ) -> Answer:
-        """One request of its process; with a token, or with none."""
+        """Send a request from the process, with a token or without."""
         return self._told(method=method, path=path, body=body, token=token, operator=operator, leave=False)
 
     def begin(self, **facts: Any) -> dict[str, Any]:
-        """A session that its process opens."""
+        """Open a session from the process."""
         answer = self.ask("POST", "/v1/sessions", {"agent": "claude", "folder": "/", **facts}, operator=True)
         assert answer.status == 200, answer.body
         return dict(answer.body)
 
     def leave(self, *, with_process: bool) -> dict[str, Any]:
-        """A session that is opened by a process which the agent started, and which has left its family."""
+        """Open a session from a process that the agent started and that has left its family."""
         answer = self._told(leave=True, pid=with_process, body={"agent": "claude", "folder": "/"})
         assert answer.status == 200, answer.body
         return dict(answer.body)
@@ -151,7 +151,7 @@ class Agent:
 
 @contextlib.contextmanager
 def waiting_home() -> Iterator[tuple[DaemonHome, Gate]]:
-    """A home with `hold` (a run that goes on until its gate is opened), `give-back`, and `ask-first` and `ask-hold` that ask."""
+    """Yield a home with `hold`, whose run goes on until its gate opens, `give-back`, and the gated `ask-first` and `ask-hold`."""
     with Gate() as gate, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{gate.port}"]\n')
         home.install_probe(f"localhost:{gate.port}", timeout_s=120)
@@ -166,20 +166,20 @@ def waiting_home() -> Iterator[tuple[DaemonHome, Gate]]:
 
 @pytest.fixture
 def held() -> Iterator[tuple[DaemonHome, Gate]]:
-    """One of its own for each test: what a test leaves under way would be in the way of the next."""
+    """Start a home for one test, because its runs in progress would hinder the next."""
     with waiting_home() as made:
         yield made
 
 
 def run(home: DaemonHome, token: str | None, action: str, wait: float = 25.0, **args: Any) -> Answer:
-    """A run, by whoever has the token."""
+    """Run an action with a token."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     path = f"/v1/actions/{action}/run?wait={wait:g}"
     return home.agent.request("POST", path, {"args": args}, wait_s=wait, headers=headers)
 
 
 def said(answer: Answer) -> str:
-    """`share` or `full` for a run that has no place, else what became of it."""
+    """Return `share` or `full` for a run that got no place, and otherwise what became of it."""
     if answer.is_error and answer.body["error"]["class"] == "busy":
         assert answer.status == 429
         assert answer.body["error"]["retriable"]
@@ -188,7 +188,7 @@ def said(answer: Answer) -> str:
 
 
 def fill(home: DaemonHome, token: str | None, gate: str, at_once: int = 8) -> int:
-    """Begin runs that go on until there is no place for one more; how many there were."""
+    """Begin runs that stay in progress until there is no place for another, and return their number."""
     begun = 0
     with ThreadPoolExecutor(at_once) as pool:
         while True:
@@ -200,12 +200,14 @@ def fill(home: DaemonHome, token: str | None, gate: str, at_once: int = 8) -> in
 
 
 def small(home: DaemonHome, token: str | None) -> str:
-    """What one short run comes to."""
+    """Return the result of a short run."""
     return said(run(home, token, "give-back", text="x"))
 
 
-def test_a_session_that_runs_all_it_may_keeps_nobody_else_out(held: tuple[DaemonHome, Gate]) -> None:
-    """It is told so, and what to do; another session, callers without a token and the person run; so does it, when one ends."""
+def test_a_session_with_a_full_share_keeps_no_one_else_out(held: tuple[DaemonHome, Gate]) -> None:
+    """The refusal says so, and what to do; another session, callers without a token and the person can run, and so
+    can the session once a run ends.
+    """
     home, gate = held
     with Agent(home) as mine, Agent(home) as yours:
         assert fill(home, mine.token, "mine") == _RUNS
@@ -223,8 +225,8 @@ def test_a_session_that_runs_all_it_may_keeps_nobody_else_out(held: tuple[Daemon
 
 
 def test_sessions_that_a_session_starts_share_with_it(held: tuple[DaemonHome, Gate]) -> None:
-    """However they are opened, whoever uses their tokens; so do its calls without a token, on each socket. One that the person
-    opens has a share of its own.
+    """Nested sessions share however they are opened and whoever uses their tokens; so do the process's calls without a token, on
+    each socket. A session that the person opens has a share of its own.
     """
     home, _ = held
     with Agent(home) as mine, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as person:
@@ -244,8 +246,10 @@ def test_sessions_that_a_session_starts_share_with_it(held: tuple[DaemonHome, Ga
         person.communicate()
 
 
-def test_sessions_without_a_process_share_however_many_there_are(held: tuple[DaemonHome, Gate]) -> None:
-    """They cost nothing, so they get one share together; also one that names a process which its opener did not start."""
+def test_sessions_without_a_process_have_one_share_together(held: tuple[DaemonHome, Gate]) -> None:
+    """Sessions without a process cost nothing to open; a session counts as one if its opener did not start the
+    process that it names.
+    """
     home, _ = held
     by_hand = [home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/"})["token"] for _ in range(5)]
     by_hand.append(home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/", "pid": 1})["token"])
@@ -256,11 +260,12 @@ def test_sessions_without_a_process_share_however_many_there_are(held: tuple[Dae
         assert small(home, other.token) == "ran"
 
 
-def test_a_process_that_left_its_family_gets_what_is_left_and_the_person_keeps_theirs(
+def test_a_process_that_left_its_family_gets_a_part_of_what_is_left(
     held: tuple[DaemonHome, Gate],
 ) -> None:
-    """The limit of it: an agent that detaches looks like somebody else. Without a process that is once more; with one it is two
-    thirds of what is left each time, and neither another session nor the person is kept out.
+    """The limit of shares: an agent that detaches looks like another party, and gets two thirds of what is left.
+    Sessions without a process get that once, together; each session with a process gets it again. Neither another
+    session nor the person is kept out.
     """
     home, _ = held
     with Agent(home) as mine, Agent(home) as yours:
@@ -272,8 +277,10 @@ def test_a_process_that_left_its_family_gets_what_is_left_and_the_person_keeps_t
         assert said(home.run("give-back", {"text": "x"})) == "ran"
 
 
-def test_what_a_session_has_approved_does_not_keep_another_ones_from_beginning(held: tuple[DaemonHome, Gate]) -> None:
-    """Twenty of one wait for places, and the one of another begins at once. They begin as places come."""
+def test_approved_runs_of_one_session_do_not_delay_anothers(held: tuple[DaemonHome, Gate]) -> None:
+    """Twenty approved runs of one session wait for places, and another session's begins at once. They begin as places
+    become free.
+    """
     home, gate = held
     with Agent(home) as mine, Agent(home) as yours:
         asked = [run(home, mine.token, "ask-hold", path="/asked").body for _ in range(20)]
@@ -291,9 +298,10 @@ def test_what_a_session_has_approved_does_not_keep_another_ones_from_beginning(h
         assert {home.result(question)["status"] for question in asked} == {"completed"}
 
 
-def test_a_place_that_is_free_goes_to_whoever_has_none(held: tuple[DaemonHome, Gate]) -> None:
-    """Where twelve have taken all that agents may, one run is waiting for each of two that run already, and for one that does
-    not: that one begins with the first place, whoever was approved before, and the person has run all the time.
+def test_a_free_place_goes_to_a_session_that_has_none(held: tuple[DaemonHome, Gate]) -> None:
+    """Twelve sessions have taken all places for agents. Three approved runs wait, two for sessions that already have
+    places and one for a session that has none: that one gets the first place, although it was approved last. The
+    person can run all the time.
     """
     home, gate = held
     with contextlib.ExitStack() as stack:
@@ -315,8 +323,10 @@ def test_a_place_that_is_free_goes_to_whoever_has_none(held: tuple[DaemonHome, G
         assert [home.result(question)["status"] for question in asked[:2]] == ["completed", "completed"]
 
 
-def test_a_session_that_asks_without_end_keeps_nobody_from_asking_also_after_a_restart() -> None:
-    """What waits is counted by whose it is, as it is on record: of a session that another started, also after that one ended."""
+def test_a_session_with_a_full_share_of_questions_keeps_no_one_from_asking() -> None:
+    """Pending questions are counted by party, as recorded: those of a nested session still count after the outer
+    session ended, and after a restart.
+    """
     with waiting_home() as (home, _), Agent(home) as mine, Agent(home) as yours:
         nested = mine.begin()["token"]
         answers = [run(home, nested, "ask-first", text="x") for _ in range(_QUESTIONS)]
@@ -338,13 +348,13 @@ def test_a_session_that_asks_without_end_keeps_nobody_from_asking_also_after_a_r
         assert said(mine.ask("POST", path, body)) == "share"
         for token in (yours.token, None):
             assert run(home, token, "ask-first", text="x").status == 202
-        for answer in answers[:3]:  # the others ask now, so its share is smaller
+        for answer in answers[:3]:  # other parties have questions now, so its share is smaller
             home.must("POST", f"/v1/action-approvals/{answer.body['approval_id']}/cancel")
         assert run(home, nested, "ask-first", text="x").status == 202
 
 
 def approve(home: DaemonHome, question: dict[str, Any]) -> dict[str, Any]:
-    """Agree to it, as a person does."""
+    """Approve a question, as a person does."""
     digest = home.must("GET", f"/v1/action-approvals/{question['approval_id']}")["digest"]
     answer = home.decide({**question, "digest": digest}, "approve")
     assert answer.status == 200, answer.body
@@ -352,7 +362,7 @@ def approve(home: DaemonHome, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_last(look: Any) -> str:
-    """What it comes to, once the place of a run that ended is free: that is a moment after its result."""
+    """Return the last result of tries that go on until a run's place is free, a moment after the run's result."""
     found = ""
     for _ in range(200):
         found = str(look())

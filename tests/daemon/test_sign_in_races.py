@@ -1,6 +1,6 @@
-"""What changes while a person is at the provider, or before they have agreed: nothing is bound that they were not shown.
+"""Changes while a person is at the provider, or before they approve: nothing is bound that they were not shown.
 
-Minutes pass between a sign-in and its binding, and its question lies in a file that others can write.
+Minutes pass between a sign-in and its binding, and its question is in a file that other programs of the user can write.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ THEIRS = "canary-access-token-of-somebody-else"
 
 
 def signed_in_as(world: World, account: str, access: str, name: str = NAME, **more: Any) -> dict[str, Any]:
-    """Sign in with an account that the provider names."""
+    """Sign in with an account that the provider names, and return the result."""
     claims = {"iss": world.provider.url(""), "aud": "client-of-the-publisher", "email": account}
     said = tokens_answer(access_token=access, refresh_token=f"{access}-refresh", id_token=id_token(claims))
     world.provider.says(json_answer(said))
@@ -44,20 +44,20 @@ def store(world: World, name: str, value: bytes) -> Answer:
 
 
 def sent(world: World) -> str:
-    """The token that the service is sent."""
+    """Return the token that the service is sent."""
     world.service.accepts = {OWN, THEIRS}
     world.ask()
     return world.service.tokens[-1]
 
 
 def subject_of(world: World, approval_id: str) -> dict[str, Any]:
-    """What a person is asked about."""
+    """Return the subject of a question."""
     found: dict[str, Any] = world.home.must("GET", f"/v1/action-approvals/{approval_id}")["subject"]
     return found
 
 
 def forge(world: World, approval_id: str, about: dict[str, Any]) -> None:
-    """Ask something else in the place of what is asked, as whoever can write the ledger's file."""
+    """Replace a question's subject, as a program could that writes the ledger's file."""
     with contextlib.closing(sqlite3.connect(world.home.path / "ledger.db")) as ledger, ledger:
         ledger.execute(
             "UPDATE approvals SET subject = ?, digest = ? WHERE id = ?",
@@ -66,12 +66,12 @@ def forge(world: World, approval_id: str, about: dict[str, Any]) -> None:
 
 
 def outcome(answer: Answer) -> tuple[Any, Any]:
-    """How what was agreed to ended, and the class of why."""
+    """Return how an approved question ended, and its failure class."""
     return answer.body.get("status"), (answer.body.get("error") or {}).get("class")
 
 
-def test_what_was_bound_while_the_person_was_at_the_provider_stays(world: World) -> None:
-    """A sign-in for a free name replaces nothing; for a name that is free again it binds."""
+def test_a_binding_made_during_a_sign_in_is_not_replaced(world: World) -> None:
+    """A sign-in for a free name replaces nothing; once the name is free again, it binds."""
     begun = world.begin()
     assert not store(world, "own", OWN.encode()).is_error
     world.home.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": NAME, "secret": "own"})
@@ -84,8 +84,8 @@ def test_what_was_bound_while_the_person_was_at_the_provider_stays(world: World)
     assert world.sign_in()["status"] == "done"
 
 
-def test_what_was_revoked_while_the_person_was_at_the_provider_stays_revoked(world: World) -> None:
-    """Signing in anew for a binding is for that binding; once it is gone, nothing comes in its place."""
+def test_a_binding_revoked_during_a_sign_in_stays_revoked(world: World) -> None:
+    """Signing in again is for that binding only; once it is gone, nothing takes its place."""
     world.sign_in()
     begun = world.begin(replace=True)
     world.home.must("DELETE", f"/v1/bindings/{NAME}")
@@ -98,7 +98,7 @@ def test_what_was_revoked_while_the_person_was_at_the_provider_stays_revoked(wor
 
 
 def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, approver: Approver) -> None:
-    """Both agreed to: the first is bound; the second fails, and changes neither what is said nor what is sent."""
+    """Both are approved: the first is bound; the second fails, and changes neither the account shown nor the token sent."""
     approver.appoint(world.home)
     first = signed_in_as(world, "me@example.test", OWN)
     second = signed_in_as(world, "other@example.test", THEIRS)
@@ -110,9 +110,9 @@ def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, appr
 
 
 def test_a_secret_that_took_the_name_meanwhile_is_not_overwritten(world: World, approver: Approver) -> None:
-    """The question names where tokens would be stored; by the time it is agreed to, something else is there.
+    """The question names where the tokens would be stored; when it is approved, another secret has that name.
 
-    A person has agreed to that as well: while a question names the secret, nobody stores another one by themselves.
+    A person has approved that as well: while a question names the secret, another value is not stored without approval.
     """
     approver.appoint(world.home)
     question = signed_in_as(world, "me@example.test", OWN)
@@ -126,8 +126,8 @@ def test_a_secret_that_took_the_name_meanwhile_is_not_overwritten(world: World, 
     assert agreed == ("failed", "invalid_request")
 
 
-def test_binding_anew_is_for_the_account_that_was_shown(world: World, approver: Approver) -> None:
-    """Asked about one account, and signed in for with another before it is agreed to."""
+def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: Approver) -> None:
+    """The question is about one account, and a sign-in with another is bound before its approval."""
     signed_in_as(world, "me@example.test", OWN)
     approver.appoint(world.home)
     stale = world.home.ask("PATCH", f"/v1/bindings/{NAME}", {}).body["approval_id"]
@@ -143,8 +143,8 @@ def test_binding_anew_is_for_the_account_that_was_shown(world: World, approver: 
 
 
 @pytest.mark.parametrize("lie", ["account", "connector", "name", "secret", "replaces"])
-def test_what_a_provider_gave_is_bound_as_it_was_asked_about(world: World, approver: Approver, lie: str) -> None:
-    """A question whose words were exchanged, about the same tokens, agreed to: nothing is bound. The true one is."""
+def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Approver, lie: str) -> None:
+    """The question's text is forged, about the same tokens, and approved: nothing is bound. The true question is."""
     approver.appoint(world.home)
     question = signed_in_as(world, "other@example.test", THEIRS)
     true = subject_of(world, question["approval_id"])
@@ -165,7 +165,7 @@ def test_what_a_provider_gave_is_bound_as_it_was_asked_about(world: World, appro
 
 
 def test_tokens_are_not_released_as_the_value_of_a_secret(world: World, approver: Approver) -> None:
-    """A question about another value for a secret in use, which names what a sign-in left: a service would be sent it all."""
+    """A question about a new value of a secret is forged to name a sign-in's tokens: a service would be sent all of them."""
     assert not store(world, "own", OWN.encode()).is_error
     plain = {"connector": CONNECTOR, "name": "oauth2/mail/plain", "secret": "own"}
     world.home.must("POST", "/v1/bindings", plain)
@@ -179,11 +179,11 @@ def test_tokens_are_not_released_as_the_value_of_a_secret(world: World, approver
     assert lied == ("failed", "invalid_request")
     assert sent(world) == OWN
     kept = outcome(approver.decide(world.home, waits["approval_id"]))
-    assert kept == ("completed", None)  # for its own question
+    assert kept == ("completed", None)  # they are bound by their own question
 
 
-def test_a_sign_in_that_the_person_said_no_to_is_kept_no_longer(world: World, approver: Approver) -> None:
-    """The same question put again in the place of another, and agreed to by mistake, finds nothing to bind."""
+def test_a_denied_sign_in_is_not_kept(world: World, approver: Approver) -> None:
+    """A copy of the denied question, forged in the place of another and approved by mistake, finds nothing to bind."""
     approver.appoint(world.home)
     denied = signed_in_as(world, "other@example.test", THEIRS)
     about = subject_of(world, denied["approval_id"])
@@ -197,8 +197,8 @@ def test_a_sign_in_that_the_person_said_no_to_is_kept_no_longer(world: World, ap
     assert outcome(approver.decide(world.home, waits["approval_id"])) == ("completed", None)  # the control
 
 
-def test_a_revocation_is_on_record_though_the_daemon_stops_while_the_provider_is_asked(world: World) -> None:
-    """What was revoked here is gone; that the provider had not answered is what the record says."""
+def test_a_revocation_is_recorded_although_the_daemon_stops_meanwhile(world: World) -> None:
+    """The daemon stops while the provider is asked to revoke: the binding is gone, and the record has the revocation."""
     world.sign_in()
     asked = len(world.provider.asked)
     world.provider.hold()

@@ -1,4 +1,4 @@
-"""From a sign-in to a request that carries its token: the daemon's routes, renewal, revocation, and who agrees to it."""
+"""Sign-ins, until a request carries the token: the daemon's routes, renewal, revocation and consent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.jail
 
 
 def test_a_person_signs_in_and_the_connector_is_served(world: World) -> None:
-    """The address is said, the page answers, the binding is there; the request carries the token, the answer does not."""
+    """The provider's callback is answered with a page, and the binding exists; the request has the token, the result does not."""
     begun = world.begin()
     page = called_back(begun["authorize_url"])
     ended = world.end(begun)
@@ -32,8 +32,8 @@ def test_a_person_signs_in_and_the_connector_is_served(world: World) -> None:
     ]
 
 
-def test_a_device_without_a_browser_is_signed_in_by_code(world: World) -> None:
-    """What to type and where is said; the provider is asked until it has an answer."""
+def test_a_device_without_a_browser_signs_in_by_code(world: World) -> None:
+    """The sign-in shows the code to type; the provider is asked until it has an answer."""
     begun = world.begin(flow="device")
     ended = world.end(begun, wait=20.0)
 
@@ -42,8 +42,8 @@ def test_a_device_without_a_browser_is_signed_in_by_code(world: World) -> None:
     assert world.ask().status == 200
 
 
-def test_what_the_provider_says_no_to_is_told_with_what_to_do(world: World) -> None:
-    """The person pressed no: nothing is bound, the class and the sentence say so."""
+def test_a_denial_at_the_provider_is_reported_with_what_to_do(world: World) -> None:
+    """The person refused at the provider: nothing is bound, and the error names the command."""
     begun = world.begin()
     called_back(begun["authorize_url"], error="access_denied", state=state_of(begun["authorize_url"]))
     ended = world.end(begun)
@@ -53,8 +53,8 @@ def test_what_the_provider_says_no_to_is_told_with_what_to_do(world: World) -> N
     assert world.home.must("GET", "/v1/bindings")["bindings"] == []
 
 
-def test_a_sign_in_can_be_given_up_and_begun_again(world: World) -> None:
-    """One name once at a time; after it is cancelled its port is closed and the name is free."""
+def test_a_sign_in_can_be_cancelled_and_begun_again(world: World) -> None:
+    """A name has one sign-in at a time; after cancellation its port is closed and the name is free."""
     begun = world.begin()
     busy = world.home.ask("POST", "/v1/sign-ins", {"connector": CONNECTOR, "name": NAME, "flow": "browser"})
     ended = world.home.must("DELETE", f"/v1/sign-ins/{begun['id']}")
@@ -66,8 +66,8 @@ def test_a_sign_in_can_be_given_up_and_begun_again(world: World) -> None:
     assert world.sign_in()["status"] == "done"
 
 
-def test_a_token_that_ended_is_renewed_before_it_is_sent(world: World) -> None:
-    """On record before the provider is asked and after; the service sees only what counts."""
+def test_an_expired_token_is_renewed_before_it_is_sent(world: World) -> None:
+    """The record has an event before the provider is asked and one after; the service sees only the valid token."""
     world.provider.lifetime_s = 0
     world.sign_in()
     world.provider.lifetime_s = 3600
@@ -79,7 +79,9 @@ def test_a_token_that_ended_is_renewed_before_it_is_sent(world: World) -> None:
 
 
 def test_a_token_that_the_service_refuses_is_renewed_once(world: World) -> None:
-    """401, a renewal, and the same request again: the connector sees the second answer alone, both are on record."""
+    """The service answers 401, and the same request is sent again with a new token: the connector sees only the
+    second response, and both are on record.
+    """
     world.sign_in()
     world.service.accepts = {"canary-access-token-2"}
     ran = world.ask()
@@ -91,8 +93,8 @@ def test_a_token_that_the_service_refuses_is_renewed_once(world: World) -> None:
     assert [event["status"] for event in finished] == [401, 200]
 
 
-def test_a_grant_that_was_ended_at_the_provider_says_to_sign_in_again(world: World) -> None:
-    """`binding_failed` with the command; and that command's route mends it."""
+def test_a_grant_revoked_at_the_provider_says_to_sign_in_again(world: World) -> None:
+    """The error has class `binding_failed` and names the command; signing in again fixes it."""
     world.provider.lifetime_s = 0
     world.sign_in()
     world.provider.says(oauth_error("invalid_grant"))
@@ -107,8 +109,8 @@ def test_a_grant_that_was_ended_at_the_provider_says_to_sign_in_again(world: Wor
     assert world.ask().status == 200
 
 
-def test_a_revoked_sign_in_is_taken_back_at_the_provider_too(world: World) -> None:
-    """Both tokens there, the stored ones here; the next run has no credential."""
+def test_a_revoked_sign_in_is_revoked_at_the_provider_too(world: World) -> None:
+    """Both tokens are revoked there, and the stored ones are deleted; the next run has no credential."""
     world.sign_in()
     answered = world.home.must("DELETE", f"/v1/bindings/{NAME}")
 
@@ -118,8 +120,8 @@ def test_a_revoked_sign_in_is_taken_back_at_the_provider_too(world: World) -> No
     assert world.ask().body["error"]["class"] == "binding_required"
 
 
-def test_a_connector_cannot_ask_the_provider_itself(world: World) -> None:
-    """The endpoint is on a host that it declares; the invocation ends, and the provider hears nothing."""
+def test_a_connector_cannot_use_the_token_endpoint(world: World) -> None:
+    """The connector declares the endpoint's host; the run ends without a request. Another path of the host is allowed."""
     world.sign_in()
     before = len(world.provider.asked)
     refused = world.home.run("ask", {"url": world.provider.url("/token"), "method": "POST", "credential": "oauth2"})
@@ -130,8 +132,8 @@ def test_a_connector_cannot_ask_the_provider_itself(world: World) -> None:
     assert (allowed.status, [one.path for one in world.provider.asked[before:]]) == (200, ["/elsewhere"])
 
 
-def test_a_version_that_wants_more_scopes_waits_until_the_person_signs_in_again(world: World) -> None:
-    """Binding anew is not enough: only the provider can grant a scope."""
+def test_a_version_with_more_scopes_waits_for_a_new_sign_in(world: World) -> None:
+    """Rebinding is not enough, because only the provider can grant a scope."""
     world.sign_in()
     world.install("2.0.0", (*SCOPES, "mail.delete"))
     suspended = world.binding()
@@ -140,11 +142,11 @@ def test_a_version_that_wants_more_scopes_waits_until_the_person_signs_in_again(
     assert suspended["suspended"] == ["scope mail.delete"]
     assert refused.body["error"]["class"] == "binding_failed"
     assert f"aileron binding reauthorize {NAME}" in refused.body["error"]["message"]
-    assert world.ask().status == 200  # the old version, as it was agreed to
+    assert world.ask().status == 200  # the old version, with its approved scopes
 
 
-def test_where_somebody_signs_the_tokens_are_stored_when_they_agree(world: World, approver: Approver) -> None:
-    """They are shown scopes and hosts; before, nothing is in the vault; after, the connector is served."""
+def test_an_approver_consents_before_tokens_are_stored(world: World, approver: Approver) -> None:
+    """The question shows scopes and hosts; the vault has nothing before, and the connector is served afterwards."""
     approver.appoint(world.home)
     ended = world.sign_in()
     meanwhile = world.home.must("GET", "/v1/vault/status")
@@ -160,8 +162,8 @@ def test_where_somebody_signs_the_tokens_are_stored_when_they_agree(world: World
     assert world.ask().status == 200
 
 
-def test_a_sign_in_that_the_daemon_forgot_is_not_bound(world: World, approver: Approver) -> None:
-    """The tokens were in memory alone: the person is told to sign in again, and nothing is bound."""
+def test_a_sign_in_is_not_bound_after_a_restart(world: World, approver: Approver) -> None:
+    """The tokens were in memory only: the person is told to sign in again, and nothing is bound."""
     approver.appoint(world.home)
     ended = world.sign_in()
     approval_id = ended["result"]["approval_id"]
@@ -174,8 +176,8 @@ def test_a_sign_in_that_the_daemon_forgot_is_not_bound(world: World, approver: A
     assert world.home.must("GET", "/v1/bindings")["bindings"] == []
 
 
-def test_a_provider_that_cannot_be_reached_loses_nothing(world: World) -> None:
-    """The connector is told that it is the network; and the same grant works once it is back."""
+def test_a_provider_that_is_down_loses_no_grant(world: World) -> None:
+    """The connector gets a network error; the same grant works once the provider is back."""
     world.provider.lifetime_s = 0
     world.sign_in()
     world.provider.says(oauth_error("server_error", "503 Service Unavailable"))
@@ -190,9 +192,9 @@ def test_a_provider_that_cannot_be_reached_loses_nothing(world: World) -> None:
     assert (asked, back.status) == (0, 200)
 
 
-def test_a_sign_in_that_logs_in_needs_to_know_as_whom(world: World) -> None:
-    """The provider did not name the account: the sign-in says what to add, and with a user name it is bound. Elsewhere a name is
-    refused before anybody is sent to a provider.
+def test_a_sign_in_for_a_login_needs_a_user_name(world: World) -> None:
+    """The provider did not name the account: the error says what to add, and with a user name the login is bound. A
+    sign-in without a login refuses a user name before the provider is involved.
     """
     refused = world.home.ask(
         "POST", "/v1/sign-ins", {"connector": CONNECTOR, "name": NAME, "flow": "browser", "username": "me@example.com"}

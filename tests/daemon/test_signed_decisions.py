@@ -1,4 +1,4 @@
-"""Where an approver exists, what they did not sign does not count; and what they signed counts once, for what they saw."""
+"""Decisions in a home with an approver: unsigned ones do not count; a signed one counts once, and for what the approver saw."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ multiline = ["Body"]
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """A home with an approver, the vault open."""
+    """Start a home with an approver, the vault open."""
     with decided_home(upstream, approver) as made:
         yield made
 
 
 @pytest.fixture
 def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """The same for tests that stop its daemon and write in its files."""
+    """Start such a home for tests that stop its daemon and write in its files."""
     with decided_home(upstream, approver) as made:
         yield made
 
 
 def word(answer: Answer) -> str:
-    """The class of a failure, or the status."""
+    """Return the class of a failure, or the status."""
     return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
 
 
 def refusals(home: DaemonHome, approval_id: str) -> list[str]:
-    """Why decisions about one question did not count, as it is on record."""
+    """Return the recorded reasons why decisions on a question did not count."""
     found = home.must("GET", "/v1/audit?type=approval.refused&order=oldest&limit=1000")["events"]
     return [event["reason"] for event in found if event["approval"] == approval_id]
 
 
 def test_a_signed_decision_counts(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
-    """It is carried out, and the record verifies with the signature in it."""
+    """The run is carried out, and the record verifies with the signature in it."""
     before = upstream.effects
     question = home.asked("gated")
 
@@ -76,8 +76,10 @@ def test_a_signed_decision_counts(home: DaemonHome, approver: Approver, upstream
     assert verified["ok"], verified
 
 
-def test_nothing_else_counts(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
-    """Unsigned, another's key, another question's signature, other words, another time: refused and on record, each."""
+def test_only_a_correctly_signed_decision_counts(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """An unsigned decision, another key, another question's signature, other words and another time are refused, on record."""
     before = upstream.effects
     question, other = home.asked("gated"), home.asked("gated", {"path": "/other"})
     approval_id = question["approval_id"]
@@ -109,8 +111,8 @@ def test_nothing_else_counts(home: DaemonHome, approver: Approver, upstream: Cou
     assert upstream.effects == before + 1
 
 
-def test_a_denial_is_signed_too(home: DaemonHome, approver: Approver) -> None:
-    """Nobody says no in the person's place; their reason reaches whoever asked."""
+def test_a_denial_must_be_signed_too(home: DaemonHome, approver: Approver) -> None:
+    """Other programs cannot deny in the person's place; the person's reason reaches the caller."""
     question = home.asked("gated")
     unsigned = home.decide({**question}, "deny", "no")
     signed = approver.decide(home, question["approval_id"], "deny", reason="not today")
@@ -119,10 +121,8 @@ def test_a_denial_is_signed_too(home: DaemonHome, approver: Approver) -> None:
     assert home.result(question)["reason"] == "not today"
 
 
-def test_while_the_vault_is_locked_nothing_is_decided_and_nothing_runs(
-    own_home: DaemonHome, approver: Approver
-) -> None:
-    """The key that decides is in it."""
+def test_a_locked_vault_decides_nothing_and_runs_nothing(own_home: DaemonHome, approver: Approver) -> None:
+    """The vault holds the approver's public key."""
     question = own_home.asked("gated")
     good = approver.decision(own_home, question["approval_id"])
     own_home.must("POST", "/v1/vault/lock")
@@ -136,8 +136,10 @@ def test_while_the_vault_is_locked_nothing_is_decided_and_nothing_runs(
     assert own_home.run("free").status == 200
 
 
-def test_another_key_needs_the_one_there_is(own_home: DaemonHome, approver: Approver) -> None:
-    """Named again by a stranger with the vault's passphrase: no; with the old key's signature: yes, and it alone decides then."""
+def test_replacing_the_approvers_key_needs_the_old_one(own_home: DaemonHome, approver: Approver) -> None:
+    """A stranger with the vault's passphrase is refused; with the old key's signature the new key is enrolled and
+    alone decides.
+    """
     stranger, successor = Approver(), Approver()
     bold = own_home.ask("POST", "/v1/approver", stranger.appointment(own_home))
     forged = own_home.ask(
@@ -156,8 +158,8 @@ def test_another_key_needs_the_one_there_is(own_home: DaemonHome, approver: Appr
     assert own_home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_what_changed_since_it_was_shown_is_not_agreed_to(bare_home: DaemonHome) -> None:
-    """An action added between the list and the signature."""
+def test_an_enrollment_fails_if_the_inventory_changed(bare_home: DaemonHome) -> None:
+    """An action is added between the list and the signature."""
     bare_home.install_probe()
     bare_home.unlock()
     approver = Approver()
@@ -172,7 +174,7 @@ def test_what_changed_since_it_was_shown_is_not_agreed_to(bare_home: DaemonHome)
 
 
 def rewrite(home: DaemonHome, *statements: str) -> None:
-    """Write into the ledger's tables, as anybody of the same user can."""
+    """Execute statements on the ledger, as any program of the same user can."""
     with sqlite3.connect(home.path / "ledger.db") as ledger:
         for statement in statements:
             ledger.execute(statement)
@@ -182,7 +184,7 @@ def rewrite(home: DaemonHome, *statements: str) -> None:
 def test_an_approval_written_into_the_ledger_runs_nothing(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """`approved` put there while the daemon was stopped: it ends when it is looked at, whoever unlocks the vault."""
+    """The state `approved` is written while the daemon is stopped: the run fails once it is read, whoever unlocks the vault."""
     before = upstream.effects
     question = own_home.asked("gated")
     own_home.stop()
@@ -203,7 +205,7 @@ def test_an_approval_written_into_the_ledger_runs_nothing(
 
 
 def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServer) -> None:
-    """The vault of before there was an approver, put back while the daemon is stopped: it does not open, and nothing runs."""
+    """A vault from before the enrollment is put back while the daemon is stopped: it does not open, and nothing runs."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
@@ -228,10 +230,10 @@ def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServe
         assert word(approver.decide(home, question["approval_id"])) == "approved"
 
 
-def test_a_person_edits_and_what_runs_is_what_they_signed(
+def test_an_edited_call_runs_as_the_approver_signed_it(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Other arguments make another digest; the first one's signature is not for it; the agent is told what ran."""
+    """Other arguments give another digest, which the approver signs; the result tells the agent what ran."""
     question = home.asked("gated", {"path": "/asked"})
     approval_id = question["approval_id"]
     edited = home.must("POST", f"/v1/action-approvals/{approval_id}/edit", {"args": {"path": "/edited"}})
@@ -247,8 +249,8 @@ def test_a_person_edits_and_what_runs_is_what_they_signed(
     assert upstream.requests[-1][1] == "/edited"
 
 
-def test_a_question_back_and_its_answer(home: DaemonHome, approver: Approver) -> None:
-    """The agent sees the question when it polls, answers on its own socket, once; the person sees the answer as its words."""
+def test_the_agent_answers_a_question_once_and_the_person_sees_it(home: DaemonHome, approver: Approver) -> None:
+    """The agent sees the question when it polls, and answers on its own socket; the person sees the answer as the agent's."""
     question = home.asked("gated")
     route = f"/v1/action-approvals/{question['approval_id']}"
     early = home.agent.request("POST", f"{route}/answer", {"answer": "nobody asked"})
@@ -266,8 +268,8 @@ def test_a_question_back_and_its_answer(home: DaemonHome, approver: Approver) ->
     assert word(approver.decide(home, question["approval_id"], "deny")) == "denied"
 
 
-def test_the_difference_to_the_last_approved_call(home: DaemonHome, approver: Approver) -> None:
-    """Another value of an argument is told; a call that was denied is not what is compared with."""
+def test_a_call_is_compared_with_the_last_approved_one(home: DaemonHome, approver: Approver) -> None:
+    """The difference shows another value of an argument; a denied call is not compared with."""
     first = home.asked("gated", {"path": "/one"})
     approver.decide(home, first["approval_id"])
     assert home.result(first)["status"] == "completed"
@@ -282,8 +284,8 @@ def test_the_difference_to_the_last_approved_call(home: DaemonHome, approver: Ap
     assert (same["problem"], other["problem"]) == (None, None)
 
 
-def test_a_call_is_compared_with_the_most_similar_one_that_was_signed(own_home: DaemonHome, approver: Approver) -> None:
-    """And not with the newest; an older row that says that it was approved, and was not signed so, does not count."""
+def test_a_call_is_compared_with_the_most_similar_signed_one(own_home: DaemonHome, approver: Approver) -> None:
+    """The newest one does not take precedence; an older row whose signature does not verify does not count."""
     home = own_home
     asked = [home.asked("gated", {"path": path}) for path in ("/one", "/two")]
     for each in asked:
@@ -301,8 +303,8 @@ def test_a_call_is_compared_with_the_most_similar_one_that_was_signed(own_home: 
     assert [(change["before"], change["after"]) for change in other["changes"]] == [("/two", "/one")]
 
 
-def test_a_call_approved_before_anybody_signed_is_told_as_such(own_home: DaemonHome, approver: Approver) -> None:
-    """In words about that one: whoever reads them is deciding another, with a signature."""
+def test_a_call_approved_without_a_signature_is_marked_as_such(own_home: DaemonHome, approver: Approver) -> None:
+    """The text says "that approval", because its reader is deciding another one, with a signature."""
     home = own_home
     first = home.asked("gated", {"path": "/one"})
     approver.decide(home, first["approval_id"])
@@ -314,8 +316,8 @@ def test_a_call_approved_before_anybody_signed_is_told_as_such(own_home: DaemonH
     assert (found["approval_id"], found["problem"]) == (first["approval_id"], "that approval was not signed")
 
 
-def test_a_list_says_what_was_asked_back_and_what_is_asked_twice(own_home: DaemonHome, approver: Approver) -> None:
-    """Of two identical questions one was asked back about, and then answered."""
+def test_the_list_shows_questions_to_the_agent_and_identical_calls(own_home: DaemonHome, approver: Approver) -> None:
+    """The agent is asked about one of two identical calls, and then answers."""
     home = own_home
     first, second = (home.asked("gated", {"path": "/same"})["approval_id"] for _ in range(2))
 
@@ -333,8 +335,8 @@ def test_a_list_says_what_was_asked_back_and_what_is_asked_twice(own_home: Daemo
     assert listed() == {first: "answered, 2 identical", second: "2 identical"}
 
 
-def test_what_cannot_be_compared_is_told_as_that(home: DaemonHome, approver: Approver) -> None:
-    """While the vault is locked nobody knows whether the last call was the person's; it is not said that there was none."""
+def test_a_comparison_that_is_impossible_is_reported(home: DaemonHome, approver: Approver) -> None:
+    """A locked vault cannot tell whether the last call was the person's; the comparison does not claim that there was none."""
     first = home.asked("gated", {"path": "/one"})
     approver.decide(home, first["approval_id"])
     assert home.result(first)["status"] == "completed"
@@ -350,24 +352,24 @@ def test_what_cannot_be_compared_is_told_as_that(home: DaemonHome, approver: App
 
 
 def previewing(home: DaemonHome, approver: Approver, op: str, step: str = "effect") -> str:
-    """A gated action that does `step`, and shows what `op` answers before."""
+    """Add a gated action that does `step` and whose preview runs `op`, and return its name."""
     text = probe_action(step, name=f"{step}-after-{op}", gated=True)
     text = text.replace(f'capabilities = ["{step}"]', f'capabilities = ["{step}", "{op}"]')
     head, fence, body = text.rpartition("+++")
     answer = home.ask(
         "POST", "/v1/actions", {"text": head + PREVIEW.format(op=op) + fence + body, "file": "a test", "replace": True}
     )
-    if answer.status == 200:  # the very same file was agreed to before
+    if answer.status == 200:  # the same file was approved before
         return str(answer.body["name"])
     settled = approver.agree(home, answer)
     assert settled["status"] == "completed", settled
     return str(settled["result"]["name"])
 
 
-def test_a_preview_is_read_for_the_approver_alone_and_signed_with_the_plan(
+def test_a_preview_is_for_the_approver_only_and_is_signed_with_the_plan(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """It cannot be opened by another, is nowhere in the home, and the decision about it is about what was shown."""
+    """The preview is in no file of the home, and the decision covers what was shown."""
     question = home.asked(previewing(home, approver, "fetch"))
     effects = upstream.effects
     upstream.page = "the draft that only the person reads"
@@ -385,10 +387,12 @@ def test_a_preview_is_read_for_the_approver_alone_and_signed_with_the_plan(
     assert home.must("GET", "/v1/audit/verify")["problem"] is None
 
 
-def test_a_yes_to_what_was_there_before_does_not_count(
+def test_an_approval_of_an_outdated_preview_does_not_count(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Whoever hands on an older answer as a new one has nothing signed with it. A no counts; so does what is there again."""
+    """An older preview that is passed off as the newest gets no valid approval. A denial counts, and so does a
+    preview whose content is current again.
+    """
     asked = [home.asked(previewing(home, approver, "fetch"))["approval_id"] for _ in range(2)]
     upstream.page = "as it was"
     before = [approver.preview(home, one)["digest"] for one in asked]
@@ -404,8 +408,8 @@ def test_a_yes_to_what_was_there_before_does_not_count(
     assert word(approver.decide(home, asked[0], digest=before[0])) == "approved"
 
 
-def test_a_preview_only_reads(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
-    """One that would write is refused on the way out; the person is told that it failed, and may decide without it."""
+def test_a_preview_can_only_read(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+    """A preview that would write is refused by egress; the person learns that it failed, and can decide without it."""
     question = home.asked(previewing(home, approver, "effect", step="fetch"))
     effects = upstream.effects
 
@@ -417,12 +421,11 @@ def test_a_preview_only_reads(home: DaemonHome, approver: Approver, upstream: Co
     assert word(approver.decide(home, question["approval_id"])) == "approved"
 
 
-def test_a_preview_written_into_the_ledger_reads_and_does_nothing(
+def test_a_preview_forged_in_the_ledger_does_nothing(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """A frozen plan whose "preview" is the effect itself, and may write: the person looks, and nothing leaves.
-
-    Its digest fits, and nobody has signed it yet, so it must be what the file that was agreed to gives.
+    """The frozen plan's preview is the effect itself and may write: the person requests it, and nothing is sent. Its
+    digest matches, but no one has signed it yet, so it must be what the approved file gives.
     """
     name = previewing(own_home, approver, "fetch")
     question, untouched = own_home.asked(name), own_home.asked(name)
@@ -448,8 +451,8 @@ def test_a_preview_written_into_the_ledger_reads_and_does_nothing(
     assert approver.preview(own_home, untouched["approval_id"])["fields"]  # the control
 
 
-def test_nobody_else_gets_a_preview(home: DaemonHome, approver: Approver) -> None:
-    """Unsigned, signed by another key, late, twice: refused and on record. The first time works."""
+def test_only_the_approver_gets_a_preview(home: DaemonHome, approver: Approver) -> None:
+    """A foreign key, a wrong signature, another time and the agent socket are refused. The approver's request works."""
     question = home.asked(previewing(home, approver, "fetch"))
     route = f"/v1/action-approvals/{question['approval_id']}/preview"
     statement = approver.preview_statement(question["approval_id"], "0" * 64)
@@ -469,8 +472,8 @@ def test_nobody_else_gets_a_preview(home: DaemonHome, approver: Approver) -> Non
     assert approver.preview(home, question["approval_id"])["fields"]  # the control
 
 
-def test_an_answered_request_for_a_preview_is_not_answered_again(home: DaemonHome, approver: Approver) -> None:
-    """What went over the socket once can be sent again by anybody; it opens nothing."""
+def test_a_request_for_a_preview_is_answered_once(home: DaemonHome, approver: Approver) -> None:
+    """Any program could send the captured request again; it gets nothing."""
     question = home.asked(previewing(home, approver, "fetch"))
     route = f"/v1/action-approvals/{question['approval_id']}/preview"
     body = approver.preview_body(approver.preview_statement(question["approval_id"], Recipient().public))
@@ -480,16 +483,16 @@ def test_an_answered_request_for_a_preview_is_not_answered_again(home: DaemonHom
 
 
 def add_held(home: DaemonHome, approver: Approver, name: str, window_s: int) -> None:
-    """An action with an effect, which can be cancelled for so long after it was approved."""
+    """Add an action with an effect that can be cancelled for `window_s` seconds after its approval."""
     text = probe_action("effect", name=name, gated=True)
     text = text.replace("[approval]\n", f"[approval]\nundo_window_s = {window_s}\n")
     approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
 
 
-def test_a_run_that_is_held_can_be_cancelled_and_else_begins_by_itself(
+def test_a_held_run_can_be_cancelled_and_otherwise_begins_by_itself(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """`undo_window_s`: approved, nothing happens, `held_until` says until when."""
+    """`undo_window_s` delays an approved run, and `held_until` says until when."""
     add_held(home, approver, "held", 600)
     add_held(home, approver, "soon", 1)
     before = upstream.effects
@@ -505,8 +508,10 @@ def test_a_run_that_is_held_can_be_cancelled_and_else_begins_by_itself(
     assert home.result(taken_back)["status"] == "cancelled"
 
 
-def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
-    """Killed while it holds one: after the vault is open again it begins when its time has come, once."""
+def test_a_held_run_survives_a_killed_daemon(
+    own_home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """The daemon is killed while it holds the run: after the vault is open again, the run begins once, when its time has come."""
     add_held(own_home, approver, "held", 600)
     before = upstream.effects
     question = own_home.asked("held")
@@ -514,7 +519,7 @@ def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver
     said = own_home.must("GET", f"/v1/action-approvals/{question['approval_id']}/result")["held_until"]
     own_home.kill()
 
-    with skewed_daemon(own_home.path, 597.0):  # by whose clock it is nearly time
+    with skewed_daemon(own_home.path, 597.0):  # by this daemon's clock the undo window is nearly over
         own_home.unlock()
         result = own_home.result(question, wait=30)
         (started,) = [event for event in own_home.events(question["audit_id"]) if event["type"] == "run.started"]
@@ -525,8 +530,8 @@ def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver
     assert started["at"] >= held[:-1]
 
 
-def test_callers_on_the_wrong_socket_are_on_record(home: DaemonHome) -> None:
-    """An agent that tries the operator's routes is refused, and it is written down."""
+def test_callers_on_the_wrong_socket_are_recorded(home: DaemonHome) -> None:
+    """An agent that tries an operator route is refused, and the record has the route."""
     answer = home.agent.request("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})
 
     assert word(answer) == "unauthorized"
@@ -535,10 +540,10 @@ def test_callers_on_the_wrong_socket_are_on_record(home: DaemonHome) -> None:
     assert json.dumps(found)
 
 
-def test_what_was_taken_back_while_the_vault_was_locked_stays_so(
+def test_a_run_cancelled_while_the_vault_was_locked_stays_cancelled(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Locked by somebody else in the moment in which it can be cancelled, and set back in the ledger afterwards."""
+    """Another caller locks the vault during the undo window, and the ledger is set back afterwards."""
     add_held(own_home, approver, "held", 600)
     add_held(own_home, approver, "soon", 2)
     question, other = own_home.asked("held"), own_home.asked("soon")

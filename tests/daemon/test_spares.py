@@ -1,4 +1,4 @@
-"""Connectors that wait for their next run, in a real daemon: as fresh as any, and gone when they must be."""
+"""Spares in a real daemon: connectors that wait for their next run are as fresh as others, and end when they must."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _THREAD = "import threading\nthreading.Thread(target=time.sleep, args=(3600,), d
 
 @pytest.fixture
 def early() -> Iterator[DaemonHome]:
-    """A home with the early connector, which starts a thread when it waits, so that it can be seen."""
+    """Start a home with the early connector, which starts a thread while it waits, so that it can be seen."""
     with daemon_home() as home:
         home.unlock()
         install_early(home, _THREAD)
         yield home
 
 
-def test_what_a_module_reads_once_is_as_old_as_the_spare_and_chance_is_its_own(early: DaemonHome) -> None:
-    """Loaded before the run was asked for, and not longer than half a minute; no two runs draw the same numbers."""
+def test_a_spares_module_state_is_recent_and_its_randomness_its_own(early: DaemonHome) -> None:
+    """The connector was loaded before the run was requested, at most half a minute ago; no two runs draw the same numbers."""
     early.run("tell")
     told = [when_it_waited(early) for _ in range(3)]
     for one in told:
@@ -41,8 +41,8 @@ def _seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
 
 
-def test_a_run_is_on_record_as_one_without_a_spare_is(early: DaemonHome) -> None:
-    """The same events with the same facts, the layers too; whoever reads the record need not know of spares."""
+def test_a_run_with_a_spare_is_recorded_like_one_without(early: DaemonHome) -> None:
+    """The events have the same facts, the layers too, so a reader of the record need not know about spares."""
     without = early.run("tell")
     assert without.body["result"]["was_told"], "nobody had used it before"
     with_one = when_it_waited(early)
@@ -72,8 +72,10 @@ def _change_settings(home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("change", [_lock, _disable, _remove, _change_settings])
-def test_none_waits_after(early: DaemonHome, change: Callable[[DaemonHome], None]) -> None:
-    """The vault's lock, an action's end, other settings: what waited is gone in a moment, long before its time is over."""
+def test_no_spare_waits_after_a_lock_a_removal_or_other_settings(
+    early: DaemonHome, change: Callable[[DaemonHome], None]
+) -> None:
+    """The spare ends at once, long before its time is over."""
     early.run("tell")
     wait_until(lambda: jails_with_threads(early) > 0, "a connector waits")
     change(early)
@@ -82,8 +84,8 @@ def test_none_waits_after(early: DaemonHome, change: Callable[[DaemonHome], None
     wait_until(lambda: jails_with_threads(early) == 0, "no connector waits", within_s=10)
 
 
-def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
-    """Though the vault is open again, and nobody has looked meanwhile; of after it there are some."""
+def test_no_spare_from_before_a_lock_is_used_after_it(early: DaemonHome) -> None:
+    """The vault is unlocked again at once; later spares are used."""
     when_it_waited(early)
     wait_until(lambda: jails_with_threads(early) > 0, "the next one waits")
     locked = time.time()
@@ -93,8 +95,8 @@ def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
     assert when_it_waited(early)["loaded"] > locked
 
 
-def test_what_waits_does_not_keep_a_daemon_from_stopping(early: DaemonHome) -> None:
-    """Nothing of it is left."""
+def test_a_spare_does_not_keep_the_daemon_from_stopping(early: DaemonHome) -> None:
+    """The daemon's process is gone after the stop."""
     early.run("tell")
     wait_until(lambda: jails_with_threads(early) > 0, "a connector waits")
     early.stop()

@@ -1,4 +1,4 @@
-"""Starting the daemon, and every way it cannot: said at once, with the cure."""
+"""Starting the daemon, and every way in which it can fail: reported at once, with the fix."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.support.home import DaemonHome
 pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
 
 
-def test_it_starts_with_the_first_request_and_stops_when_told(bare_home: DaemonHome) -> None:
-    """No daemon, one request, a daemon; a stop, and its sockets and announcement are gone."""
+def test_the_daemon_starts_with_the_first_request_and_stops_when_told(bare_home: DaemonHome) -> None:
+    """A request starts the daemon; after the stop, its sockets and announcement are gone."""
     assert bare_home.daemon_pid is None
 
     assert bare_home.must("GET", "/healthz") == {"status": "ok"}
@@ -39,8 +39,8 @@ def test_it_starts_with_the_first_request_and_stops_when_told(bare_home: DaemonH
     assert sorted(path.name for path in (bare_home.path / "run").iterdir()) == ["daemon.lock"]
 
 
-def test_only_the_user_reaches_the_sockets_and_nobody_attaches(bare_home: DaemonHome) -> None:
-    """0700 directories, 0600 sockets, and a process whose memory other processes of the user cannot open."""
+def test_only_the_user_reaches_the_sockets_and_no_process_can_attach(bare_home: DaemonHome) -> None:
+    """Directories have mode 0700, sockets 0600, and other processes of the user cannot open the daemon's memory."""
     bare_home.must("GET", "/healthz")
     run = bare_home.path / "run"
 
@@ -55,16 +55,16 @@ def test_only_the_user_reaches_the_sockets_and_nobody_attaches(bare_home: Daemon
     assert next(line for line in limits if "core file" in line).split()[4] == "0"
 
 
-def test_it_started_before_it_was_ready(bare_home: DaemonHome) -> None:
-    """The first request, for which the rooms are built, is later."""
+def test_the_start_time_is_before_the_daemon_was_ready(bare_home: DaemonHome) -> None:
+    """The first request, for which the rooms are built, comes later."""
     Client(bare_home.path).start()
     ready = utc(time.time())
 
     assert bare_home.must("GET", "/v1/status")["started_at"] <= ready
 
 
-def test_after_a_kill_the_next_request_starts_another(bare_home: DaemonHome) -> None:
-    """Stale sockets and a stale announcement do not matter: the lock went with the process."""
+def test_after_a_kill_the_next_request_starts_another_daemon(bare_home: DaemonHome) -> None:
+    """Stale sockets and a stale announcement do not matter, because the lock ended with the process."""
     bare_home.must("GET", "/healthz")
     first = bare_home.daemon_pid
     bare_home.kill()
@@ -74,8 +74,8 @@ def test_after_a_kill_the_next_request_starts_another(bare_home: DaemonHome) -> 
     assert bare_home.daemon_pid not in (None, first)
 
 
-def test_of_two_who_start_it_at_once_both_are_answered(bare_home: DaemonHome) -> None:
-    """One daemon has the lock and is not listening yet when the other gives way to it."""
+def test_callers_that_start_the_daemon_at_once_are_all_answered(bare_home: DaemonHome) -> None:
+    """A daemon has the lock and does not listen yet when the others give way to it."""
     for _ in range(3):
         with ThreadPoolExecutor(4) as pool:
             clients = [Client(bare_home.path) for _ in range(4)]
@@ -85,16 +85,16 @@ def test_of_two_who_start_it_at_once_both_are_answered(bare_home: DaemonHome) ->
         assert [answer.status for answer in answers] == [200] * 4
 
 
-def test_a_setting_nobody_knows_keeps_it_from_starting(bare_home: DaemonHome) -> None:
-    """The key, and the nearest one there is."""
+def test_an_unknown_setting_keeps_the_daemon_from_starting(bare_home: DaemonHome) -> None:
+    """The error names the key and the nearest known one."""
     bare_home.configure("[egress]\nprivat = []\n")
 
     with pytest.raises(DaemonUnreachable, match=r"unknown key 'privat' in \[egress\]; did you mean 'private'"):
         bare_home.ask("GET", "/healthz")
 
 
-def test_a_home_that_others_may_read_keeps_it_from_starting(bare_home: DaemonHome) -> None:
-    """With the chmod that mends it; after it, it starts."""
+def test_a_home_that_others_can_read_keeps_the_daemon_from_starting(bare_home: DaemonHome) -> None:
+    """The error has the chmod that fixes it; after that, the daemon starts."""
     bare_home.path.mkdir(mode=0o755)
     bare_home.path.chmod(0o755)
 
@@ -105,22 +105,22 @@ def test_a_home_that_others_may_read_keeps_it_from_starting(bare_home: DaemonHom
     assert bare_home.must("GET", "/healthz") == {"status": "ok"}
 
 
-def test_a_file_where_the_home_should_be_keeps_it_from_starting(bare_home: DaemonHome) -> None:
-    """Not a traceback: the path and what is wrong with it."""
+def test_a_file_in_the_homes_place_keeps_the_daemon_from_starting(bare_home: DaemonHome) -> None:
+    """The error names the path and the problem, without a traceback."""
     bare_home.path.write_text("", encoding="utf-8")
 
     with pytest.raises(DaemonUnreachable, match=str(bare_home.path)):
         bare_home.ask("GET", "/healthz")
 
 
-def test_a_path_too_long_for_a_socket_is_said_before_anything_starts(tmp_path: Path) -> None:
-    """sun_path has 108 bytes."""
+def test_a_path_too_long_for_a_socket_is_refused_before_the_start(tmp_path: Path) -> None:
+    """A socket's path (sun_path) has at most 108 bytes."""
     with pytest.raises(DaemonUnreachable, match="AILERON_HOME"):
         Client(tmp_path / ("x" * 120)).request("GET", "/healthz")
 
 
-def test_an_answer_that_comes_before_the_request_was_read_is_heard(tmp_path: Path) -> None:
-    """A refusal needs no body: whoever still sends it hears the answer, and not that the pipe is broken."""
+def test_a_response_before_the_request_was_read_reaches_the_client(tmp_path: Path) -> None:
+    """A refusal needs no body: a client that is still sending gets the response, not a broken pipe."""
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
         home = Home(tmp_path)
         home.run.mkdir(mode=0o700)
@@ -142,10 +142,10 @@ def test_an_answer_that_comes_before_the_request_was_read_is_heard(tmp_path: Pat
     assert (answer.status, answer.body) == (423, {})
 
 
-def test_a_daemon_that_cannot_even_be_imported_says_so(
+def test_a_daemon_that_cannot_be_imported_reports_the_reason(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its last words reach whoever asked, not a log that was never opened."""
+    """The error reaches the caller, because no log was opened yet."""
     (tmp_path / "msgspec.py").write_text("raise ImportError('msgspec is broken here')", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
@@ -153,10 +153,10 @@ def test_a_daemon_that_cannot_even_be_imported_says_so(
         bare_home.ask("GET", "/healthz")
 
 
-def test_a_daemon_whose_rooms_cannot_be_imported_tells_who_waits(
+def test_a_daemon_whose_rooms_cannot_be_imported_answers_with_an_error(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """They are imported for the first request, after `ready`: that request is answered, the log says why, and it is over."""
+    """Rooms are imported for the first request, after `ready`: it gets an error, the log has the reason, and the daemon ends."""
     (tmp_path / "hypercorn.py").write_text("raise ImportError('hypercorn is broken here')", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
@@ -169,10 +169,10 @@ def test_a_daemon_whose_rooms_cannot_be_imported_tells_who_waits(
 
 
 @pytest.mark.parametrize("is_replaced", [True, False], ids=["replaced", "as it was"])
-def test_a_daemon_never_imports_another_installation_than_it_began_with(
+def test_a_daemon_imports_nothing_of_another_installation(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_replaced: bool
 ) -> None:
-    """Most of it is imported after `ready`, and somebody may have installed another version by then."""
+    """Most modules are imported after `ready`, and another version may be installed by then."""
     for package in (Path(aileron.__file__).parent, Path(aileron_sandbox.__file__).parent):
         shutil.copytree(package, tmp_path / package.name)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -196,10 +196,8 @@ def test_a_daemon_never_imports_another_installation_than_it_began_with(
         assert answer.status == 200
 
 
-def test_the_daemon_does_not_keep_a_secret_in_its_environment(
-    bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was meant for the command that started it; other variables pass."""
+def test_the_daemon_keeps_no_secret_in_its_environment(bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The secret was meant for the command that started the daemon; other variables are kept."""
     monkeypatch.setenv("AILERON_VAULT_PASSPHRASE", "correct horse battery")
     monkeypatch.setenv("AILERON_SIGNING_KEY", "a-publishers-key")
     monkeypatch.setenv("AILERON_TEST_CONTROL", "passes")
@@ -231,8 +229,8 @@ except DaemonUnreachable as error:
 """
 
 
-def test_where_user_namespaces_are_blocked_it_refuses_with_the_fix(bare_home: DaemonHome) -> None:
-    """As in a container with a default seccomp profile: no jail, so no daemon, and what to change."""
+def test_without_user_namespaces_the_daemon_refuses_to_start_with_the_fix(bare_home: DaemonHome) -> None:
+    """A container with a default seccomp profile is like this: no jail, so no daemon, and the error says what to change."""
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_NAMESPACES, str(bare_home.path)],
         capture_output=True,
@@ -243,13 +241,13 @@ def test_where_user_namespaces_are_blocked_it_refuses_with_the_fix(bare_home: Da
 
     assert "confinement failed at namespaces and root: EPERM" in done.stdout
     assert "user namespaces" in done.stdout
-    # On record there is nothing of it: the first daemon that ever started is this one.
+    # The refused start is not on record: this is the first daemon that started.
     recorded = [event["type"] for event in bare_home.must("GET", "/v1/audit")["events"]]
     assert recorded == ["daemon.started", "genesis"]
 
 
 def test_the_template_waits_for_few_imports() -> None:
-    """Its process is executed before the rooms are imported, and beside them prepares what runs need."""
+    """The template's process is started before the rooms are imported, and prepares runs in parallel."""
     before = "import sys; from aileron.daemon import begin; print(*sys.modules)"
 
     imported = subprocess.run([sys.executable, "-c", before], capture_output=True, text=True, timeout=60, check=True)
@@ -269,8 +267,8 @@ def test_the_template_waits_for_few_imports() -> None:
     }
 
 
-def test_a_damaged_vault_is_one_fact_of_the_status(bare_home: DaemonHome) -> None:
-    """Whoever looks what is wrong is told all the rest as well."""
+def test_a_damaged_vault_is_reported_in_the_status(bare_home: DaemonHome) -> None:
+    """The status has all other facts as well, for a person who looks for the problem."""
     bare_home.unlock()
     bare_home.stop()
     (bare_home.path / "vault.json").write_text("{}")
@@ -314,11 +312,11 @@ USED_SELDOM = {
 }
 """Packages and modules that the rooms do without, too; `cryptography` until the vault is unlocked or a decision is verified."""
 MOST_IMPORTED = 320
-"""Modules, Python's own included: there were 900."""
+"""Modules that a start may import, Python's own included: there were 900."""
 
 
 def test_a_start_imports_no_room(bare_home: DaemonHome, tmp_path: Path) -> None:
-    """Nobody waits for the import of what they do not use: at `ready` there is none of it, after a request there is."""
+    """A start does not wait for imports that it does not use: the rooms are imported after `ready`, with the first request."""
     ready, told = os.pipe()
     with (tmp_path / "stderr").open("wb") as before_the_log:
         process = subprocess.Popen(
@@ -343,7 +341,7 @@ def test_a_start_imports_no_room(bare_home: DaemonHome, tmp_path: Path) -> None:
 
 
 def _imported(path: Path) -> list[str]:
-    """The modules that `-X importtime` told of, in this file."""
+    """Return the modules that `-X importtime` reported in this file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")][1:]
 
@@ -356,13 +354,13 @@ def _is_one_of(module: str, names: Collection[str]) -> bool:
     "begun", ["aileron.__main__.main()", "aileron.daemon.__main__.main([sys.argv[1]])"], ids=["command", "daemon"]
 )
 def test_a_process_that_ends_is_not_searched_for_cycles(tmp_path: Path, begun: str) -> None:
-    """The kernel frees all of it: by the end the collector has nothing left to look at, which is a quarter of a short command."""
+    """The kernel frees all memory; a search by the garbage collector would take a quarter of a short command."""
     code = (
         "import atexit, gc, sys; "
         "atexit.register(lambda: print(gc.get_freeze_count() > 10_000, len(gc.get_objects()) < 1_000)); "
         f"import {begun.partition('.main(')[0]}; {begun}"
     )
-    (tmp_path / "file").write_text("", encoding="utf-8")  # no place for a home, so that a daemon says so and ends
+    (tmp_path / "file").write_text("", encoding="utf-8")  # not a valid home, so that a daemon reports it and ends
 
     ended = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "file")],

@@ -1,4 +1,4 @@
-"""Steps that use what earlier ones answered: real jails, and what a person and the record see of it."""
+"""Steps that use earlier steps' results, in real jails, and what a person and the record see of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.jail
 
 
 def add(home: DaemonHome, given: str, *, gated: bool = False) -> None:
-    """An action of two steps: `first` answers with the call's `text`, the second is given what `given` says."""
+    """Add an action of two steps: `first` returns the call's `text`, and the second gets the inputs in `given`."""
     text = probe_action("give_back", "text:string", "flag:boolean?", gated=gated)
     second = (
         f'[[execute]]\nid = "second"\nconnector = "{_connector(text)}"\nop = "give_back"\n[execute.inputs]\n{given}\n'
@@ -24,8 +24,8 @@ def _connector(text: str) -> str:
     return text.split('name = "', 2)[2].split('"', 1)[0]
 
 
-def test_a_step_is_given_what_an_earlier_one_answered(home: DaemonHome) -> None:
-    """As a value and inside a text; what reads like a reference in it is passed on as it stands."""
+def test_a_step_gets_an_earlier_steps_result(home: DaemonHome) -> None:
+    """The result is inserted as a value and inside a text; text in it that looks like a reference is passed on unchanged."""
     add(home, 'text = "it said ${first.text}, ${first.number}"\nflag = "${first.flag}"')
 
     answer = home.run("give-back", {"text": "${first.number} ☃", "flag": True})
@@ -37,8 +37,8 @@ def test_a_step_is_given_what_an_earlier_one_answered(home: DaemonHome) -> None:
     assert second["args"] == sha256_digest(canonical_json(given))
 
 
-def test_two_steps_of_one_run_have_idempotency_keys_of_their_own(home: DaemonHome) -> None:
-    """Else the second of two messages that are alike would pass for the first one, repeated."""
+def test_steps_of_a_run_have_different_idempotency_keys(home: DaemonHome) -> None:
+    """Otherwise, a service would take the second of two equal messages for a repetition of the first."""
     text = probe_action("tell_key")
     head = f'[[execute]]\nconnector = "{_connector(text)}"\n'
     more = f'{head}id = "second"\nop = "tell_key"\n{head}id = "both"\nop = "give_back"\n[execute.inputs]\n'
@@ -52,8 +52,8 @@ def test_two_steps_of_one_run_have_idempotency_keys_of_their_own(home: DaemonHom
     assert first != second
 
 
-def test_an_answer_without_the_value_ends_the_action_before_the_step(home: DaemonHome) -> None:
-    """bad_input that names step, place and reference; the first step stays done, and no jail is made for the second."""
+def test_a_result_without_the_value_ends_the_action_before_the_step(home: DaemonHome) -> None:
+    """The error is bad_input with the reference; the first step stays done, and no jail is made for the second."""
     add(home, 'text = "${first.messages.0.id}"')
 
     answer = home.run("give-back", {"text": "x"})
@@ -65,7 +65,7 @@ def test_an_answer_without_the_value_ends_the_action_before_the_step(home: Daemo
 
 
 def test_a_person_sees_where_a_value_will_come_from(home: DaemonHome) -> None:
-    """The question names the place and the step; approved, the value of the answer is what is used."""
+    """The question names the place and the step; the approved run uses the value of that step's result."""
     add(home, 'text = "again ${first.text}"', gated=True)
     question = home.asked("give-back", {"text": "x"})
 

@@ -1,4 +1,4 @@
-"""A daemon whose user may have no more threads: what runs beside its rooms goes on, and says so."""
+"""A daemon whose user may start no more threads: the tasks beside its rooms go on, and log the problem."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ with tempfile.TemporaryDirectory() as made:
 """
 
 
-def test_what_looks_now_and_then_waits_for_a_thread() -> None:
-    """The look at sessions fails and comes again, a read of the ledger is refused, and a process is reaped all the same."""
+def test_periodic_tasks_wait_for_a_thread() -> None:
+    """The check of sessions fails and is repeated, a read of the ledger is refused, and a process is reaped all the same."""
     ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 0, ended.stderr

@@ -1,6 +1,6 @@
-"""Egress, the renewals and the vault as the daemon joins them: tokens that end in use, and services that refuse good ones.
+"""Egress, the renewals and the vault together, as in the daemon: expiring tokens, and services that refuse valid ones.
 
-Everything is real but the pages of the provider: one engine, by which both the connector's requests and the renewals leave.
+Everything is real except the provider's pages: the connector's requests and the renewals are sent by one engine.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ pytestmark = pytest.mark.anyio
 
 FIRST, SECOND = "canary-access-token-0", "canary-access-token-1"
 PATIENT = JobTiming(patience_s=20.0)
-"""A slow machine's renewal is waited for, and not sent without."""
+"""Patience that waits for a renewal on a slow machine, instead of sending the old token."""
 REFUSAL = answer(b"who?", "WWW-Authenticate: Bearer", status="401 Unauthorized")
 Script = Callable[[Seen], bytes]
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """The daemon runs on asyncio."""
+    """Return the daemon's backend, asyncio."""
     return "asyncio"
 
 
 class Joined:
-    """The rooms as the daemon joins them, a service, and a provider; the token was given out an hour less 90 s ago."""
+    """The rooms as the daemon connects them, a service and a provider; the token, valid for an hour, has 90 s left."""
 
     def __init__(self, egress: Egress, renewing: World, service: Upstream) -> None:
         self.egress = egress
@@ -61,7 +61,7 @@ class Joined:
     async def ask(
         self, meter: Meter | None = None, body: bytes | None = None, credential: str | None = "oauth2"
     ) -> tuple[int, bytes]:
-        """One request of the connector."""
+        """Send a request of the connector."""
         url = f"https://localhost:{self.service.port}/"
         request = EgressRequest("GET" if body is None else "POST", url, (), credential, body)
         until = anyio.current_time() + 20
@@ -71,13 +71,13 @@ class Joined:
 
     @property
     def sent(self) -> list[str]:
-        """The token of each request that reached the service."""
+        """Tokens of the requests that reached the service."""
         return [seen.values("authorization")[0].removeprefix("Bearer ") for seen in self.service.requests]
 
 
 @contextlib.asynccontextmanager
 async def joined(directory: Path, script: Script, pace: JobTiming | None = None) -> AsyncIterator[Joined]:
-    """All of it, until the block is left."""
+    """Run egress, renewals, service and provider until the block is left."""
     authority = Authority(directory)
     tls = authority.server_context("localhost")
     vault = Vault(directory / "home" / "vault.json")
@@ -99,13 +99,13 @@ async def joined(directory: Path, script: Script, pace: JobTiming | None = None)
 
 
 def only(*tokens: str) -> Script:
-    """A service that takes these."""
+    """Return a service that accepts these tokens."""
     good = {f"Bearer {token}" for token in tokens}
     return lambda seen: answer(b"welcome" + seen.body) if seen.values("authorization")[0] in good else REFUSAL
 
 
-async def test_a_token_that_ends_is_renewed_before_it_is_sent(tmp_path: Path) -> None:
-    """With a minute and a half left it is sent as it is, with half a minute left its successor is."""
+async def test_an_expiring_token_is_renewed_before_it_is_sent(tmp_path: Path) -> None:
+    """A token with 90 s left is sent as it is; with 30 s left its successor is sent."""
     async with joined(tmp_path, only(FIRST, SECOND), PATIENT) as rooms:
         assert await rooms.ask() == (200, b"welcome")
         rooms.renewing.clock.now += 60
@@ -115,8 +115,8 @@ async def test_a_token_that_ends_is_renewed_before_it_is_sent(tmp_path: Path) ->
         assert rooms.renewing.stored == SECOND.encode()
 
 
-async def test_one_renewal_serves_all_who_wait_with_one_place_among_them(tmp_path: Path) -> None:
-    """Twelve requests and the renewal they wait for leave by an engine that has one place."""
+async def test_one_renewal_serves_all_waiting_requests_through_one_slot(tmp_path: Path) -> None:
+    """Twelve requests and the renewal that they wait for share an engine with one slot."""
     async with joined(tmp_path, only(SECOND), PATIENT) as rooms:
         rooms.egress.slots = anyio.Semaphore(1)  # type: ignore[misc]
         rooms.renewing.clock.now += 60
@@ -134,8 +134,8 @@ async def test_one_renewal_serves_all_who_wait_with_one_place_among_them(tmp_pat
         assert set(rooms.sent) == {SECOND}
 
 
-async def test_many_that_were_refused_are_served_after_one_renewal(tmp_path: Path) -> None:
-    """The provider took the token back: each request is sent once more, and the provider is asked once."""
+async def test_many_refused_requests_are_served_after_one_renewal(tmp_path: Path) -> None:
+    """The provider has revoked the token: each request is sent once more, and the provider is asked once."""
     async with joined(tmp_path, only(SECOND)) as rooms:
         rooms.egress.slots = anyio.Semaphore(2)  # type: ignore[misc]
         meter, got = Meter(Budget()), list[tuple[int, bytes]]()
@@ -152,8 +152,8 @@ async def test_many_that_were_refused_are_served_after_one_renewal(tmp_path: Pat
         assert rooms.sent.count(SECOND) == 8
 
 
-async def test_a_service_that_refuses_everything_cannot_wear_out_the_provider(tmp_path: Path) -> None:
-    """A connector's own host, asked 200 times in 8 steps: one renewal, one request more than were asked for."""
+async def test_a_service_that_refuses_everything_cannot_flood_the_provider(tmp_path: Path) -> None:
+    """A connector's own host is requested 200 times in 8 steps: there is one renewal and one extra request."""
     async with joined(tmp_path, lambda _seen: REFUSAL, JobTiming(fresh_s=600.0)) as rooms:
         for _step in range(8):
             meter = Meter(rooms.grant.budget)
@@ -165,8 +165,8 @@ async def test_a_service_that_refuses_everything_cannot_wear_out_the_provider(tm
         assert rooms.sent == [FIRST] + [SECOND] * 200
 
 
-async def test_within_a_step_not_even_an_eager_pace_lets_it(tmp_path: Path) -> None:
-    """Were every refusal renewed at once: the engine's own bound is one for each step."""
+async def test_a_step_causes_at_most_one_renewal_at_any_pace(tmp_path: Path) -> None:
+    """The pace would renew after every refusal; the engine itself allows one renewal a step."""
     eager = JobTiming(fresh_s=0.0, least_s=0.0)
     async with joined(tmp_path, lambda _seen: REFUSAL, eager) as rooms:
         for _step in range(3):
@@ -178,8 +178,8 @@ async def test_within_a_step_not_even_an_eager_pace_lets_it(tmp_path: Path) -> N
         assert len(rooms.sent) == 63
 
 
-async def test_a_token_that_no_vault_ever_had_does_not_come_back(tmp_path: Path) -> None:
-    """1. The disk is full: it is sent from memory. 2. Its binding is revoked. 3. The service shows it to somebody else."""
+async def test_a_token_that_was_never_stored_is_still_masked(tmp_path: Path) -> None:
+    """The disk is full, so the token is sent from memory; its binding is revoked; then the service shows it to another."""
     kept = [b"nothing yet"]
 
     def script(seen: Seen) -> bytes:
@@ -204,8 +204,8 @@ async def test_a_token_that_no_vault_ever_had_does_not_come_back(tmp_path: Path)
     assert (status, body) == (200, b"last: Bearer " + b"*" * len(SECOND))
 
 
-async def test_a_revoked_sign_in_is_told_to_the_person(tmp_path: Path) -> None:
-    """The service says 401, the provider that it renews no more: then the request fails with what to do, and sends no more."""
+async def test_a_revoked_sign_in_is_reported_to_the_person(tmp_path: Path) -> None:
+    """The service answers 401 and the provider refuses to renew: the request fails with the command, and is not sent again."""
     async with joined(tmp_path, lambda _seen: REFUSAL) as rooms:
         rooms.renewing.server.says(oauth_error("invalid_grant"))
         for _time in range(2):
@@ -218,8 +218,8 @@ async def test_a_revoked_sign_in_is_told_to_the_person(tmp_path: Path) -> None:
         assert rooms.sent == [FIRST, FIRST]
 
 
-async def test_a_locked_vault_stops_a_request_before_it_leaves(tmp_path: Path) -> None:
-    """Nothing is renewed or lent from it; opened again, all goes on."""
+async def test_a_locked_vault_stops_a_request_before_it_is_sent(tmp_path: Path) -> None:
+    """A locked vault lends and renews nothing; once it is open, requests are sent again."""
     async with joined(tmp_path, only(FIRST)) as rooms:
         rooms.renewing.vault.lock()
         with pytest.raises(AileronError) as caught:

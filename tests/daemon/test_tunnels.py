@@ -1,4 +1,4 @@
-"""`run/tunnel.sock` of a real daemon: whose connection it is, what is on record, and that it ends with the session.
+"""`run/tunnel.sock` of a real daemon: whose connection it is, what is on record, and how it ends.
 
 The process of the cell is this one: it opens the session and connects, as `aileron launch` does.
 """
@@ -28,14 +28,14 @@ PAGE = b"what the host says"
 
 @pytest.fixture(scope="module")
 def upstream(authority: Authority) -> Iterator[Upstream]:
-    """A host on loopback, with a certificate."""
+    """Start a host on loopback, with a certificate."""
     with Upstream(lambda _: answer(PAGE), authority.server_context("localhost")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def home(upstream: Upstream) -> Iterator[DaemonHome]:
-    """A home whose person allows that host to be on loopback."""
+    """Start a home whose settings allow that host to be on loopback."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate = ["localhost:{upstream.port}"]\n')
         made.must("GET", "/v1/status")
@@ -44,7 +44,7 @@ def home(upstream: Upstream) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def session(home: DaemonHome, upstream: Upstream) -> Iterator[str]:
-    """A cell of this process that lists it."""
+    """Open a cell of this process that lists the host."""
     body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid()}
     opened = home.must("POST", "/v1/sessions", {**body, "cell": {"hosts": [f"localhost:{upstream.port}"]}})
     yield opened["id"]
@@ -53,20 +53,20 @@ def session(home: DaemonHome, upstream: Upstream) -> Iterator[str]:
 
 @pytest.fixture
 def door(home: DaemonHome) -> Iterator[Door]:
-    """The cell's door."""
+    """Start the cell's door."""
     with Door(home.path) as made:
         yield made
 
 
 def ask(door: Door, destination: str) -> tuple[socket.socket, Answer]:
-    """A connection to the socket on which that was asked for, and what was answered."""
+    """Connect to the socket, request the destination, and return the connection and the response."""
     client = door.connected()
     client.sendall(f"CONNECT {destination} HTTP/1.1\r\n\r\n".encode())
     return client, read_answer(client)
 
 
 def on_record(home: DaemonHome, session: str, is_so: Callable[[list[dict[str, Any]]], object]) -> list[dict[str, Any]]:
-    """The session's tunnels as the ledger has them, oldest first, when that is so of them."""
+    """Wait until the session's recorded tunnel events fulfil a condition, and return them, oldest first."""
 
     def rows() -> list[dict[str, Any]]:
         events = home.must("GET", f"/v1/audit?session={session}&limit=1000")["events"]
@@ -75,10 +75,10 @@ def on_record(home: DaemonHome, session: str, is_so: Callable[[list[dict[str, An
     return wait_until(lambda: found if is_so(found := rows()) else [], "it is on record", seen=rows)
 
 
-def test_curl_goes_out_of_a_cell_by_its_door(
+def test_curl_leaves_a_cell_through_its_door(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
 ) -> None:
-    """To the host that is listed, and to no other; both are on record."""
+    """The listed host is reached and another is not; both are on record."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
 
@@ -113,10 +113,10 @@ def test_curl_goes_out_of_a_cell_by_its_door(
 
 
 @pytest.mark.parametrize("by", ["another process", "a child", "no session"])
-def test_nobody_but_the_process_of_a_cell_goes_through(
+def test_only_the_process_of_a_cell_gets_a_tunnel(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, by: str
 ) -> None:
-    """Not what it started, and not itself when the session is over. It itself does, on the same socket, a moment before."""
+    """A child and another process are refused, and so is the cell's process after its session. Before, it gets a tunnel."""
     client, control = ask(door, f"localhost:{upstream.port}")
     client.close()
     assert control.status == 200
@@ -142,8 +142,8 @@ def test_nobody_but_the_process_of_a_cell_goes_through(
     assert {(one["scope"], one["route"], one["session"]) for one in refused} == {("agent", "CONNECT", "local")}
 
 
-def test_a_session_without_a_cell_has_no_way_out(home: DaemonHome, door: Door, upstream: Upstream) -> None:
-    """Also not for its own process."""
+def test_a_session_without_a_cell_gets_no_tunnel(home: DaemonHome, door: Door, upstream: Upstream) -> None:
+    """The session's own process is refused too."""
     body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid()}
     opened = home.must("POST", "/v1/sessions", body)
     client, answered = ask(door, f"localhost:{upstream.port}")
@@ -155,7 +155,7 @@ def test_a_session_without_a_cell_has_no_way_out(home: DaemonHome, door: Door, u
 def test_a_tunnel_ends_with_its_session(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
 ) -> None:
-    """While it is open and used; the record says why."""
+    """The tunnel is open and in use; the record has the reason."""
     client, answered = ask(door, f"localhost:{upstream.port}")
     assert answered.status == 200
     with ssl.create_default_context(cadata=authority.ca_pem).wrap_socket(client, server_hostname="localhost") as tls:
@@ -167,8 +167,10 @@ def test_a_tunnel_ends_with_its_session(
     assert closed["reason"] == "session ended"
 
 
-def test_a_crowd_of_strangers_keeps_no_cell_out(home: DaemonHome, session: str, door: Door, upstream: Upstream) -> None:
-    """Four hundred connections of another process, which say nothing and stay: the cell's own is answered meanwhile."""
+def test_a_crowd_of_silent_connections_keeps_no_cell_out(
+    home: DaemonHome, session: str, door: Door, upstream: Upstream
+) -> None:
+    """Another process holds four hundred connections and says nothing: the cell's own are answered meanwhile."""
     program = (
         "import socket, sys\n"
         "held = []\n"
@@ -188,8 +190,8 @@ def test_a_crowd_of_strangers_keeps_no_cell_out(home: DaemonHome, session: str, 
     assert crowd.returncode == 0
 
 
-def test_a_flood_of_names_is_a_handful_of_rows(home: DaemonHome, session: str, door: Door) -> None:
-    """Three hundred names: each is refused; the record counts what it does not list."""
+def test_a_flood_of_refused_hosts_gives_few_events(home: DaemonHome, session: str, door: Door) -> None:
+    """Three hundred hosts are refused; the record counts those that it does not list."""
     for number in range(300):
         client, answered = ask(door, f"a{number}.example.com:443")
         client.close()
@@ -200,18 +202,18 @@ def test_a_flood_of_names_is_a_handful_of_rows(home: DaemonHome, session: str, d
     assert all(one["type"] == "tunnel.refused" for one in found)
 
 
-def test_the_socket_is_the_persons_alone(home: DaemonHome) -> None:
-    """As the others; and it is gone when the daemon is."""
+def test_only_the_user_can_open_the_tunnel_socket(home: DaemonHome) -> None:
+    """The socket has mode 0600, and is gone when the daemon is."""
     path = home.path / "run" / "tunnel.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     home.stop()
     assert not path.exists()
 
 
-def test_a_daemon_that_stops_says_so_of_its_tunnels(
+def test_a_stopping_daemon_ends_and_records_its_tunnels(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
 ) -> None:
-    """Open ones are cut and written down; the next daemon knows the session again."""
+    """An open tunnel is closed and recorded with the reason; the next daemon still knows the session."""
     client, _ = ask(door, f"localhost:{upstream.port}")
     with ssl.create_default_context(cadata=authority.ca_pem).wrap_socket(client, server_hostname="localhost") as tls:
         tls.sendall(b"GET / HTTP/1.1\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Processes that nobody uses end, and the next request finds them again: nobody but the machine's memory notices."""
+"""Unused processes end, and the next request starts them again without a visible difference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.jail
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A home with an action, whose daemon lets go of everything after a moment."""
+    """Start a home with an action, whose daemon ends unused processes after a moment."""
     with daemon_home() as made:
         made.install_probe()
         made.unlock()
@@ -32,7 +32,7 @@ def home() -> Iterator[DaemonHome]:
 
 
 def _below(home: DaemonHome, word: str) -> list[psutil.Process]:
-    """Its processes that were executed with such a word."""
+    """Return the daemon's descendants whose command line contains a word."""
     assert home.daemon_pid is not None
     return [process for process in psutil.Process(home.daemon_pid).children(recursive=True) if _has(process, word)]
 
@@ -43,8 +43,8 @@ def _has(process: psutil.Process, word: str) -> bool:
     return False
 
 
-def test_a_run_after_the_template_ended_works_and_is_recorded_as_any_other(home: DaemonHome) -> None:
-    """Twice: it starts again as often as it ends. Before, the daemon alone is left, which is what an idle user pays for."""
+def test_a_run_after_the_template_ended_works_and_is_recorded_as_usual(home: DaemonHome) -> None:
+    """The template ends and starts again twice. While idle, the daemon is the only process."""
     for _ in range(2):
         before = home.run("give-back", {"text": "x"})
         wait_gone(*(process.pid for process in _below(home, "aileron_sandbox")))
@@ -56,8 +56,8 @@ def test_a_run_after_the_template_ended_works_and_is_recorded_as_any_other(home:
         assert [event["layers"] for event in started] == [home.must("GET", "/v1/status")["jail"]["layers"]]
 
 
-def test_what_was_imported_is_not_searched_for_garbage_and_what_comes_later_is(home: DaemonHome) -> None:
-    """From the first answer on: before it nothing is searched at all."""
+def test_imported_modules_are_not_searched_for_garbage_but_later_objects_are(home: DaemonHome) -> None:
+    """The search is on from the first response; before that it is off."""
     assert home.daemon_pid is not None
     home.must("GET", "/healthz")
     told = home.path / "garbage"

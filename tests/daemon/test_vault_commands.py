@@ -1,4 +1,6 @@
-"""`aileron vault` with a real daemon: every way in, another passphrase, copies, the desktop's keyring; by script and by hand."""
+"""`aileron vault` with a real daemon, by script and by hand: ways to unlock, another passphrase, backups, the
+desktop's keyring.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ OR_CODE = "Vault passphrase, or a recovery code: "
 
 @pytest.fixture
 def home() -> Iterator[DaemonHome]:
-    """A home without a vault."""
+    """Start a home without a vault."""
     with daemon_home() as made:
         made.ask("GET", "/healthz")
         yield made
@@ -33,18 +35,20 @@ def home() -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def aileron(home: DaemonHome) -> Command:
-    """The command line of that home."""
+    """Return the command line of that home."""
     return Command(home.path)
 
 
 def status(home: DaemonHome) -> dict[str, Any]:
-    """The vault's."""
+    """Return the vault's status."""
     found: dict[str, Any] = home.must("GET", "/v1/vault/status")
     return found
 
 
-def test_codes_are_printed_once_and_open_the_vault_however_they_are_typed(home: DaemonHome, aileron: Command) -> None:
-    """On standard output alone, so that a script can keep them; typed at a terminal nothing of them is shown."""
+def test_recovery_codes_are_printed_once_and_unlock_the_vault(home: DaemonHome, aileron: Command) -> None:
+    """The codes are on standard output only, so that a script can keep them; a code may be typed in lower case, and
+    the terminal does not show it.
+    """
     made = aileron("vault", "init", "--recovery-codes", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     codes = made.out.split()
     assert (made.code, len(codes)) == (0, 4)
@@ -62,8 +66,8 @@ def test_codes_are_printed_once_and_open_the_vault_however_they_are_typed(home: 
     assert "typing mistake in group 7 of the recovery code" in " ".join(said.out.split())
 
 
-def test_a_forgotten_passphrase_is_replaced_by_a_person_with_a_code(home: DaemonHome, aileron: Command) -> None:
-    """A slip in the code is typed again, the new passphrase is not; afterwards the old ones are of no use."""
+def test_a_person_replaces_a_forgotten_passphrase_with_a_code(home: DaemonHome, aileron: Command) -> None:
+    """A mistyped code is asked for again, the new passphrase is not; afterwards the old passphrase and codes are invalid."""
     codes = aileron("vault", "init", "--recovery-codes", AILERON_VAULT_PASSPHRASE=PASSPHRASE).out.split()
     aileron("vault", "lock")
     new = "New vault passphrase"
@@ -79,8 +83,8 @@ def test_a_forgotten_passphrase_is_replaced_by_a_person_with_a_code(home: Daemon
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=NEW).code == 0
 
 
-def test_a_script_rotates_with_variables_or_files(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
-    """The file comes before the variable, for the new as for the old; without a new one the ways to give it are named."""
+def test_a_script_rotates_the_vault_with_variables_or_files(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """A file has precedence over its variable, for both passphrases; without a new one, the error names the ways to give it."""
     old, new = tmp_path / "old", tmp_path / "new"
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     said = aileron("vault", "rotate", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
@@ -102,7 +106,7 @@ def test_a_new_passphrase_is_in_no_process_that_a_command_starts(home: DaemonHom
     both = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_NEW_VAULT_PASSPHRASE": PASSPHRASE}
     assert aileron("vault", "rotate", **both, AILERON_SEEN="yes").code == 0
     environment = Path(f"/proc/{home.daemon_pid}/environ")
-    if os.geteuid() == 0:  # not dumpable: nobody else of the user may read it
+    if os.geteuid() == 0:  # not dumpable: other processes of the user cannot read it
         read = environment.read_bytes()
         assert b"VAULT_PASSPHRASE" not in read
     else:
@@ -110,8 +114,8 @@ def test_a_new_passphrase_is_in_no_process_that_a_command_starts(home: DaemonHom
             environment.read_bytes()
 
 
-def test_a_copy_is_written_and_put_back(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
-    """Relative to where the command runs; never over a file unasked; a locked vault takes its passphrase, and stays locked."""
+def test_a_backup_is_written_and_restored(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """A backup overwrites a file only with --replace; a locked vault needs its passphrase, and stays locked."""
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     copy = tmp_path / "copy"
     assert aileron("vault", "backup", str(copy)).code == 0
@@ -135,8 +139,8 @@ def test_a_copy_is_written_and_put_back(home: DaemonHome, aileron: Command, tmp_
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
 
 
-def test_on_another_machine_a_copy_becomes_the_vault(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
-    """Where there was none: restored, unlocked, there."""
+def test_a_backup_becomes_the_vault_of_another_machine(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """The other home had no vault: the backup is restored and unlocked there."""
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     aileron("secret", "set", "mail", given="some value")
     copy = tmp_path / "copy"
@@ -155,10 +159,10 @@ def test_on_another_machine_a_copy_becomes_the_vault(home: DaemonHome, aileron: 
         ("keyring.backends.null.Keyring", "did not return the stored key"),
     ],
 )
-def test_without_a_keyring_it_is_said_and_nothing_is_made(
+def test_without_a_keyring_the_command_fails_and_creates_nothing(
     home: DaemonHome, aileron: Command, backend: str, words: str
 ) -> None:
-    """A machine without a desktop, and a keyring that keeps nothing: the vault is made without."""
+    """The machine has no desktop, or its keyring stores nothing: the vault can be created without --keyring."""
     given = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "PYTHON_KEYRING_BACKEND": backend}
     said = aileron("vault", "init", "--keyring", **given)
     assert said.code == 2
@@ -170,8 +174,10 @@ def test_without_a_keyring_it_is_said_and_nothing_is_made(
     assert (said.code, "aileron vault rotate --keyring" in said.err) == (2, True)
 
 
-def test_without_the_package_it_is_said_how_to_have_it(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
-    """It is an extra: everything else does without."""
+def test_without_the_keyring_package_the_command_says_how_to_install_it(
+    home: DaemonHome, aileron: Command, tmp_path: Path
+) -> None:
+    """The package is optional; everything else works without it."""
     (tmp_path / "keyring.py").write_text("raise ImportError('not installed')\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     said = aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, PYTHONPATH=path)
@@ -180,7 +186,7 @@ def test_without_the_package_it_is_said_how_to_have_it(home: DaemonHome, aileron
 
 
 def in_session(home: DaemonHome, script: str, tmp_path: Path) -> list[dict[str, Any]]:
-    """What a script prints, line by line as JSON, in a desktop session of its own with a real Secret Service."""
+    """Return what a script prints, each line parsed as JSON, in a desktop session of its own with a real Secret Service."""
     if missing := [name for name in ("dbus-run-session", "gnome-keyring-daemon") if shutil.which(name) is None]:
         if os.environ.get("CI"):  # a skip is not a pass
             pytest.fail(f"not installed: {missing}")
@@ -197,7 +203,7 @@ def in_session(home: DaemonHome, script: str, tmp_path: Path) -> list[dict[str, 
         "aileron": f"{sys.executable} -m aileron",
         "python": sys.executable,
     }
-    file = tmp_path / "session.sh"  # and not an argument: what stands there is read by every process of this machine
+    file = tmp_path / "session.sh"  # not an argument, which every process of this machine can read
     file.write_text(unlock + script)
     done = subprocess.run(
         ["dbus-run-session", "--", "bash", str(file)],
@@ -245,10 +251,10 @@ class Keyring(KeyringBackend):
 """
 
 
-def test_a_person_is_offered_the_keyring_where_the_vault_is_locked(
+def test_a_person_is_offered_the_keyring_if_the_vault_is_locked(
     home: DaemonHome, aileron: Command, tmp_path: Path
 ) -> None:
-    """Enter alone uses it, for `vault unlock` and for a command in the way; where it has gone, the passphrase still works."""
+    """Enter alone uses the keyring, for `vault unlock` and for another command; without its key, the passphrase still works."""
     (tmp_path / "in_a_file.py").write_text(IN_A_FILE)
     ring = {"PYTHON_KEYRING_BACKEND": "in_a_file.Keyring", "PYTHONPATH": str(tmp_path)}
     made = aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, **ring)
@@ -266,8 +272,8 @@ def test_a_person_is_offered_the_keyring_where_the_vault_is_locked(
     assert "it has no key for this vault; try again (2 left)" in " ".join(said.out.split())
 
 
-def test_a_real_keyring_opens_the_vault_until_it_is_rotated(home: DaemonHome, tmp_path: Path) -> None:
-    """Secret Service over D-Bus, as on a desktop: kept, fetched, exchanged for another, and ended."""
+def test_a_real_keyring_unlocks_the_vault_until_it_is_rotated(home: DaemonHome, tmp_path: Path) -> None:
+    """The Secret Service over D-Bus, as on a desktop, stores the key, returns it, replaces it by another, and removes it."""
     first, before, after, old, second, third = in_session(home, _SCRIPT, tmp_path)
 
     assert (first, second, third) == ({"code": 0}, {"code": 0}, {"code": 2})

@@ -1,4 +1,4 @@
-"""How far the vault has come, across restarts: an older file is found, a copy is put back on purpose, nobody's word is undone."""
+"""The vault's recorded generation, across restarts: an older file is found, a backup restored on purpose, no decision undone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEADLINE_S = 20.0
 
 @pytest.fixture
 def home() -> Iterator[DaemonHome]:
-    """A home with an open vault, and nobody who signs."""
+    """Start a home with an open vault and no approver."""
     with daemon_home() as made:
         made.unlock()
         yield made
@@ -34,39 +34,39 @@ def home() -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def signed(approver: Approver) -> Iterator[DaemonHome]:
-    """A home with an approver, a credential that serves the probe, the vault open."""
+    """Start a home with an approver, a credential that serves the probe, and the vault open."""
     with bound_home(approver) as made:
         yield made
 
 
 def unlocked(home: DaemonHome, passphrase: str = PASSPHRASE) -> Answer:
-    """What unlocking says."""
+    """Unlock the vault and return the response."""
     return home.ask("POST", "/v1/vault/unlock", {"passphrase": passphrase})
 
 
 def store(home: DaemonHome, name: str) -> None:
-    """One more secret, of no use."""
+    """Store a secret that nothing uses."""
     home.must("PUT", f"/v1/secrets/{name}", {"value_base64": "c29tZSB2YWx1ZQ=="})
 
 
 def restored(home: DaemonHome, file: Path, passphrase: str = PASSPHRASE) -> Answer:
-    """What restoring says."""
+    """Restore a backup and return the response."""
     return home.ask("POST", "/v1/vault/restore", {"file": str(file), "passphrase": passphrase}, wait_s=30)
 
 
 def names(home: DaemonHome) -> list[str]:
-    """What is stored."""
+    """Return the names of the stored secrets."""
     return [entry["name"] for entry in home.must("GET", "/v1/secrets")["secrets"]]
 
 
 def recorded(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """The events of a type, newest first."""
+    """Return the events of a type, newest first."""
     found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}")["events"]
     return found
 
 
 def generation_on_record(home: DaemonHome, least: int) -> None:
-    """Until the record says that the vault has come so far: it is written down in the background."""
+    """Wait until the record has this generation of the vault, which is written in the background."""
     wait_until(
         lambda: any(event["generation"] >= least for event in recorded(home, "vault.changed")),
         f"generation {least} is on record",
@@ -75,8 +75,8 @@ def generation_on_record(home: DaemonHome, least: int) -> None:
 
 
 @pytest.mark.parametrize("end", [DaemonHome.stop, DaemonHome.kill])
-def test_an_older_file_in_its_place_is_found_by_the_next_daemon(home: DaemonHome, tmp_path: Path, end: Any) -> None:
-    """Whole, sealed, with the right passphrase, and of before: refused with the way out. The newest opens, before and after."""
+def test_an_older_vault_file_is_found_by_the_next_daemon(home: DaemonHome, tmp_path: Path, end: Any) -> None:
+    """The older file is intact, with the right passphrase: it is refused with the command that accepts it. The newest opens."""
     file, old = home.path / "vault.json", tmp_path / "old.json"
     shutil.copy(file, old)
     store(home, "later")
@@ -98,8 +98,8 @@ def test_an_older_file_in_its_place_is_found_by_the_next_daemon(home: DaemonHome
     assert names(home) == ["later", "pw"]
 
 
-def test_what_a_killed_daemon_did_not_put_on_record_is_newer_and_opens(home: DaemonHome) -> None:
-    """The vault is written first; each change is on disk whatever the record says."""
+def test_changes_that_a_killed_daemon_did_not_record_still_open(home: DaemonHome) -> None:
+    """The vault is written first, so each change is on disk whatever the record says."""
     for number in range(5):
         store(home, f"later-{number}")
     home.kill()
@@ -108,8 +108,8 @@ def test_what_a_killed_daemon_did_not_put_on_record_is_newer_and_opens(home: Dae
     assert recorded(home, "vault.unlocked")[0]["way"] == "passphrase"
 
 
-def test_a_backup_is_restored_on_purpose_and_only_then_counts(home: DaemonHome, tmp_path: Path) -> None:
-    """Put back it is locked and holds what it held; what was there lies beside it, and is older from now on."""
+def test_a_backup_counts_only_once_it_is_restored(home: DaemonHome, tmp_path: Path) -> None:
+    """The restored vault is locked and has its earlier contents; the previous file is kept beside it, and counts as older."""
     copy, file = tmp_path / "copy", home.path / "vault.json"
     home.must("POST", "/v1/vault/backup", {"file": str(copy)})
     store(home, "later")
@@ -134,8 +134,8 @@ def test_a_backup_is_restored_on_purpose_and_only_then_counts(home: DaemonHome, 
     assert word(unlocked(home)) == "ok"
 
 
-def test_the_file_that_was_put_back_by_hand_is_accepted_in_its_place(home: DaemonHome, tmp_path: Path) -> None:
-    """As the refusal says: restored from where it lies."""
+def test_a_file_put_back_by_hand_can_be_restored_in_its_place(home: DaemonHome, tmp_path: Path) -> None:
+    """The refusal says so: the file is restored from where it is."""
     file, old = home.path / "vault.json", tmp_path / "old.json"
     shutil.copy(file, old)
     store(home, "later")
@@ -147,8 +147,8 @@ def test_the_file_that_was_put_back_by_hand_is_accepted_in_its_place(home: Daemo
     assert names(home) == ["pw"]
 
 
-def test_another_vault_than_the_one_on_record_is_not_opened_but_on_purpose(home: DaemonHome, tmp_path: Path) -> None:
-    """With a passphrase of its own, too: whoever put it there would have the next secret that is stored."""
+def test_another_vault_is_opened_only_if_it_is_restored(home: DaemonHome, tmp_path: Path) -> None:
+    """Otherwise, whoever put it there would learn the next secret that is stored."""
     file = home.path / "vault.json"
     with daemon_home() as elsewhere:
         elsewhere.unlock()
@@ -166,8 +166,8 @@ def test_another_vault_than_the_one_on_record_is_not_opened_but_on_purpose(home:
 
 
 @pytest.mark.parametrize("passphrase", [PASSPHRASE, "a wrong one"])
-def test_what_cannot_be_restored_changes_nothing(home: DaemonHome, tmp_path: Path, passphrase: str) -> None:
-    """Damaged or with a wrong passphrase: the vault stays open, in its place, and the try is on record."""
+def test_a_failed_restore_changes_nothing(home: DaemonHome, tmp_path: Path, passphrase: str) -> None:
+    """The backup is damaged or the passphrase wrong: the vault stays open and in place, and the try is on record."""
     copy, before = tmp_path / "copy", (home.path / "vault.json").read_bytes()
     damaged = bytearray(before)
     if passphrase == PASSPHRASE:
@@ -181,8 +181,10 @@ def test_what_cannot_be_restored_changes_nothing(home: DaemonHome, tmp_path: Pat
     assert recorded(home, "vault.restoring") == []
 
 
-def test_where_somebody_signs_a_copy_of_after_their_last_word_is_restored(signed: DaemonHome, tmp_path: Path) -> None:
-    """Nothing that they agreed to is undone by it: a secret that serves nobody was stored since, and is gone again."""
+def test_with_an_approver_a_backup_from_after_their_last_decision_is_restored(
+    signed: DaemonHome, tmp_path: Path
+) -> None:
+    """The restore undoes no approval: only a secret that nothing uses was stored since, and it is gone again."""
     copy = tmp_path / "copy"
     signed.must("POST", "/v1/vault/backup", {"file": str(copy)})
     store(signed, "later")
@@ -192,8 +194,8 @@ def test_where_somebody_signs_a_copy_of_after_their_last_word_is_restored(signed
     assert signed.must("GET", "/v1/approver")["status"] == "ready"
 
 
-def test_where_somebody_signs_no_copy_brings_back_what_was_revoked(signed: DaemonHome, tmp_path: Path) -> None:
-    """Refused with what it would undo and what to do; nothing is replaced, nothing locked, and it stays revoked."""
+def test_with_an_approver_no_backup_brings_back_what_was_revoked(signed: DaemonHome, tmp_path: Path) -> None:
+    """The refusal says what would be undone and what to do; the vault is neither replaced nor locked."""
     copy, file = tmp_path / "copy", signed.path / "vault.json"
     signed.must("POST", "/v1/vault/backup", {"file": str(copy)})
     signed.must("DELETE", "/v1/bindings/basic/probe/me")
@@ -208,11 +210,11 @@ def test_where_somebody_signs_no_copy_brings_back_what_was_revoked(signed: Daemo
     assert signed.must("GET", "/v1/bindings")["bindings"] == []
     signed.stop()
     file.write_bytes(copy.read_bytes())
-    assert word(unlocked(signed)) == "hash_mismatch"  # nor by hand
+    assert word(unlocked(signed)) == "hash_mismatch"  # putting it back by hand does not help either
 
 
-def test_where_somebody_signs_no_vault_without_them_is_restored(signed: DaemonHome, tmp_path: Path) -> None:
-    """Such a one would let everything run unsigned."""
+def test_with_an_approver_no_vault_without_one_is_restored(signed: DaemonHome, tmp_path: Path) -> None:
+    """Such a vault would let everything run unsigned."""
     with daemon_home() as elsewhere:
         elsewhere.unlock()
         shutil.copy(elsewhere.path / "vault.json", tmp_path / "other")
@@ -221,8 +223,8 @@ def test_where_somebody_signs_no_vault_without_them_is_restored(signed: DaemonHo
     assert signed.must("GET", "/v1/approver")["status"] == "ready"
 
 
-def test_rotating_is_on_record_and_unlocks_a_locked_vault_on_the_way(home: DaemonHome) -> None:
-    """By passphrase and, once it is forgotten, by recovery code; the codes are in the answer and nowhere else."""
+def test_a_rotation_is_recorded_and_unlocks_the_vault(home: DaemonHome) -> None:
+    """The vault is rotated with the passphrase and with a recovery code; the codes are in the response and in no file."""
     body = {"passphrase": PASSPHRASE, "new_passphrase": NEW, "recovery_codes": True}
     home.must("POST", "/v1/vault/lock")
     found = home.must("POST", "/v1/vault/rotate", body, wait_s=30)
@@ -242,8 +244,10 @@ def test_rotating_is_on_record_and_unlocks_a_locked_vault_on_the_way(home: Daemo
             assert not file.is_file() or code.encode() not in file.read_bytes(), file
 
 
-def test_a_rotation_that_is_refused_leaves_it_as_locked_as_it_was(home: DaemonHome) -> None:
-    """A short new passphrase of a locked vault, a wrong old one of an open one; only the second counts as a try to open."""
+def test_a_refused_rotation_leaves_the_vault_as_it_was(home: DaemonHome) -> None:
+    """The new passphrase of a locked vault is too short, or the old one of an open vault wrong; only the second
+    counts as a try.
+    """
     home.must("POST", "/v1/vault/lock")
     body = {"passphrase": PASSPHRASE, "new_passphrase": "short"}
     assert word(home.ask("POST", "/v1/vault/rotate", body, wait_s=30)) == "bad_input"
@@ -256,8 +260,8 @@ def test_a_rotation_that_is_refused_leaves_it_as_locked_as_it_was(home: DaemonHo
     assert len(recorded(home, "vault.unlock_failed")) == 1
 
 
-def test_a_recovery_code_does_not_name_who_decides(home: DaemonHome, approver: Approver) -> None:
-    """Whoever finds the paper can open the vault, and not become the approver with it; the passphrase's holder can."""
+def test_a_recovery_code_cannot_enroll_an_approver(home: DaemonHome, approver: Approver) -> None:
+    """A person who finds the paper can open the vault, but not become the approver; the passphrase's owner can."""
     body = {"passphrase": PASSPHRASE, "new_passphrase": PASSPHRASE, "recovery_codes": True}
     codes = home.must("POST", "/v1/vault/rotate", body, wait_s=30)["codes"]
     assert word(unlocked(home, codes[0])) == "ok"
@@ -266,23 +270,23 @@ def test_a_recovery_code_does_not_name_who_decides(home: DaemonHome, approver: A
     assert word(home.ask("POST", "/v1/approver", approver.appointment(home))) == "ok"
 
 
-def test_a_vault_that_nobody_uses_locks_itself(home: DaemonHome) -> None:
-    """After as long as is set; the record says why, and it opens again."""
+def test_an_unused_vault_locks_itself(home: DaemonHome) -> None:
+    """The vault locks after the configured time, the record has the reason, and it can be unlocked again."""
     assert home.must("GET", "/v1/vault/status")["locks_at"] is None
     home.stop()
     home.configure('[vault]\nlock_after = "1s"\n')
     for times in (1, 2):
         assert word(unlocked(home)) == "ok"
         wait_until(lambda: home.must("GET", "/v1/vault/status")["locked"], "it locks")
-        # it locks first and says so next
+        # it locks before it records that
         wait_until(lambda n=times: len(recorded(home, "vault.locked")) >= n, "it is on record")
     found = home.must("GET", "/v1/vault/status")
     assert (found["lock_after_s"], found["locks_at"]) == (1.0, None)
     assert [event["reason"] for event in recorded(home, "vault.locked")] == ["idle", "idle"]
 
 
-def test_when_it_locks_itself_is_told_and_far_off_while_it_is_used(home: DaemonHome) -> None:
-    """With an hour to go nothing is locked; every change moves the hour on."""
+def test_the_status_says_when_the_vault_locks_and_use_defers_it(home: DaemonHome) -> None:
+    """The vault does not lock within the hour, and every change defers the time."""
     home.stop()
     home.configure('[vault]\nlock_after = "1h"\n')
     assert word(unlocked(home)) == "ok"
@@ -292,8 +296,8 @@ def test_when_it_locks_itself_is_told_and_far_off_while_it_is_used(home: DaemonH
 
 
 @pytest.mark.parametrize("value", ['"0s"', '"25h"', '"1d"', '"soon"', "15", "true"])
-def test_a_time_that_is_none_keeps_the_daemon_from_starting(value: str) -> None:
-    """With the key, and what it takes."""
+def test_an_invalid_lock_time_keeps_the_daemon_from_starting(value: str) -> None:
+    """The error names the key and the expected value."""
     with daemon_home() as home:
         home.configure(f"[vault]\nlock_after = {value}\n")
         with pytest.raises(
@@ -303,13 +307,13 @@ def test_a_time_that_is_none_keeps_the_daemon_from_starting(value: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_between_the_two_halves_of_a_restore_either_vault_may_be_there(tmp_path: Path) -> None:
-    """Event by event, as a daemon that is killed leaves the record: never is there a moment when nothing would open."""
+async def test_between_the_two_events_of_a_restore_either_vault_is_accepted(tmp_path: Path) -> None:
+    """A daemon may be killed after each event: at no moment would every vault be refused."""
     tmp_path.chmod(0o700)
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "1.0.0") as ledger:
         audit = Audit(ledger)
         assert await vault_checkpoints(ledger) == ()
-        await audit.note(events.VaultUnlocked())  # of a version that did not say
+        await audit.note(events.VaultUnlocked())  # of a version that did not record the generation
         assert await vault_checkpoints(ledger) == ()
         await audit.note(events.VaultCreated(vault="aa", generation=1))
         await audit.note(events.VaultChanged(vault="aa", generation=9))
