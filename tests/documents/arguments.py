@@ -1,4 +1,4 @@
-"""Arguments for a call of an imported operation: the document's examples, and where it has none, the least value that fits.
+"""Arguments for a call of an imported operation: the document's examples, or the least value that fits if it has none.
 
 The same ones every time. Not here: what the examples are (aileron/importing/cases.py).
 """
@@ -27,7 +27,7 @@ _PLAIN: Final = settings(
 
 
 def arguments(one: Imported) -> dict[str, Any] | None:
-    """What is required, and what the document has examples of. None where no value was found that fits."""
+    """Return the required arguments, and those that the document has examples of; None if no value was found that fits."""
     args = some_arguments(one)
     for given in one.inputs:
         if given.required and given.name not in args:
@@ -41,7 +41,7 @@ def arguments(one: Imported) -> dict[str, Any] | None:
 
 
 def value_of(spec: InputSpec) -> Any | None:
-    """The least value that an input of an action takes. None where none was found."""
+    """Return the least value that an input of an action takes, or None if none was found."""
     return _least(spec.type, json.dumps(spec.rule))
 
 
@@ -59,7 +59,7 @@ def _fits(spec: InputSpec, value: Any) -> bool:
 
 
 def _values(rule: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values of a rule, mostly."""
+    """Return values that mostly follow a rule."""
     if "enum" in rule:
         return st.just(rule["enum"][0])
     match rule["type"]:

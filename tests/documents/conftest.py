@@ -1,4 +1,6 @@
-"""The documents and programs, installed once; they fail where these cannot be had, because a skip would pass for a pass."""
+"""The documents and programs, installed once; they fail if these cannot be installed, because a skip could be taken
+for a pass.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ from tests.documents.install import Servers, Tools, homeserver_installed, instal
 
 @pytest.fixture(scope="session")
 def tools() -> Tools:
-    """Documents, node and Prism."""
+    """Return the documents, node and Prism."""
     return installed()
 
 
 @pytest.fixture(scope="session")
 def servers() -> Servers:
-    """The servers that describe themselves."""
+    """Return the servers that describe themselves."""
     return servers_installed()
 
 
 @pytest.fixture(scope="session")
 def homeserver() -> Path:
-    """The packages of a Matrix homeserver."""
+    """Return the packages of a Matrix homeserver."""
     return homeserver_installed()

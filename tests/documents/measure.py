@@ -1,6 +1,6 @@
-"""docs/reference/openapi-documents.md: its tables, of what was measured here; the words around them are written by people.
+"""The tables of docs/reference/openapi-documents.md, measured here; the words around them are written by people.
 
-    $ python -m tests.documents.measure           # all: some minutes
+$ python -m tests.documents.measure           # all: some minutes
     $ python -m tests.documents.measure corpus    # what is imported of each document
     $ python -m tests.documents.measure examples  # which of the documents' own examples can be given
     $ python -m tests.documents.measure contract  # every operation of some documents against a server that enforces them
@@ -36,7 +36,7 @@ _ROW: Final = re.compile(r"^\| ([^|]+) \| [^|]* ([^ |]+) \| ([0-9]+) \| ([0-9]+)
 
 
 def corpus_rows(page: str) -> dict[str, tuple[str, int, int]]:
-    """Document → version, operations, imported; as the page has it."""
+    """Return document → version, operations, imported; as the page has it."""
     return {title: (version, int(found), int(imported)) for title, version, found, imported in _ROW.findall(page)}
 
 
@@ -74,7 +74,7 @@ def _corpus(tools: Tools, servers: Servers) -> str:
 
 
 def example_rows(page: str) -> dict[str, tuple[int, int, int, int]]:
-    """Document → JSON bodies, those with an example, accepted, contradicting; as the page has it."""
+    """Return document → JSON bodies, those with an example, accepted, contradicting; as the page has it."""
     _, _, part = page.partition(_MARKS[0].format(what="examples"))
     return {title: (int(a), int(b), int(c), int(d)) for title, a, b, c, d in _EXAMPLES.findall(part)}
 

@@ -35,7 +35,7 @@ _SEED: Final = "aileron"
 
 @dataclasses.dataclass(frozen=True)
 class Enforced:
-    """A document at a server."""
+    """A document, and the server that enforces it."""
 
     file: Path
     upstream: LocalUpstream
@@ -43,14 +43,14 @@ class Enforced:
 
 @contextlib.contextmanager
 def enforcing(document: Document, tools: Tools) -> Iterator[Enforced]:
-    """Prism with this document, which is JSON, until the end of the block."""
+    """Run Prism with this document, which is JSON, until the end of the block."""
     with enforcing_json(json.loads((tools.documents / document.file).read_bytes()), tools) as at:
         yield at
 
 
 @contextlib.contextmanager
 def enforcing_json(document: dict[str, Any], tools: Tools) -> Iterator[Enforced]:
-    """The same with a document that is not in the cache, such as a part of one."""
+    """Run Prism with a document that is not in the cache, such as a part of one."""
     (port,) = reserve_ports(1)
     with tempfile.TemporaryDirectory(prefix="ail-") as folder:
         file, log = Path(folder, "document.json"), Path(folder, "log")
@@ -74,7 +74,7 @@ def enforcing_json(document: dict[str, Any], tools: Tools) -> Iterator[Enforced]
 
 
 def _placed(document: dict[str, Any], url: str) -> dict[str, Any]:
-    """The document with its service at this place, and nowhere else."""
+    """Return the document with its service at this URL, and nowhere else."""
     document["servers"] = [{"url": url}]
     for item in document["paths"].values():
         for part in (item, *item.values()):

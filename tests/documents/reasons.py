@@ -1,6 +1,6 @@
-"""Why an operation is not imported, in the words of the page: every reason that these documents give is one of these.
+"""The reasons why an operation is not imported, in the words of the page: these documents give no others.
 
-A reason that is in no row fails the tests: whoever changes the importer decides whose fault it is, and says so here.
+A reason that is in no row fails the tests: a change of the importer has to add it here, with words that say whose fault it is.
 
 Not here: where reasons are made (aileron/importing).
 """
@@ -23,11 +23,11 @@ REASONS: Final = (
     (re.compile(r"its path has parameters behind its \?"), "has a path with parameters in its query"),
     (re.compile(r".*: a header that a connector cannot send"), "requires a header that only the runtime sends"),
 )  # fmt: skip
-"""What is matched from the beginning, and how the page says it."""
+"""Patterns, matched from the beginning of a reason, and the words of the page for them."""
 
 
 def grouped(refused: Counter[str]) -> Counter[str]:
-    """Reasons in these words; ValueError for one that is new."""
+    """Count the reasons in the words of the page; ValueError for one that is new."""
     found: Counter[str] = Counter()
     for reason, number in refused.items():
         words = next((words for pattern, words in REASONS if pattern.match(reason)), None)

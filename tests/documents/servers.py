@@ -1,4 +1,4 @@
-"""Real servers on loopback, with what they keep in a folder or in memory: Kinto and Jupyter Server, which describe themselves,
+"""Real servers on loopback, which keep their data in a folder or in memory: Kinto and Jupyter Server, which describe themselves,
 Synapse, a Matrix homeserver, and localstripe, which behaves like Stripe.
 
     with kinto(servers) as server:
@@ -64,7 +64,7 @@ web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """One that listens. `document` is where it describes itself, or what it answers as soon as it listens."""
+    """A server that listens. `document` is where it describes itself, or a path that it answers as soon as it listens."""
 
     port: int
     authorization: str
@@ -72,20 +72,20 @@ class Server:
 
     @property
     def host(self) -> str:
-        """As a manifest names it."""
+        """The server's host as a manifest names it."""
         return f"localhost:{self.port}"
 
     def asked(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and JSON of a request of the test's own; None where it is no JSON."""
+        """Send a request of the test's own; return status and JSON, or None instead if it is no JSON."""
         status, data = self._sent(method, path, body)
         return status, json.loads(data) if data.startswith(b"{") else None
 
     def described(self) -> bytes:
-        """Its document."""
+        """Return the server's document."""
         return self._sent("GET", self.document)[1]
 
     def is_ready(self) -> bool:
-        """Return whether it answers."""
+        """Return whether the server answers."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             self.described()
             return True
@@ -106,7 +106,7 @@ class Server:
 
 @contextlib.contextmanager
 def kinto(servers: Servers) -> Iterator[Server]:
-    """A store of JSON documents, in memory."""
+    """Run Kinto, a store of JSON documents, in memory."""
     (port,) = reserve_ports(1)
     pair = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
     server = Server(port, f"Basic {pair}", "/v1/__api__")
@@ -116,7 +116,7 @@ def kinto(servers: Servers) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def jupyter(servers: Servers, files: Path) -> Iterator[Server]:
-    """Notebooks and other files of a folder."""
+    """Run Jupyter Server with the notebooks and other files of a folder."""
     (port,) = reserve_ports(1)
     server = Server(port, f"Bearer {SECRET}", "/api/spec.yaml")
     options = [
@@ -134,10 +134,10 @@ def jupyter(servers: Servers, files: Path) -> Iterator[Server]:
 
 @dataclasses.dataclass(frozen=True)
 class Homeserver(Server):
-    """A Matrix server, asked by nobody unless `as_user` says who asks."""
+    """A Matrix server; its requests have no user except through `as_user`."""
 
     def as_user(self, name: str) -> Server:
-        """The same, asked by a new user of this name, who is `@NAME:localhost`."""
+        """Return this server as seen by a new user of this name, who is `@NAME:localhost`."""
         nonce = self.asked("GET", _REGISTER)[1]["nonce"]
         words = (nonce, name, f"password of {name}", "notadmin")
         mac = hmac.new(SECRET.encode(), "\0".join(words).encode(), hashlib.sha1).hexdigest()
@@ -149,7 +149,7 @@ class Homeserver(Server):
 
 @contextlib.contextmanager
 def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
-    """A homeserver of one machine: SQLite in the folder, no federation, users by a shared secret."""
+    """Run a homeserver of one machine: SQLite in the folder, no federation, users by a shared secret."""
     (port,) = reserve_ports(1)
     (files / "log.yaml").write_text(_SYNAPSE_LOG)
     settings = {
@@ -178,7 +178,7 @@ def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
 
 @contextlib.contextmanager
 def localstripe(servers: Servers) -> Iterator[Server]:
-    """A server with Stripe's API, its customers and payments in memory."""
+    """Run a server with Stripe's API, its customers and payments in memory."""
     (port,) = reserve_ports(1)
     server = Server(port, f"Bearer {STRIPE_KEY}", "/v1/customers")
     with _running(["-c", _LOCALSTRIPE, str(port)], servers.packages, server):
@@ -187,7 +187,7 @@ def localstripe(servers: Servers) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def _running(words: Sequence[str], packages: Path, server: Server) -> Iterator[None]:
-    """The server's process, from when it answers."""
+    """Run the server's process; enter the block when it answers."""
     with tempfile.TemporaryDirectory(prefix="ail-") as home, Path(home, "log").open("wb") as log:
         environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONPATH": str(packages)}
         process = subprocess.Popen(

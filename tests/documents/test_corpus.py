@@ -20,13 +20,13 @@ LEAST = 95
 
 @functools.cache
 def outcome_of(document: Document, tools: Tools, servers: Servers) -> Outcome:
-    """Once for all tests."""
+    """Import a document once for all tests."""
     return imported_whole(document, tools, servers)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
 def test_a_document_is_imported_whole(document: Document, tools: Tools, servers: Servers) -> None:
-    """Nearly every operation, and each reason for another is known."""
+    """Nearly every operation is imported, and the reason for each other one is known."""
     outcome = outcome_of(document, tools, servers)
 
     assert outcome.problems == ()
@@ -44,8 +44,8 @@ def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Serve
     assert 100 * sum(one.imported for one in outcomes) / sum(one.found for one in outcomes) >= LEAST
 
 
-def test_the_page_says_what_is_imported(tools: Tools, servers: Servers) -> None:
-    """`python -m tests.documents.measure corpus` writes it."""
+def test_the_page_documents_what_is_imported(tools: Tools, servers: Servers) -> None:
+    """The page matches; `python -m tests.documents.measure corpus` writes it."""
     told = corpus_rows(PAGE.read_text(encoding="utf-8"))
 
     assert told == {
@@ -64,8 +64,8 @@ def test_the_documents_own_examples_are_accepted_or_listed(tools: Tools, servers
     assert 100 * every.accepted / every.with_example >= LEAST
 
 
-def test_the_page_says_which_examples_are_accepted(tools: Tools, servers: Servers) -> None:
-    """`python -m tests.documents.measure examples` writes it."""
+def test_the_page_documents_which_examples_are_accepted(tools: Tools, servers: Servers) -> None:
+    """The page matches; `python -m tests.documents.measure examples` writes it."""
     told = example_rows(PAGE.read_text(encoding="utf-8"))
 
     assert told == {

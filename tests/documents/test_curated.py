@@ -1,7 +1,7 @@
-"""The connectors of this repository that were made from documents, with the documents: what was edited stays, what is sent fits,
-and Stripe's does what it says at a server that behaves like Stripe.
+"""The repository's connectors made from documents, tested with these documents and a server that behaves like Stripe.
 
-Decisions are signed. What is done is looked at where it matters: at the server, over HTTP, with no Aileron in between.
+Edits stay, requests fit the document, and Stripe's connector does what it says. Decisions are signed. Effects are
+checked where they matter: at the server, over HTTP, with no Aileron in between.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ GIVEN: Final = {
     "created": {"gte": 1767225600},
     "metadata": {"order": "42"},
 }
-"""Of inputs whose rule does not say all."""
+"""Values for inputs whose rule does not say everything."""
 UNSEEN: Final = {
     "read_text_file": "the path is no file",
     "create_payment_link": "Cannot deserialize JSON object array in form data",
     "create_subscription": "Cannot deserialize JSON object array in form data",
     "update_subscription": "Cannot deserialize JSON object array in form data",
 }
-"""Where Prism fails by itself: it makes up a directory for a file, and does not read lists of objects in forms. The cases of the
-connectors have them.
+"""Operations at which Prism itself fails: it makes up a directory for a file, and does not read lists of objects in
+forms. The cases of the connectors have them.
 """
 PAY: Final = [SIGN, ("Type pay to approve: ", "pay")]
 
 
 def sources(name: str) -> Path:
-    """Where a connector lies."""
+    """Return the folder of a connector."""
     return ROOT / "connectors" / name
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file, by its path."""
+    """Return every file by its path."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -63,8 +63,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_the_same_document_changes_no_byte(name: str, tools: Tools, tmp_path: Path) -> None:
-    """Of the files that were edited, and of those that were made."""
+def test_an_update_from_the_same_document_changes_no_byte(name: str, tools: Tools, tmp_path: Path) -> None:
+    """Neither the edited files nor the generated ones change."""
     copy = tmp_path / name
     shutil.copytree(sources(name), copy, ignore=shutil.ignore_patterns("__pycache__"))
     said = updated(name, copy, tools.documents / named(name).file)
@@ -73,8 +73,8 @@ def test_the_same_document_changes_no_byte(name: str, tools: Tools, tmp_path: Pa
     assert files_of(copy) == files_of(sources(name))
 
 
-def test_a_newer_document_keeps_what_was_edited(tools: Tools, tmp_path: Path) -> None:
-    """A new input beside edited ones, which are as they were."""
+def test_an_update_from_a_newer_document_keeps_edits(tools: Tools, tmp_path: Path) -> None:
+    """A new input is added beside edited ones, which are as they were."""
     copy, newer = tmp_path / "stripe", tmp_path / "newer.json"
     shutil.copytree(sources("stripe"), copy, ignore=shutil.ignore_patterns("__pycache__"))
     document = json.loads((tools.documents / named("stripe").file).read_bytes())
@@ -93,7 +93,7 @@ def test_a_newer_document_keeps_what_was_edited(tools: Tools, tmp_path: Path) ->
 
 
 def updated(name: str, copy: Path, document: Path) -> Said:
-    """`aileron connector new --update`, which has to succeed without a conflict."""
+    """Run `aileron connector new --update`, which has to succeed without a conflict."""
     words = ("connector", "new", f"github://aileron/connector-{name}", str(copy), "--update", "--from", str(document))
     said = Command(copy.parent)(*words)
     assert said.code == 0, said
@@ -106,8 +106,10 @@ def _input_of(text: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", CURATED)
-def test_whatever_an_action_may_be_given_is_what_the_published_document_allows(name: str, tools: Tools) -> None:
-    """Each action with all of its inputs, in the real jail, at a server that enforces the part of the document that is used."""
+def test_an_actions_request_fits_the_published_document(name: str, tools: Tools) -> None:
+    """Each action runs with all of its inputs, in the real jail, at a server that enforces the part of the document
+    that is used.
+    """
     problems: dict[str, str] = {}
     with enforcing_json(used_part(name, tools), tools) as at, Bench(artifact_of(sources(name), ())) as bench:
         for action in actions_of(name):
@@ -122,16 +124,17 @@ def test_whatever_an_action_may_be_given_is_what_the_published_document_allows(n
 
 
 def actions_of(name: str) -> list[ActionFile]:
-    """Of one connector."""
+    """Return the action files of one connector."""
     paths = sorted(sources(name).glob("actions/*/action.md"))
     return [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in paths]
 
 
 def used_part(name: str, tools: Tools) -> dict[str, Any]:
-    """The published document with the operations of the connector, and what they refer to.
+    """Return the published document with the operations of the connector, and what they refer to.
 
-    Without Stripe's answers, which refer to each other so much that Prism does not start; localstripe gives real ones. And
-    without what no action gives of Stripe's forms: Prism takes each object that is not there for an empty one, and complains.
+    Stripe's answers are left out: they refer to each other so much that Prism does not start; localstripe gives real
+    ones. So are the properties of Stripe's forms that no action gives: Prism takes each object that is not there for an
+    empty one, and complains.
     """
     whole = json.loads((tools.documents / named(name).file).read_bytes())
     packed = json.loads((sources(name) / "service" / "document.json").read_bytes())
@@ -167,7 +170,7 @@ def used_part(name: str, tools: Tools) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def shop(servers: Servers, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """Stripe's connector as it lies here, taken to a server of one's own with `--update --host`."""
+    """Return a home with Stripe's connector from this repository, moved to a local server with `--update --host`."""
     copy = tmp_path_factory.mktemp("s") / "stripe"
     shutil.copytree(sources("stripe"), copy)
     document = tools.documents / named("stripe").file
@@ -179,14 +182,14 @@ def shop(servers: Servers, tools: Tools, tmp_path_factory: pytest.TempPathFactor
 
 
 def added(shop: Desk, path: str, body: dict[str, Any]) -> str:
-    """Something at the server; its id."""
+    """Add an object at the server; return its id."""
     status, made = shop.server.asked("POST", path, body)
     assert status == 200, made
     return str(made["id"])
 
 
-def test_customers_are_listed_at_once(shop: Desk) -> None:
-    """With the key that the agent never has."""
+def test_customers_are_listed_without_approval(shop: Desk) -> None:
+    """The agent never has the key that lists them."""
     ann = added(shop, "/v1/customers", {"name": "Ann", "email": "ann@example.com"})
     said = shop.must("run", "stripe-list-customers", "limit=100")
 
@@ -194,8 +197,8 @@ def test_customers_are_listed_at_once(shop: Desk) -> None:
     assert STRIPE_KEY not in said.out + said.err
 
 
-def test_a_customer_is_added_and_changed_by_who_may(shop: Desk) -> None:
-    """Denied first: then there is none. The change shows what is there now."""
+def test_a_customer_is_added_and_changed_only_after_approval(shop: Desk) -> None:
+    """A denied call adds no customer. The card of the change shows the current state."""
     words = ("stripe-create-customer", "name=Bo", "email=bo@example.com")
     refused = at_terminal(shop.aileron, "deny", shop.asked(*words), "--reason", "not now", answers=[SIGN])
     before = customers(shop)
@@ -212,12 +215,14 @@ def test_a_customer_is_added_and_changed_by_who_may(shop: Desk) -> None:
 
 
 def customers(shop: Desk) -> list[dict[str, Any]]:
-    """Those of the server."""
+    """Return the server's customers."""
     return list(shop.server.asked("GET", "/v1/customers?limit=100")[1]["data"])
 
 
-def test_money_moves_when_somebody_types_pay(shop: Desk) -> None:
-    """A charge, and a refund of a part of it, whose card shows the payment. A denied one leaves the money where it is."""
+def test_money_moves_when_a_person_types_pay(shop: Desk) -> None:
+    """The test makes a charge and a partial refund, whose card shows the payment. A denied refund leaves the money
+    where it is.
+    """
     cy = added(shop, "/v1/customers", {"name": "Cy"})
     card = {"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"}
     method = added(shop, "/v1/payment_methods", {"type": "card", "card": card})

@@ -1,7 +1,7 @@
 """The reference server of MCP (npm, `server-everything`), imported and used through the daemon and the jail: each kind of result.
 
-It is what the authors of the protocol test clients with, in the other language: sessions, streams that begin with an empty event,
-and tools that ask a client for what a connector does not have.
+The protocol's authors test clients with it, and it is written in another language than ours. It has sessions, streams that
+begin with an empty event, and tools that ask a client for what a connector does not have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ data:text/javascript,import net from 'node:net';
 const listen = net.Server.prototype.listen;
 net.Server.prototype.listen = function (port, ...rest) { return listen.call(this, { port, host: '127.0.0.1' }, ...rest); };
 """
-"""The program listens on every address of the machine, and has no option for it."""
+"""Module that makes the program listen on loopback: it listens on every address of the machine, and has no option for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Desk:
     not_imported: dict[str, str]
 
     def result(self, tool: str, **args: Any) -> Any:
-        """What a tool that only reads returns."""
+        """Return the result of a tool that only reads."""
         said = self.home.run(f"every-{tool}", args)
         assert said.status == 200, said.body
         return said.body["result"]
 
     def error(self, tool: str, **args: Any) -> dict[str, Any]:
-        """Why it did not."""
+        """Return the error of a tool that has to fail."""
         said = self.home.run(f"every-{tool}", args)
         assert said.is_error, said.body
         error: dict[str, Any] = said.body["error"]
@@ -61,7 +61,7 @@ class Desk:
 
 @contextlib.contextmanager
 def everything(folder: Path) -> Iterator[int]:
-    """The server on a port of this machine."""
+    """Run the server on a port of this machine."""
     node, program = everything_installed()
     (port,) = reserve_ports(1)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PORT": str(port)}
@@ -80,7 +80,7 @@ def everything(folder: Path) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """All of its tools, by commands; what it calls read-only runs."""
+    """Return a home with all of the server's tools, installed by commands; tools that it calls read-only run without approval."""
     folder = tmp_path_factory.mktemp("every")
     sources = folder / "every"
     with everything(folder) as port, daemon_home() as home:
@@ -95,7 +95,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 def test_texts_and_structured_content_come_back(desk: Desk) -> None:
-    """Text as text, data as data that its schema fits."""
+    """Text is returned as text, structured content as data that fits its schema."""
     assert desk.result("echo", message="milk") == {"text": "Echo: milk"}
     assert desk.result("get-sum", a=2, b=3) == {"text": "The sum of 2 and 3 is 5."}
     weather = desk.result("get-structured-content", location="Chicago")
@@ -103,7 +103,7 @@ def test_texts_and_structured_content_come_back(desk: Desk) -> None:
 
 
 def test_images_come_back_as_base64(desk: Desk) -> None:
-    """A PNG, with its size."""
+    """The image is a PNG, with its size."""
     (image,) = desk.result("get-tiny-image")["content"]
     data = base64.b64decode(image["base64"])
 
@@ -111,8 +111,8 @@ def test_images_come_back_as_base64(desk: Desk) -> None:
     assert data.startswith(b"\x89PNG")
 
 
-def test_resources_and_links_are_data(desk: Desk) -> None:
-    """A link is not followed; what is embedded is there."""
+def test_resources_and_links_are_returned_as_data(desk: Desk) -> None:
+    """A link is not followed; an embedded resource is in the result."""
     links = desk.result("get-resource-links", count=2)["content"]
     (embedded,) = desk.result("get-resource-reference", resource_type="Text", resource_id=1)["content"]
 
@@ -122,16 +122,16 @@ def test_resources_and_links_are_data(desk: Desk) -> None:
     assert "Resource 1" in embedded["text"]
 
 
-def test_what_a_message_is_annotated_with_does_not_matter(desk: Desk) -> None:
-    """Priority and audience are for a client that shows it; the text is the text."""
+def test_annotations_of_a_message_do_not_change_its_text(desk: Desk) -> None:
+    """Priority and audience are for a client that displays the message."""
     told = desk.result("get-annotated-message", message_type="error", include_image=True)
 
     assert told["text"].startswith("Error: ")
     assert [one["type"] for one in told["content"]] == ["image"]
 
 
-def test_progress_is_told_while_a_tool_runs(desk: Desk) -> None:
-    """Four steps, in order, then the result."""
+def test_progress_is_reported_while_a_tool_runs(desk: Desk) -> None:
+    """Up to four steps are seen in order, then the result."""
     home = desk.home
     run = home.run("every-trigger-long-running-operation", {"duration": 1.2, "steps": 4}, wait=0)
     path, seen, last = f"/v1/runs/{run.body['run_id']}", [], 0
@@ -147,8 +147,8 @@ def test_progress_is_told_while_a_tool_runs(desk: Desk) -> None:
     assert set(seen) <= {(1, 4), (2, 4), (3, 4), (4, 4)}
 
 
-def test_a_tools_error_is_a_failure_with_its_words(desk: Desk) -> None:
-    """And an argument that does not fit never leaves the jail."""
+def test_a_tools_error_is_a_failure_with_its_message(desk: Desk) -> None:
+    """An argument that does not fit never leaves the jail."""
     failed = desk.error("get-resource-reference", resource_type="Text", resource_id=-1)
     bad = desk.error("get-sum", a="two", b=3)
 
@@ -157,8 +157,8 @@ def test_a_tools_error_is_a_failure_with_its_words(desk: Desk) -> None:
     assert bad["class"] == "bad_input"
 
 
-def test_what_needs_more_of_a_client_is_not_imported(desk: Desk) -> None:
-    """A client without a model, a person and folders is not shown tools that ask for one; one that runs as a task is told."""
+def test_tools_that_need_more_of_a_client_are_not_imported(desk: Desk) -> None:
+    """The server hides tools that need a model, a person or folders; a tool that can only run as a task is reported."""
     tools = json.loads((desk.sources / "service" / "tools.json").read_bytes())["tools"]
 
     assert "get_tiny_image" in tools
@@ -166,8 +166,8 @@ def test_what_needs_more_of_a_client_is_not_imported(desk: Desk) -> None:
     assert desk.not_imported == {"simulate_research_query": "it can be called as a task only, which is not supported"}
 
 
-def test_a_tool_that_may_write_waits_for_a_person(desk: Desk) -> None:
-    """With what it would be given; the server hears of it after that."""
+def test_a_tool_that_can_write_waits_for_approval(desk: Desk) -> None:
+    """The question has the arguments; the tool runs after the approval."""
     given = {"name": "milk.txt", "data": "data:text/plain,milk", "output_type": "resource"}
     asked = desk.home.asked("every-gzip-file-as-resource", given)
     said = desk.home.decide(asked, "approve")

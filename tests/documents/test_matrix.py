@@ -1,6 +1,6 @@
-"""The Matrix connector against a real homeserver: a token in the vault, rooms that are read, and what a person decides.
+"""The Matrix connector against a real homeserver: a token in the vault, rooms that are read, and actions that a person decides.
 
-What is done is looked at as somebody else in the room, over HTTP, with no Aileron in between.
+Effects are checked as another user in the room, over HTTP, with no Aileron in between.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.jail
 SOURCES: Final = ROOT / "connectors" / "matrix"
 CLIENT: Final = "/_matrix/client/v3"
 _LISTED_S: Final = 20.0
-"""Synapse needs less than a second on a machine that has nothing else to do."""
+"""Seconds that Synapse may take; it needs less than one on a machine that has nothing else to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Room:
-    """A room of two: Ann, whose token the connector has, and Ben, who looks."""
+    """A room of two: Ann, whose token the connector has, and Ben, who watches."""
 
     desk: Desk
     ann: Server
@@ -39,23 +39,23 @@ class Room:
 
     @property
     def at(self) -> str:
-        """Its path."""
+        """The room's path in the API."""
         return f"{CLIENT}/rooms/{urllib.parse.quote(self.id)}"
 
     def says(self, who: Server, body: str, key: str) -> str:
-        """A message of somebody, without Aileron; its id."""
+        """Send a message as a user, without Aileron; return its id."""
         content = {"msgtype": "m.text", "body": body}
         status, sent = who.asked("PUT", f"{self.at}/send/m.room.message/{key}", content)
         assert status == 200, sent
         return str(sent["event_id"])
 
     def seen(self) -> list[dict[str, Any]]:
-        """The messages that Ben sees, the newest first."""
+        """Return the messages that Ben sees, the newest first."""
         _, page = self.ben.asked("GET", f"{self.at}/messages?dir=b&limit=100")
         return [one for one in page["chunk"] if one["type"] == "m.room.message"]
 
     def wait_listed(self) -> None:
-        """Until the server, which does it in the background, has Ben in its directory."""
+        """Wait until the server has Ben in its directory, which it updates in the background."""
         wait_until(
             lambda: self.ann.asked("POST", f"{CLIENT}/user_directory/search", {"search_term": "ben"})[1]["results"],
             "Ben is in the directory of people",
@@ -63,13 +63,13 @@ class Room:
         )
 
     def told(self) -> list[str]:
-        """Their texts; one that was redacted has none."""
+        """Return the messages' texts; a redacted message has ""."""
         return [one["content"].get("body", "") for one in self.seen()]
 
 
 @pytest.fixture(scope="module")
 def room(homeserver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
-    """With the shipped connector, built for this homeserver."""
+    """Return a room with the shipped connector, built for this homeserver."""
     folder = tmp_path_factory.mktemp("m")
     with synapse(homeserver, folder) as server:
         ann, ben = server.as_user("ann"), server.as_user("ben")
@@ -83,16 +83,16 @@ def room(homeserver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             yield Room(desk, ann, ben, made["room_id"])
 
 
-def test_rooms_are_listed_at_once(room: Room) -> None:
-    """With the token that the agent never has."""
+def test_rooms_are_listed_without_approval(room: Room) -> None:
+    """The agent never has the token that lists them."""
     assert room.desk.must("run", "matrix-whoami").json["user_id"] == "@ann:localhost"
     assert room.desk.must("run", "matrix-list-joined-rooms").json["joined_rooms"] == [room.id]
     summary = room.desk.must("run", "matrix-get-room-summary", f"room_id_or_alias={room.id}").json
     assert (summary["name"], summary["num_joined_members"]) == ("Operations", 2)
 
 
-def test_whatever_else_reads_runs_at_once_too(room: Room) -> None:
-    """And what the server answers fits the document that we wrote."""
+def test_every_other_read_runs_without_approval(room: Room) -> None:
+    """The server's answers fit the document that we wrote."""
     event = room.says(room.ben, "Good morning", "morning")
     here = f"room_id={room.id}"
     asked = {
@@ -116,8 +116,8 @@ def test_whatever_else_reads_runs_at_once_too(room: Room) -> None:
     assert message["content"]["body"] == around["event"]["content"]["body"] == "Good morning"
 
 
-def test_messages_are_read_page_by_page_until_the_last_and_found_by_their_words(room: Room) -> None:
-    """`next` is what leads to the next page, and the last page has none."""
+def test_messages_are_read_page_by_page_and_found_by_their_words(room: Room) -> None:
+    """`next` has the arguments for the next page, and the last page has none."""
     for number in range(5):
         room.says(room.ben, f"outage report {number}", f"page-{number}")
     pages, given = [], {"limit": 2}
@@ -138,8 +138,8 @@ def test_messages_are_read_page_by_page_until_the_last_and_found_by_their_words(
     assert (found["total"], [*found["next"]]) == (5, ["next_batch"])
 
 
-def test_a_message_is_in_the_room_once_a_person_has_approved_it(room: Room) -> None:
-    """They see which room it is and how many read it; until then, and after a denial, nobody has seen anything."""
+def test_a_message_is_sent_only_after_approval(room: Room) -> None:
+    """The card shows the room and its number of members. Before the approval, and after a denial, the room has no message."""
     words = ("matrix-send-message", f"room_id={room.id}")
     asked = room.desk.asked(*words, "body=It is up again")
     refused = room.desk.asked(*words, "body=It was Ben")
@@ -155,8 +155,8 @@ def test_a_message_is_in_the_room_once_a_person_has_approved_it(room: Room) -> N
     assert room.seen()[0]["sender"] == "@ann:localhost"
 
 
-def test_a_reply_names_the_message_that_the_person_saw(room: Room) -> None:
-    """The question has its text and its author, neither of which the agent gave."""
+def test_a_reply_names_the_message_that_the_approver_saw(room: Room) -> None:
+    """The card has the message's text and author, neither of which the agent gave."""
     question = room.says(room.ben, "Is it up?", "question")
     asked = room.desk.asked("matrix-reply-to-message", f"room_id={room.id}", f"event_id={question}", "body=Yes")
     said = at_terminal(room.desk.aileron, "approve", asked, answers=CHANGE)
@@ -167,8 +167,8 @@ def test_a_reply_names_the_message_that_the_person_saw(room: Room) -> None:
     assert room.seen()[0]["content"]["m.relates_to"] == {"m.in_reply_to": {"event_id": question}}
 
 
-def test_a_message_is_redacted_by_who_sees_which(room: Room) -> None:
-    """And types that it is a deletion."""
+def test_a_message_is_redacted_after_the_approver_saw_it(room: Room) -> None:
+    """The approver types that it is a deletion."""
     event = room.says(room.ann, "the password is swordfish", "redacted")
     assert "the password is swordfish" in room.told()
     asked = room.desk.asked("matrix-redact-event", f"room_id={room.id}", f"event_id={event}")
@@ -179,8 +179,8 @@ def test_a_message_is_redacted_by_who_sees_which(room: Room) -> None:
     assert "the password is swordfish" not in room.told()
 
 
-def test_a_person_is_removed_from_a_room_that_the_agent_made(room: Room) -> None:
-    """Making it asks, too, and so does removing somebody, as a deletion."""
+def test_a_person_is_removed_from_a_room_that_the_agent_created(room: Room) -> None:
+    """Creating the room needs an approval, and so does removing a person, as a deletion."""
     asked = room.desk.asked("matrix-create-room", "name=Release 12", 'invite=["@ben:localhost"]')
     made = at_terminal(room.desk.aileron, "approve", asked, answers=[("Approve? [y/N] ", "y"), SIGN])
     new = room.desk.must("run", "matrix-list-joined-rooms").json["joined_rooms"]
@@ -196,8 +196,8 @@ def test_a_person_is_removed_from_a_room_that_the_agent_made(room: Room) -> None
     assert at not in room.ben.asked("GET", f"{CLIENT}/joined_rooms")[1]["joined_rooms"]
 
 
-def test_a_try_that_is_repeated_sends_once(room: Room) -> None:
-    """Two tries of one invocation ask for the same transaction; somebody's new message of the same words is another one."""
+def test_a_repeated_try_sends_the_message_once(room: Room) -> None:
+    """Two tries of one invocation use the same transaction; another message with the same words is a new one."""
     arguments = {"room_id": room.id, "msgtype": "m.text", "body": "only once"}
     send = for_real({"Authorization": room.ann.authorization})
     document = (SOURCES / "service" / "document.json").read_bytes()

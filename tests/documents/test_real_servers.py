@@ -1,6 +1,6 @@
 """Two real servers that describe themselves: imported, bound and used as a person does, through the daemon and the jail.
 
-What is done is looked at where it matters: at the server, over HTTP, with no Aileron in between. Decisions are signed.
+Effects are checked where they matter: at the server, over HTTP, with no Aileron in between. Decisions are signed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHERE: Final = ("bucket_id=notes", "collection_id=list")
 
 @pytest.fixture(scope="module")
 def records(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """Kinto's records, by the document that it answers at its URL."""
+    """Return a home with Kinto's records, imported from the document that Kinto answers at its URL."""
     with kinto(servers) as server:
         source = f"http://{server.host}{server.document}"
         with desk(server, "kinto", tmp_path_factory.mktemp("k"), source, "basic") as made:
@@ -37,7 +37,10 @@ def records(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def files(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """The files of a Jupyter server. Its document needs the token, so it is a file, and does not say where the server is."""
+    """Return a home with the files of a Jupyter server.
+
+    Its document needs the token, so it is imported from a file, and does not say where the server is.
+    """
     folder = tmp_path_factory.mktemp("j")
     (folder / "root").mkdir()
     (folder / "root" / "shopping.txt").write_text("milk\n")
@@ -48,16 +51,16 @@ def files(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             yield made
 
 
-def test_records_are_read_at_once(records: Desk) -> None:
-    """With the password that the agent never has."""
+def test_records_are_read_without_approval(records: Desk) -> None:
+    """The agent never has the password that reads them."""
     said = records.must("run", "kinto-get-records", *WHERE)
 
     assert [one["text"] for one in said.json["data"]] == ["Call Jo"]
     assert SECRET not in said.out + said.err
 
 
-def test_a_deletion_that_is_denied_leaves_the_record(records: Desk) -> None:
-    """And one that waits has done nothing."""
+def test_a_denied_deletion_leaves_the_record(records: Desk) -> None:
+    """A deletion that still waits has done nothing either."""
     asked = records.asked("kinto-delete-record", *WHERE, "id=one")
     waited, _ = records.server.asked("GET", RECORD)
     said = at_terminal(records.aileron, "deny", asked, "--reason", "still needed", answers=[SIGN])
@@ -69,8 +72,8 @@ def test_a_deletion_that_is_denied_leaves_the_record(records: Desk) -> None:
     assert "Delete record" in shown
 
 
-def test_a_change_is_approved_by_who_sees_what_is_there(records: Desk) -> None:
-    """The record as it is now stands beside what it would be, and the server has what was approved."""
+def test_a_change_is_approved_after_its_current_state_is_shown(records: Desk) -> None:
+    """The card shows the current record beside the new one, and the server has what was approved."""
     asked = records.asked("kinto-update-record", *WHERE, "id=one", 'data={"text": "Call Jane"}')
     said = at_terminal(records.aileron, "approve", asked, answers=CHANGE)
 
@@ -80,8 +83,10 @@ def test_a_change_is_approved_by_who_sees_what_is_there(records: Desk) -> None:
     assert records.server.asked("GET", RECORD)[1]["data"]["text"] == "Call Jane"
 
 
-def test_a_newer_document_that_widens_is_told_and_asked_about(records: Desk, tmp_path: Path) -> None:
-    """Another host, an input without its pattern, one more that is required: by `--update`, and again when it is installed."""
+def test_a_newer_document_that_widens_needs_consent(records: Desk, tmp_path: Path) -> None:
+    """The document has another host, an input without its pattern, and one more required input. `--update` and each
+    install say so.
+    """
     document = json.loads(records.server.described())
     document["host"] = "localhost:9"
     delete = document["paths"]["/buckets/{bucket_id}/collections/{collection_id}/records/{id}"]["delete"]
@@ -112,15 +117,15 @@ def test_a_newer_document_that_widens_is_told_and_asked_about(records: Desk, tmp
     assert '! ALLOWS MORE: inputs if_match: rule: {"pattern": ' in flat(added)
 
 
-def test_files_are_read_at_once(files: Desk) -> None:
-    """A folder with its files."""
+def test_files_are_read_without_approval(files: Desk) -> None:
+    """The file of the server's folder comes with its name and content."""
     said = files.must("run", "jupyter-get-api-contents-path", "path=shopping.txt")
 
     assert (said.json["name"], said.json["content"]) == ("shopping.txt", "milk\n")
 
 
-def test_a_file_is_made_by_who_may(files: Desk) -> None:
-    """Denied first, then approved: the folder has it only then."""
+def test_a_file_is_created_only_after_approval(files: Desk) -> None:
+    """The folder does not have the file after a denied call."""
     words = ("jupyter-put-api-contents-path", "path=plan.txt", "type=file", "format=text", "content=rest\n")
     asked = files.asked(*words)
     refused = at_terminal(files.aileron, "deny", asked, "--reason", "not now", answers=[SIGN])
@@ -131,8 +136,8 @@ def test_a_file_is_made_by_who_may(files: Desk) -> None:
     assert files.server.asked("GET", "/api/contents/plan.txt")[1]["content"] == "rest\n"
 
 
-def test_a_file_is_deleted_by_who_sees_which(files: Desk) -> None:
-    """The question shows the file's own facts, which nobody gave."""
+def test_a_file_is_deleted_after_the_approver_saw_it(files: Desk) -> None:
+    """The card shows the file's own facts, which the agent did not give."""
     said = at_terminal(
         files.aileron,
         "approve",
