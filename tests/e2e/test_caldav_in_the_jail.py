@@ -1,4 +1,4 @@
-"""The CalDAV connector through the whole of it: action, jail, egress, a real Radicale; plain by exception, and over TLS."""
+"""The CalDAV connector end to end: action, jail, egress, a real Radicale; plain by exception, and over TLS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREATE = SOURCE / "actions" / "create-calendar-event" / "action.md"
 
 @pytest.fixture(params=["plain", "tls"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RadicaleServer]:
-    """A calendar server with a password and one event in three hours."""
+    """Start a calendar server with a password and an event in three hours."""
     tls = None
     if request.param == "tls":
         authority = trustme.CA()
@@ -39,7 +39,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RadicaleS
 
 @pytest.fixture
 def home(server: RadicaleServer, tmp_path: Path) -> Iterator[DaemonHome]:
-    """A home with the connector granted that server, its password bound, both actions added."""
+    """Provide a home with the connector granted that server, its password bound, and both actions added."""
     exception = f'private_plain = ["localhost:{server.port}"]\n'
     if server.url.startswith("https"):
         exception = f'private = ["localhost:{server.port}"]\nca_file = "{tmp_path / "ca.pem"}"\n'
@@ -67,8 +67,8 @@ def _event(title: str) -> str:
     )
 
 
-def test_events_of_a_real_server_come_back_and_writing_waits(home: DaemonHome, server: RadicaleServer) -> None:
-    """Listed with their titles; the gated action is recorded and nothing is written; the password is in no answer."""
+def test_events_are_listed_and_creating_one_waits_for_approval(home: DaemonHome, server: RadicaleServer) -> None:
+    """Events are listed with their titles; the gated action is recorded and writes nothing; no response has the password."""
     listed = home.run("list-upcoming-events", {"days": 1})
     before = server.requests()
     gated = home.run(
@@ -84,8 +84,8 @@ def test_events_of_a_real_server_come_back_and_writing_waits(home: DaemonHome, s
     assert server.password not in str(listed.body) + str(home.events(listed.body["audit_id"]))
 
 
-def test_the_approver_sees_what_is_there_at_that_time(home: DaemonHome, server: RadicaleServer) -> None:
-    """The preview reads the calendar with the password and shows it to them alone; an hour with nothing in it shows nothing."""
+def test_the_preview_shows_the_events_at_that_time(home: DaemonHome, server: RadicaleServer) -> None:
+    """The preview reads the calendar with the password and shows it only to the approver; a free hour shows nothing."""
     approver = Approver()
     home.unlock()
     approver.appoint(home)
@@ -110,7 +110,7 @@ def test_the_approver_sees_what_is_there_at_that_time(home: DaemonHome, server: 
 
 
 def test_a_wrong_password_is_the_services_failure(home: DaemonHome, server: RadicaleServer) -> None:
-    """401 from the server: external_api_error with its status, and not the supervisor's."""
+    """A 401 of the server is external_api_error with its status, not a failure of the supervisor."""
     home.unlock()
     home.must("PUT", "/v1/secrets/pw", {"value_base64": "d3Jvbmctd3Jvbmc="})
 

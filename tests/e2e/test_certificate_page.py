@@ -1,4 +1,4 @@
-"""docs/how-to/use-a-client-certificate.md, done as it stands: its files and its commands, at Debian's nginx."""
+"""docs/how-to/use-a-client-certificate.md, followed as it stands: its files and its commands, at Debian's nginx."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "how-to" / "use-a-client-certificate.md"
 
 
 def issue(clients: ClientAuthority, home: Path, name: str) -> bytes:
-    """The reader's two files; a line of the private key."""
+    """Write the reader's two files. Return a line of the private key."""
     *chain, (_, key) = pem_blocks(clients.issue(f"{name}@example.test"))
     (home / f"{name}.crt").write_bytes(b"".join(text for _, text in chain))
     (home / f"{name}.key").write_bytes(key)
@@ -30,7 +30,7 @@ def issue(clients: ClientAuthority, home: Path, name: str) -> bytes:
 def test_the_page_does_what_it_says(
     shell: Shell, home: Path, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Every file and every command, to the renewal; the server saw both certificates, and no file has a key."""
+    """The test does every step, to the renewal; the server saw both certificates, and no file has a key."""
     clients = ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
     keys = [issue(clients, home, name) for name in ("client", "new")]
     (home / "bank").mkdir()

@@ -1,9 +1,9 @@
-"""Client certificates through all of it: httpx, unmodified, in a jail, at Debian's nginx; the private key is nowhere.
+"""Client certificates end to end: httpx, unmodified, in a jail, at Debian's nginx; the private key is nowhere.
 
 httpx ── jail ── frames ── daemon ── TLS with the certificate ── nginx (`ssl_verify_client on`)
   └── its memory, its frames, its output, the ledger, the logs: searched
 
-Under a daemon of whoever runs the tests and, as root, under an ordinary user's as well.
+The tests run under a daemon of their own user and, as root, under an ordinary user's as well.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OPERATIONS: Final = {"who": ("word:string", "host:integer?"), "anonymous": (), "
 
 
 class Bank:
-    """nginx, whose clients it takes, and what is in the vault."""
+    """The nginx server, the clients that it accepts, and the secret in the vault."""
 
     def __init__(self, directory: Path, authority: Authority, clients: ClientAuthority) -> None:
         self.authority, self.clients = authority, clients
@@ -63,12 +63,12 @@ class Bank:
         self.secret = clients.issue()
 
     def bind(self, home: DaemonHome, value: bytes | None = None) -> None:
-        """Store what is bound."""
+        """Store a secret, by default the current one, as the bound one."""
         self.secret = value or self.secret
         home.must("PUT", "/v1/secrets/client", {"value_base64": base64.b64encode(self.secret).decode()})
 
     def forms(self) -> list[bytes]:
-        """What the private key can look like: lines of the file, and the number itself."""
+        """Return the forms of the private key: lines of the file, and the number itself."""
         (key,) = [text for label, text in pem_blocks(self.secret) if label.endswith(b"PRIVATE KEY")]
         number = load_pem_private_key(key, None).private_numbers().private_value.to_bytes(32, "big")  # type: ignore[union-attr]
         plain = [*key.splitlines()[1:3], number, number[::-1], number.hex().encode()]
@@ -77,7 +77,7 @@ class Bank:
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Bank]:
-    """One for all homes."""
+    """Start one server for all homes."""
     clients = ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
     bank = Bank(tmp_path_factory.mktemp("nginx"), authority, clients)
     with bank.server:
@@ -86,7 +86,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iter
 
 @pytest.fixture(scope="module", params=USERS)
 def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """With the connector, bound."""
+    """Provide a home with the connector, bound."""
     hosts = [f"localhost:{bank.server.port}", f"localhost:{bank.server.port_1}"]
     with office(request, bank.authority, *hosts) as made:
         made.unlock()
@@ -109,14 +109,14 @@ def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.Te
 
 
 def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """The output of an action that has to succeed."""
+    """Run an action that must succeed, and return its output."""
     found = home.run(op.replace("_", "-"), args)
     assert found.status == 200, found.body["error"]["message"]
     return found.body["result"]
 
 
 def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """The error of one that has to fail."""
+    """Run an action that must fail, and return its error."""
     found = home.run(op.replace("_", "-"), args)
     assert found.is_error, found.body
     error: dict[str, Any] = found.body["error"]
@@ -124,8 +124,8 @@ def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("host", "protocol"), [(0, "HTTP/2.0"), (1, "HTTP/1.1")])
-def test_httpx_is_who_the_certificate_says(home: DaemonHome, bank: Bank, host: int, protocol: str) -> None:
-    """In both versions of HTTP; nothing that passed has the key. The next run is served by the same connection."""
+def test_the_server_sees_the_bound_certificate(home: DaemonHome, bank: Bank, host: int, protocol: str) -> None:
+    """The certificate serves in both versions of HTTP, and no frame has the key. The next run uses the same connection."""
     found, again = (done(home, "who", word="written-down", host=host) for _ in range(2))
 
     assert "CN=mira@example.test" in found["first"]["client"]
@@ -137,15 +137,15 @@ def test_httpx_is_who_the_certificate_says(home: DaemonHome, bank: Bank, host: i
         assert not any(form in passed for form in bank.forms())
 
 
-def test_nobody_who_names_no_credential_has_one(home: DaemonHome) -> None:
-    """Over a connection of its own; the server's words are relayed."""
+def test_a_request_without_a_credential_sends_no_certificate(home: DaemonHome) -> None:
+    """The request uses a connection of its own; the connector gets the server's words."""
     done(home, "who", word="before")
     error = failed(home, "anonymous")
     assert "No required SSL certificate was sent" in error["message"]
 
 
-def test_a_token_of_the_connectors_own_goes_with_it(home: DaemonHome) -> None:
-    """As services issue to a certificate."""
+def test_a_connectors_own_token_is_sent_with_the_certificate(home: DaemonHome) -> None:
+    """Some services issue a token to a certificate, and want both."""
     found = done(home, "with_token")
     assert found["authorization"] == "Bearer of-the-connector"
     assert "CN=mira@example.test" in found["client"]
@@ -153,7 +153,7 @@ def test_a_token_of_the_connectors_own_goes_with_it(home: DaemonHome) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank: Bank) -> None:
-    """While the connection is open that was made with it. The daemon has it, and is found to have it."""
+    """The search runs while a connection with the key is open. The daemon has the key, and the search finds it there."""
     word = "wait-and-see"
     waiting = Waiting(home, "who", {"word": word})
     assert home.daemon_pid is not None
@@ -166,8 +166,8 @@ def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank
     assert any(form in daemon for form in bank.forms()), "what is looked for was not found where it is"
 
 
-def test_no_connection_outlives_the_open_vault(home: DaemonHome) -> None:
-    """It holds the key: locked, unlocked, and the next one is another."""
+def test_locking_the_vault_closes_the_connection(home: DaemonHome) -> None:
+    """The connection holds the key: after the vault is locked and unlocked, the next connection is another."""
     before = done(home, "who", word="before")
     home.must("POST", "/v1/vault/lock")
     home.unlock()
@@ -178,7 +178,7 @@ def test_no_connection_outlives_the_open_vault(home: DaemonHome) -> None:
 
 @pytest.fixture
 def bound_again(home: DaemonHome, bank: Bank) -> Iterator[None]:
-    """However the test ends, the others find the binding as it was, with a certificate that the server takes."""
+    """Restore the binding after the test, with a certificate that the server accepts."""
     yield
     bank.bind(home, bank.clients.issue())
     if not any(found["name"] == BINDING for found in home.must("GET", "/v1/bindings")["bindings"]):
@@ -186,8 +186,8 @@ def bound_again(home: DaemonHome, bank: Bank) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("bound_again")
-def test_a_new_certificate_is_used_at_once_and_a_revoked_one_never_again(home: DaemonHome, bank: Bank) -> None:
-    """A connection of before serves neither; and one of another authority is refused by the server."""
+def test_a_new_certificate_is_used_at_once_and_a_revoked_one_never(home: DaemonHome, bank: Bank) -> None:
+    """An earlier connection serves neither; the server refuses a certificate of another authority."""
     before = done(home, "who", word="before")
     bank.bind(home, bank.clients.issue("noor@example.test"))
     after = done(home, "who", word="after")

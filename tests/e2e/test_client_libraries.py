@@ -1,4 +1,4 @@
-"""Published client libraries, unmodified, through all of it: packed into a connector, in the jail, to a fake of their service."""
+"""Published client libraries end to end: packed unmodified into a connector, in the jail, to a fake of their service."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OPERATIONS = {
 
 
 class Service:
-    """The fakes of all services, told apart by path. Knows who called with the key."""
+    """The fakes of all services, selected by path. They know which request has the key."""
 
     def __init__(self) -> None:
         self.flaky = itertools.count()
@@ -140,13 +140,13 @@ def _json(value: Any, status: str = "200 OK") -> bytes:
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    """What the server says."""
+    """Provide the fakes that the server responds with."""
     return Service()
 
 
 @pytest.fixture(scope="module")
 def server(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Upstream, Authority]]:
-    """One server with TLS for all services."""
+    """Start one server with TLS for all services."""
     authority = Authority(tmp_path_factory.mktemp("ca"))
     with Upstream(service, authority.server_context("localhost")) as upstream:
         yield upstream, authority
@@ -155,7 +155,7 @@ def server(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def home(server: tuple[Upstream, Authority], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """A home with the connector, its key, and an action for each operation."""
+    """Provide a home with the connector, its key, and an action for each operation."""
     upstream, authority = server
     source = tmp_path_factory.mktemp("connector") / "libraries"
     shutil.copytree(SOURCE, source)
@@ -174,7 +174,7 @@ def home(server: tuple[Upstream, Authority], tmp_path_factory: pytest.TempPathFa
 
 
 def _pack(package: str, into: Path) -> None:
-    """What `pip install --target` and `aileron connector build` leave of a package: its Python files."""
+    """Copy a package's Python files, which `pip install --target` and `aileron connector build` would leave."""
     spec = importlib.util.find_spec(package)
     assert spec is not None, package
     assert spec.origin is not None, package
@@ -186,7 +186,7 @@ def _pack(package: str, into: Path) -> None:
 
 
 def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """The output of an operation that has to succeed; the key is nowhere in it."""
+    """Run an operation that must succeed, and return its output, in which the key is nowhere."""
     found = home.run(op.replace("_", "-"), args)
     assert found.status == 200, found.body
     assert SECRET not in str(found.body)
@@ -194,15 +194,17 @@ def done(home: DaemonHome, op: str, **args: Any) -> Any:
 
 
 def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """The error of one that has to fail."""
+    """Run an operation that must fail, and return its error."""
     found = home.run(op.replace("_", "-"), args)
     assert found.is_error, found.body
     error: dict[str, Any] = found.body["error"]
     return error
 
 
-def test_slack_sdk_posts_and_its_errors_are_its_own(home: DaemonHome) -> None:
-    """urllib.request: the library thinks it has a token; the service gets the real one; a refusal is a SlackApiError."""
+def test_slack_sdk_posts_and_raises_its_own_errors(home: DaemonHome) -> None:
+    """The library uses urllib.request: it has a placeholder, the service gets the real token, and a refusal is a
+    SlackApiError.
+    """
     posted = done(home, "slack_post", channel="#general", text="hello")
     refused = failed(home, "slack_post", channel="#nowhere", text="hello")
 
@@ -210,8 +212,8 @@ def test_slack_sdk_posts_and_its_errors_are_its_own(home: DaemonHome) -> None:
     assert (refused["class"], refused["message"]) == ("external_api_error", "channel_not_found")
 
 
-def test_stripe_pages_and_its_errors_are_its_own(home: DaemonHome) -> None:
-    """requests: auto-paging over two requests, a form body, and a declined card as stripe.CardError."""
+def test_stripe_pages_through_lists_and_raises_its_own_errors(home: DaemonHome) -> None:
+    """The library uses requests: auto-paging over two requests, a form body, and a declined card as stripe.CardError."""
     customers = done(home, "stripe_customers")
     paid = done(home, "stripe_pay", amount=4200)
     declined = failed(home, "stripe_pay", amount=1)
@@ -222,8 +224,8 @@ def test_stripe_pages_and_its_errors_are_its_own(home: DaemonHome) -> None:
     assert (declined["class"], declined["details"]["status"]) == ("external_api_error", 402)
 
 
-def test_notion_client_reads_a_page_and_its_errors_are_its_own(home: DaemonHome) -> None:
-    """httpx: success, and a 404 as APIResponseError."""
+def test_notion_client_reads_a_page_and_raises_its_own_errors(home: DaemonHome) -> None:
+    """The library uses httpx: a page is read, and a 404 is an APIResponseError."""
     page = done(home, "notion_page", page="p-1")
     missing = failed(home, "notion_page", page="missing")
 
@@ -231,15 +233,15 @@ def test_notion_client_reads_a_page_and_its_errors_are_its_own(home: DaemonHome)
     assert missing["details"]["status"] == 404
 
 
-def test_notion_clients_asynchronous_requests_run_side_by_side(home: DaemonHome) -> None:
-    """The service answers none of four before all four are there: an event loop that waits for one at a time would hang."""
+def test_asynchronous_requests_of_notion_client_run_concurrently(home: DaemonHome) -> None:
+    """The service waits for four requests before it responds to any: an event loop that sent one at a time would hang."""
     assert done(home, "notion_pages", pages=4) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("path", ["/big", "/pieces"])
 @pytest.mark.parametrize("library", ["http.client", "urllib", "urllib3", "requests", "httpx"])
-def test_an_answer_streams(home: DaemonHome, library: str, path: str) -> None:
-    """With a length or chunked: more than one piece, every byte."""
+def test_a_response_is_streamed(home: DaemonHome, library: str, path: str) -> None:
+    """Every byte arrives in more than one piece, with a length or chunked."""
     found = done(home, "download", library=library, path=path)
 
     assert found["sha256"] == hashlib.sha256(BODY).hexdigest()
@@ -248,8 +250,8 @@ def test_an_answer_streams(home: DaemonHome, library: str, path: str) -> None:
 
 @pytest.mark.parametrize("with_length", [False, True], ids=["chunked", "length"])
 @pytest.mark.parametrize("library", ["http.client", "requests", "httpx"])
-def test_an_upload_streams(home: DaemonHome, library: str, with_length: bool) -> None:
-    """A generator as body, of more than one frame; framed as the library framed it."""
+def test_an_upload_is_streamed(home: DaemonHome, library: str, with_length: bool) -> None:
+    """The body is a generator of more than one frame; the framing is the library's."""
     body = b"".join(bytes([number % 251]) * 100_000 for number in range(15))
 
     found = done(home, "upload", library=library, pieces=15, with_length=with_length)
@@ -257,10 +259,10 @@ def test_an_upload_streams(home: DaemonHome, library: str, with_length: bool) ->
     assert found == f"{'length' if with_length else 'chunked'} {len(body)} {hashlib.sha256(body).hexdigest()}"
 
 
-def test_many_redirects_are_followed_by_the_library_each_as_a_request(
+def test_each_redirect_that_a_library_follows_is_a_request(
     home: DaemonHome, server: tuple[Upstream, Authority]
 ) -> None:
-    """Ten hops are eleven requests at egress; cookies are collected, the key goes along as long as the host stays."""
+    """Ten redirects are eleven requests at egress; cookies are collected, and the key is sent while the host stays the same."""
     for library in ("requests", "httpx"):
         before = len(server[0].requests)
         found = done(home, "follow", library=library, path="/hop/10")
@@ -273,15 +275,15 @@ def test_many_redirects_are_followed_by_the_library_each_as_a_request(
 
 
 def test_a_redirect_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
-    """The library follows, and the hop is a request like any other: no rule is asked less than for the first one."""
+    """The library follows the redirect, and the next request is checked by the same rules as the first."""
     for library in ("requests", "httpx", "urllib"):
         error = failed(home, "follow", library=library, path="/elsewhere")
 
         assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")
 
 
-def test_too_many_redirects_are_the_librarys_error(home: DaemonHome) -> None:
-    """requests stops at thirty, and says so."""
+def test_too_many_redirects_raise_the_librarys_error(home: DaemonHome) -> None:
+    """The library requests stops at thirty redirects, and says so."""
     error = failed(home, "follow", library="requests", path="/hop/40")
 
     assert error["class"] == "connector_runtime_error"
@@ -297,25 +299,25 @@ def test_too_many_redirects_are_the_librarys_error(home: DaemonHome) -> None:
         ("httpx", "/broken", "ReadError"),
     ],
 )
-def test_a_failure_arrives_in_the_librarys_own_words(home: DaemonHome, library: str, path: str, words: str) -> None:
-    """Its timeouts count, and an answer that breaks off is no answer."""
+def test_a_network_failure_raises_the_librarys_own_error(home: DaemonHome, library: str, path: str, words: str) -> None:
+    """The library's timeouts are used, and a response that breaks off is an error."""
     assert done(home, "give_up", library=library, path=path) == words
 
 
-def test_a_failure_of_the_network_that_nobody_handles_keeps_its_class(home: DaemonHome) -> None:
-    """requests wraps it twice; the caller still sees a network_error with its phase, and not a bug of the connector."""
+def test_an_unhandled_network_failure_keeps_its_class(home: DaemonHome) -> None:
+    """The library requests wraps it twice; the caller still sees a network_error with its phase, not a bug of the connector."""
     error = failed(home, "give_up", library="requests unhandled", path="/broken")
 
     assert (error["class"], error["details"]["phase"]) == ("network_error", "exchange")
 
 
-def test_a_librarys_retries_are_its_own(home: DaemonHome) -> None:
-    """urllib3's Retry: two 503, then the answer."""
+def test_a_library_makes_its_own_retries(home: DaemonHome) -> None:
+    """The service sends 503 twice to urllib3's Retry, then a response."""
     assert done(home, "retry") == "third time"
 
 
-def test_a_session_ends_each_answer_and_cancels_none(home: DaemonHome, server: tuple[Upstream, Authority]) -> None:
-    """Thirty requests in turn, HEAD among them: none is recorded as failed, so connections are kept and used again."""
+def test_a_session_reads_each_response_to_its_end(home: DaemonHome, server: tuple[Upstream, Authority]) -> None:
+    """Thirty requests in turn, with HEAD among them, are recorded without a failure, so their connection is used again."""
     before = server[0].connections
     found = home.run("reuse", {"times": 30})
     assert found.body["result"] == [200] * 30, found.body
@@ -330,8 +332,8 @@ def test_a_session_ends_each_answer_and_cancels_none(home: DaemonHome, server: t
     ("place", "who"),
     [("basic", "the key"), ("query", "the key"), ("field", "the key"), ("declared", "the key"), ("none", "nobody")],
 )
-def test_a_placeholder_becomes_the_credential_and_leaves_nothing_behind(home: DaemonHome, place: str, who: str) -> None:
-    """Wherever a library puts it; and without one no key goes out."""
+def test_a_placeholder_is_replaced_by_the_credential(home: DaemonHome, place: str, who: str) -> None:
+    """A placeholder works in every place where a library puts it; without one no key is sent."""
     found = done(home, "key_in", place=place)
 
     assert found["who"] == who
@@ -340,24 +342,24 @@ def test_a_placeholder_becomes_the_credential_and_leaves_nothing_behind(home: Da
 
 
 @pytest.mark.parametrize(("place", "words"), [("own", "Authorization"), ("body", "transports.use")])
-def test_a_key_where_none_can_be_added_is_an_error_that_says_so(home: DaemonHome, place: str, words: str) -> None:
-    """Beside an Authorization of the library's own, in a body: nothing is sent."""
+def test_a_key_where_it_cannot_be_added_is_an_error(home: DaemonHome, place: str, words: str) -> None:
+    """A second Authorization field of the library's own, or a key in a body, is an error, and nothing is sent."""
     error = failed(home, "key_in", place=place)
 
     assert error["class"] == "connector_runtime_error"
     assert words in error["message"]
 
 
-def test_a_key_in_a_path_takes_a_manifest_that_says_so(home: DaemonHome) -> None:
-    """One that puts the key in a header: nothing is sent, and the message names the setting."""
+def test_a_key_in_a_path_needs_a_manifest_setting(home: DaemonHome) -> None:
+    """The manifest puts the key in a header: nothing is sent, and the message names the setting."""
     error = failed(home, "key_in", place="path")
 
     assert error["class"] == "capability_denied"
     assert "set path" in error["message"]
 
 
-def test_what_a_library_asks_for_is_checked_as_everything_is(home: DaemonHome) -> None:
-    """An undeclared host through a library is denied by name; the declared one is reached."""
+def test_a_librarys_request_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
+    """An undeclared host is denied by name; the declared one is reached."""
     error = failed(home, "reach", url="https://undeclared.example.com/")
 
     assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")

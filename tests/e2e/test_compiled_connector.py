@@ -1,4 +1,4 @@
-"""Connectors in C through the whole of it: build, install, action, run; static and dynamic; requests with streamed bodies."""
+"""Connectors in C end to end: build, install, action, run; static and dynamic; requests with streamed bodies."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ op = "{op}"
 
 
 def _sum(data: bytes) -> str:
-    """FNV-1a, as connector.c has it."""
+    """Return the FNV-1a sum, as connector.c computes it."""
     total = 0xCBF29CE484222325
     for byte in data:
         total = ((total ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
@@ -123,7 +123,7 @@ def _written(directory: Path, link: Link, host: str, *, may_fork: bool) -> Path:
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[Upstream]:
-    """A server on loopback: something large, what key it was given, and what else it was sent."""
+    """Start a server on loopback with a large resource; it echoes the key it was given, and sums the bodies it was sent."""
     with Upstream(_upstream) as started:
         yield started
 
@@ -143,14 +143,14 @@ def _home(source: Path, upstream: Upstream) -> Iterator[DaemonHome]:
 
 @pytest.fixture(scope="module", params=LINKS)
 def link(request: pytest.FixtureRequest) -> Link:
-    """Static: an empty root. Dynamic: the loader and the C library."""
+    """Return how the program is linked: static has an empty root, dynamic has the loader and the C library."""
     kind: Link = request.param
     return kind
 
 
 @pytest.fixture(scope="module")
 def home(link: Link, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """A home with the connector, which may not fork, and an action for each operation."""
+    """Provide a home with the connector, which may not fork, and an action for each operation."""
     source = _written(tmp_path_factory.mktemp("source") / "c", link, f"localhost:{upstream.port}", may_fork=False)
     with _home(source, upstream) as made:
         yield made
@@ -158,7 +158,7 @@ def home(link: Link, upstream: Upstream, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def forking_home(link: Link, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """The same connector, whose manifest says that it may start processes."""
+    """Provide a home with the connector, whose manifest says that it may start processes."""
     if cgroups.find() is None:
         pytest.skip("this user can make no control groups here, so nothing may start processes (ADR 35)")
     source = _written(tmp_path_factory.mktemp("source") / "c", link, f"localhost:{upstream.port}", may_fork=True)
@@ -167,7 +167,7 @@ def forking_home(link: Link, upstream: Upstream, tmp_path_factory: pytest.TempPa
 
 
 def test_a_compiled_connector_is_built_installed_and_run(link: Link, tmp_path: Path) -> None:
-    """By the commands a person types; the result is what the program said."""
+    """A person types the commands; the result is what the program said."""
     source = _written(tmp_path / "greeter", link, "greeter.example.com:443", may_fork=False)
     manifest = source / "manifest.toml"
     manifest.write_text(manifest.read_text(encoding="utf-8").replace(_CREDENTIAL, ""), encoding="utf-8")
@@ -184,7 +184,7 @@ def test_a_compiled_connector_is_built_installed_and_run(link: Link, tmp_path: P
 
 
 def _waiting(home: DaemonHome) -> set[int]:
-    """Jailed programs, which all have the same name; between runs only those that wait."""
+    """Return the processes of jailed programs, which all have the same name; between runs only spares exist."""
     assert home.daemon_pid is not None
     below = psutil.Process(home.daemon_pid).children(recursive=True)
     found = set()
@@ -195,8 +195,8 @@ def _waiting(home: DaemonHome) -> set[int]:
     return found
 
 
-def test_one_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> None:
-    """The process of the second run was there before it was asked for, and is gone after it; the record is that of the first."""
+def test_a_connector_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> None:
+    """The process of the second run existed before the request and is gone after it; both runs have the same record."""
     answers = [home.run("greet", {"name": "Mira"})]
     waiting = wait_until(lambda: _waiting(home), "a connector waits")
     answers.append(home.run("greet", {"name": "Ada"}))
@@ -209,8 +209,8 @@ def test_one_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> N
     assert home.must("GET", "/v1/audit?type=connector.acted-early")["events"] == []
 
 
-def test_what_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp_path: Path) -> None:
-    """Of another machine, or in want of a library: the install says so, with the way out, and the store is as it was."""
+def test_a_program_that_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp_path: Path) -> None:
+    """The program is for another machine, or lacks a library: the error says so, and the store is unchanged."""
     source = _written(tmp_path / "c", link, "greeter.example.com:443", may_fork=False)
     program = bytearray((source / "connector").read_bytes())
     before = home.must("GET", "/v1/connectors")
@@ -227,8 +227,8 @@ def test_what_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp
     assert home.must("GET", "/v1/connectors") == before
 
 
-def test_what_comes_is_streamed_whole(home: DaemonHome) -> None:
-    """1.5 MiB in chunks, each handed over as it comes, to the last byte."""
+def test_a_response_body_is_streamed_completely(home: DaemonHome) -> None:
+    """The connector gets 1.5 MiB in chunks as they come, to the last byte."""
     ran = home.run("fetch", {"path": "/large"})
 
     assert ran.status == 200, ran.body
@@ -237,8 +237,8 @@ def test_what_comes_is_streamed_whole(home: DaemonHome) -> None:
     assert result["chunks"] > 1
 
 
-def test_what_is_sent_is_streamed_whole(home: DaemonHome, upstream: Upstream) -> None:
-    """1 MiB in frames of 64 KiB; the server has every byte in its place."""
+def test_a_request_body_is_streamed_completely(home: DaemonHome, upstream: Upstream) -> None:
+    """The connector sends 1 MiB in frames of 64 KiB; the server has every byte in its place."""
     ran = home.run("upload", {"path": "/upload", "size": 1 << 20})
 
     assert ran.status == 200, ran.body
@@ -246,8 +246,8 @@ def test_what_is_sent_is_streamed_whole(home: DaemonHome, upstream: Upstream) ->
     assert upstream.requests[-1].body == bytes(index % 251 for index in range(1 << 20))
 
 
-def test_two_streams_go_both_ways_at_once(home: DaemonHome, upstream: Upstream) -> None:
-    """What one request brings the other one takes, while it comes."""
+def test_a_response_can_be_streamed_into_another_request(home: DaemonHome, upstream: Upstream) -> None:
+    """The second request sends what the first one receives, while it is received."""
     ran = home.run("copy", {"from": "/large", "to": "/copied"})
 
     assert ran.status == 200, ran.body
@@ -255,8 +255,8 @@ def test_two_streams_go_both_ways_at_once(home: DaemonHome, upstream: Upstream) 
     assert (upstream.requests[-1].target, upstream.requests[-1].body) == ("/copied", LARGE)
 
 
-def test_the_key_is_added_outside_and_what_echoes_it_is_scrubbed(home: DaemonHome, upstream: Upstream) -> None:
-    """The server was given it; the program got an answer of another length, without it."""
+def test_the_key_is_added_outside_and_scrubbed_from_the_response(home: DaemonHome, upstream: Upstream) -> None:
+    """The server got the key; the program got a response of another length, without it."""
     ran = home.run("fetch", {"path": "/key", "credential": "api_key"})
     plain = home.run("fetch", {"path": "/key"})
 
@@ -268,8 +268,8 @@ def test_the_key_is_added_outside_and_what_echoes_it_is_scrubbed(home: DaemonHom
     assert plain.body["result"]["bytes"] == 0
 
 
-def test_its_own_failure_and_an_undeclared_host_arrive_as_they_would_from_python(home: DaemonHome) -> None:
-    """The frames are the same, so the classes are."""
+def test_failures_have_the_same_classes_as_from_python(home: DaemonHome) -> None:
+    """The frames are the same as those of a Python connector, so the classes are too."""
     unknown = home.run("unheard-of")
     elsewhere = home.run("fetch", {"path": ".evil.example.com/x"})
 
@@ -277,8 +277,8 @@ def test_its_own_failure_and_an_undeclared_host_arrive_as_they_would_from_python
     assert elsewhere.body["error"]["class"] == "capability_denied"
 
 
-def test_going_past_the_supervisor_is_denied_by_its_destination(home: DaemonHome) -> None:
-    """A socket of its own ends it; the envelope says where to, as far as anybody can see (docs/reference/jail.md)."""
+def test_a_direct_connection_is_denied_with_its_destination(home: DaemonHome) -> None:
+    """A socket of its own ends the program; the error has the destination, if it can be seen (docs/reference/jail.md)."""
     ran = home.run("reach-out")
 
     assert (ran.status, ran.body["error"]["class"]) == (403, "capability_denied")
@@ -288,8 +288,8 @@ def test_going_past_the_supervisor_is_denied_by_its_destination(home: DaemonHome
     assert home.run("greet", {"name": "x"}).status == 200
 
 
-def test_the_record_names_the_layers_of_its_own_profile(home: DaemonHome, forking_home: DaemonHome) -> None:
-    """Those of the template it ran in, once each, before it ran."""
+def test_the_record_names_the_layers_of_the_connectors_profile(home: DaemonHome, forking_home: DaemonHome) -> None:
+    """The record has the layers of the template that the connector ran in, once each, before it ran."""
     starts = []
     for each, action in ((home, "greet"), (forking_home, "leave-behind")):
         ran = each.run(action, {"name": "x"} if action == "greet" else {})
@@ -306,8 +306,8 @@ def test_the_record_names_the_layers_of_its_own_profile(home: DaemonHome, forkin
 
 
 @needs_groups
-def test_a_python_connector_that_declared_it_may_fork(tmp_path: Path) -> None:
-    """And one that did not may not: the same program, two manifests."""
+def test_a_python_connector_may_fork_only_if_its_manifest_declares_it(tmp_path: Path) -> None:
+    """A program that forks fails with a manifest that does not declare it, and runs with one that does."""
     answers = []
     for may_fork in (False, True):
         source = tmp_path / str(may_fork)
@@ -326,10 +326,10 @@ def test_a_python_connector_that_declared_it_may_fork(tmp_path: Path) -> None:
     assert (ran.status, ran.body["result"]) == (200, {"exited": 7})
 
 
-def test_only_who_declared_it_starts_processes_and_none_outlives_the_run(
+def test_only_a_declared_connector_may_fork_and_no_child_outlives_the_run(
     home: DaemonHome, forking_home: DaemonHome
 ) -> None:
-    """A daemonized child that ignores every signal is on its way out when the answer is there (ADR 50), and then gone."""
+    """A daemonized child that ignores every signal is about to end when the response comes (ADR 50), and then gone."""
     refused = home.run("leave-behind")
     ran = forking_home.run("leave-behind")
 

@@ -1,4 +1,4 @@
-"""docs/how-to/let-an-agent-use-a-database.md, done as it stands: its SQL and its commands, at Debian's PostgreSQL."""
+"""docs/how-to/let-an-agent-use-a-database.md, followed as it stands: its SQL and its commands, at Debian's PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READER, WRITER = "a long random password", "another long random password"
 
 @pytest.fixture
 def server(authority: Authority) -> Iterator[PostgreSQL]:
-    """The reader's database."""
+    """Start the reader's database."""
     with PostgreSQL(authority) as running:
         with running.admin() as admin:
             admin.run("CREATE DATABASE shop")
@@ -33,7 +33,9 @@ def server(authority: Authority) -> Iterator[PostgreSQL]:
 
 
 def test_the_page_does_what_it_says(shell: Shell, home: Path, server: PostgreSQL, authority: Authority) -> None:
-    """Every command, from the roles to the question; nothing is changed, and the passwords stay where they were put."""
+    """The test does every step, from the roles to the question; nothing is changed, and the passwords stay where they
+    were put.
+    """
     place = f"localhost:{server.port}"
     text = PAGE.read_text(encoding="utf-8")
     (roles,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)

@@ -50,7 +50,7 @@ CLAIMS = {
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A directory that any user may read, on a short path."""
+    """Provide a directory that any user may read, on a short path."""
     path = Path(tempfile.mkdtemp(prefix="wheel-"))
     path.chmod(0o755)
     yield path
@@ -59,7 +59,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def wheel(place: Path) -> Path:
-    """The distribution, built from a copy of the source that is gone afterwards."""
+    """Build the distribution from a copy of the source that is gone afterwards."""
     source = place / "source"
     kept_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(ROOT, source, ignore=kept_out)
@@ -75,7 +75,7 @@ def wheel(place: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def without_extras(place: Path, wheel: Path) -> Path:
-    """The command without any extra, in an environment of the system's Python, which an ordinary user may execute."""
+    """Install the command without any extra, in an environment of the system's Python, which an ordinary user may execute."""
     python = SYSTEM_PYTHON if os.geteuid() == 0 else sys.executable
     subprocess.run([python, "-m", "venv", str(place / "venv")], check=True, timeout=60)
     subprocess.run(
@@ -89,13 +89,13 @@ def without_extras(place: Path, wheel: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def refused_demo(without_extras: Path, place: Path) -> Said:
-    """What somebody is told who tries the demo first."""
+    """Return what the command says to a user who tries the demo first."""
     return Command(place / "nowhere", program=[str(without_extras)])("demo")
 
 
 @pytest.fixture(scope="module")
 def aileron(without_extras: Path, refused_demo: Said) -> Path:
-    """The command with the demo's extra, which the refusal's own command has added."""
+    """Return the command with the demo's extra, added by the command that the refusal gave."""
     _, _, fix = refused_demo.err.partition("fix: ")
     subprocess.run(shlex.split(fix), check=True, capture_output=True, timeout=180)
     return without_extras
@@ -131,15 +131,15 @@ def _assert_every_claim_observed(done: subprocess.CompletedProcess[str]) -> None
     assert done.returncode == 0
 
 
-def test_without_its_extra_the_demo_says_how_to_add_it(refused_demo: Said) -> None:
-    """In one command, for this environment; that it does add it, every other test here shows."""
+def test_the_demo_without_its_extra_says_how_to_add_it(refused_demo: Said) -> None:
+    """The error has one command for this environment; the other tests show that it adds the extra."""
     assert refused_demo.code == 2
     assert "`radicale`" in refused_demo.err
     assert "-m pip install 'radicale" in refused_demo.err
 
 
 def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
-    """Pages, styles, scripts, templates, the demo's connectors; and both commands."""
+    """Pages, styles, scripts, templates and the demo's connectors are in it, and both commands."""
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
@@ -159,9 +159,10 @@ def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
 
 
 def test_every_claim_of_the_demo_is_observed_for_an_ordinary_user(aileron: Path) -> None:
-    """Without a question, by name; where root runs the tests, as nobody: no privilege, a home of its own.
+    """The demo asks nothing, and the claims are compared by name. If root runs the tests, the user is nobody, with a home
+    of its own.
 
-    The test below has all of them observed as whoever runs the tests, root too.
+    The test below checks all of them as the user who runs the tests, root too.
     """
     _assert_every_claim_observed(_demo(aileron, **({"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {})))
 
@@ -170,10 +171,10 @@ def test_every_claim_of_the_demo_is_observed_for_an_ordinary_user(aileron: Path)
     ("typed", "told"),
     [("y", "approved and carried out"), ("n", "you did not approve, so the event is neither on the server")],
 )
-def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
+def test_the_demo_at_a_terminal_accepts_an_approval_or_a_denial(
     aileron: Path, place: Path, typed: str, told: str
 ) -> None:
-    """Shown what would be done, by the very command that decides; the claim is what follows from the answer."""
+    """The command shows what would be done before it asks; the claim follows from the reply."""
     at_terminal = Command(place / "nowhere", program=[str(aileron)], deadline_s=200)
     said = at_terminal.at_terminal("demo", answers=[("Approve? [y/N] ", typed)], NO_COLOR="1")
 
@@ -188,7 +189,7 @@ def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
 
 @pytest.mark.parametrize("method", ["server/discover", "initialize"])
 def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: str) -> None:
-    """Its server is installed beside the command, starts the daemon, and speaks both eras of the protocol."""
+    """The agent's server is installed beside the command, starts the daemon, and speaks both eras of the protocol."""
     home = place / "h"
     try:
         with Agent(home, program=[str(aileron.with_name("aileron-mcp"))]) as agent:
@@ -201,8 +202,8 @@ def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: s
         command("daemon", "stop")
 
 
-def test_the_console_and_the_page_of_the_wheel_are_there(aileron: Path, place: Path) -> None:
-    """The console draws its first screen and ends when told to; the page that asks for a passphrase has its style and script."""
+def test_the_console_and_the_page_work_from_the_wheel(aileron: Path, place: Path) -> None:
+    """The console draws its first screen and ends when told to; the passphrase page has its style and script."""
     command = Command(place / "c", program=[str(aileron)], deadline_s=60)
     try:
         with Tmux([str(aileron), "console"], {"AILERON_HOME": str(place / "c"), "PATH": "/usr/bin:/bin"}) as console:
@@ -221,7 +222,7 @@ def test_the_console_and_the_page_of_the_wheel_are_there(aileron: Path, place: P
 
 
 def test_the_wheel_makes_a_connector_that_works(aileron: Path, place: Path) -> None:
-    """Its templates are in it, files that begin with a dot too; what is made of them passes its cases in the jail."""
+    """The wheel contains its templates, including files that begin with a dot; the new connector passes its cases in the jail."""
     command = Command(place / "nowhere", program=[str(aileron)], deadline_s=60)
     made = command("connector", "new", "github://acme/things", str(place / "things"), "--json")
     tried = command("connector", "test", str(place / "things"))

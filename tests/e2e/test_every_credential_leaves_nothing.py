@@ -1,12 +1,12 @@
-"""Every kind of credential, and every place of a key, from a jail: the secret is nowhere that the connector, or who comes later,
-could look, and neither is what was sent in its place.
+"""Every kind of credential, and every place of a key, from a jail: neither the secret nor what was sent in its place is
+anywhere that the connector, or a later process, could look.
 
     connector ── jail ── frames ── daemon ── TLS ── a server that checks the credential and says it all back
       └── its memory, its frames, its output, the ledger, the logs: searched
 
-What was sent is taken from what the server got: a signature, a proof, a token, and each encoding of a key. It checks them by code
-that is not ours. Under a daemon of whoever runs the tests and, as root, under an ordinary user's as well. The memories are looked
-into as root only. Not here: sign-ins of people (tests/daemon/test_tokens_in_use.py), logins (tests/logins).
+The sent form is taken from what the server got: a signature, a proof, a token, and each encoding of a key. The server checks
+them by code that is not ours. The tests run under a daemon of their own user and, as root, under an ordinary user's as well.
+Memory is searched as root only. Not here: sign-ins of people (tests/daemon/test_tokens_in_use.py), logins (tests/logins).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ scope = "Whatever a test does"
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How a credential is sent: what the manifest says, what the connector asks, and what of the request a server checks.
+    """A way to send a credential: what the manifest says, what the connector requests, and what of the request a server checks.
 
-    `sent`: of a request and the secret, what stood in it in the secret's place; nothing if it is wrong.
+    `sent` returns, for a request and the secret, what the request has in the secret's place; nothing if that is wrong.
     """
 
     kind: CredentialKind
@@ -163,7 +163,7 @@ WAYS: Final = {
 
 
 class Services:
-    """All that a credential is sent to, and what came in its place."""
+    """All services that a credential is sent to, and what came in its place."""
 
     def __init__(self, authority: Authority, clients: ClientAuthority) -> None:
         tls = authority.server_context("localhost")
@@ -185,36 +185,36 @@ class Services:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """All of them."""
+        """Run all servers for the length of the block."""
         with contextlib.ExitStack() as undo:
             for server in (self.tokens, self.sockets, *self._at.values()):
                 undo.enter_context(server)
             yield
 
     def port(self, name: str) -> int:
-        """Where this credential goes."""
+        """Return the port that this credential is sent to."""
         return self.sockets.port if name == "message" else self._at[name].port
 
     def places(self) -> list[str]:
-        """All of them, as `HOST:PORT`."""
+        """Return all services as `HOST:PORT`."""
         return [*(f"localhost:{self.port(name)}" for name in WAYS), str(self.tokens.address)]
 
     def forms(self, name: str) -> list[bytes]:
-        """What nobody may find: of the secret, whole and in parts, and of what was sent in its place."""
+        """Return the forms that must be nowhere: of the secret, whole and in parts, and of what was sent in its place."""
         if name == "certificate":
             (key,) = [text for label, text in pem_blocks(self.secrets[name].encode()) if label.endswith(b"PRIVATE KEY")]
             return forms_of(*key.splitlines()[1:3])
         return forms_of(*(word.encode() for word in {self.secrets[name], *self.sent[name]}))
 
     def words(self) -> list[bytes]:
-        """All secrets, and all that was sent in their place."""
+        """Return all secrets, and all that was sent in their place."""
         lines = [line for line in self.secrets["certificate"].splitlines() if not line.startswith("-----")]
         plain = [secret for name, secret in self.secrets.items() if name != "certificate"]
         key = lines[-3:-1]  # of the private key, which comes last
         return [word.encode() for word in (*plain, *key, *(sent for several in self.sent.values() for sent in several))]
 
     def _answer(self, name: str, seen: Seen) -> bytes:
-        """All of the request, and the secret; 401 with a challenge where it has no credential."""
+        """Respond with the whole request and the secret; 401 with a challenge if it has no credential."""
         secret = self.tokens.access[-1] if name == "token" else self.secrets[name]
         check = _bearer if name == "token" else WAYS[name].sent
         found = check(seen, secret) if name != "certificate" else ["it was connected to"]
@@ -228,7 +228,7 @@ class Services:
 
 @pytest.fixture(scope="module")
 def services(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """For all homes."""
+    """Start the services for all homes."""
     made = Services(authority, ClientAuthority(tmp_path_factory.mktemp("clients")))
     with made.running():
         yield made
@@ -238,7 +238,7 @@ def services(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> 
 def home(
     request: pytest.FixtureRequest, services: Services, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DaemonHome]:
-    """With a connector for each way, bound; at the end nothing of all that is in any file."""
+    """Provide a home with a connector for each way, bound; at the end no file has any of the secrets or forms."""
     sources = tmp_path_factory.mktemp("sources")
     with office(request, authority, *services.places()) as made:
         made.unlock()
@@ -272,14 +272,14 @@ def _install(home: DaemonHome, services: Services, source: Path, way: Way) -> No
         home.add_probe_action("ask", *inputs, *more, name=name, connector=connector)
 
 
-def test_every_kind_is_among_the_ways() -> None:
-    """But for those that a person signs in with, or that are no requests."""
+def test_every_kind_of_credential_is_tested() -> None:
+    """The kinds left out are those that a person signs in with, and logins, which are no requests."""
     assert {way.kind for way in WAYS.values()} == set(get_args(CredentialKind)) - {"oauth2", "login"}
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_neither_the_secret_nor_what_was_sent_comes_back(home: DaemonHome, services: Services, name: str) -> None:
-    """The server got it, and says it all back: it is in no memory below the daemon, no frame, no output and no event."""
+def test_neither_the_secret_nor_its_sent_form_reaches_the_jail(home: DaemonHome, services: Services, name: str) -> None:
+    """The server echoes all it got: none is in a memory below the daemon, a frame, the output or an event."""
     word = f"a-word-of-{name}"
     args = WAYS[name].ask | {"kind": WAYS[name].kind, "word": word}
     waiting = Waiting(home, name, args if name != "message" else args | {"path": f"/first/{word}"})
@@ -304,8 +304,10 @@ _HOLDS = "import sys, time; held = sys.stdin.buffer.read(); print(len(held), flu
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process's memory is root's to look into")
-def test_what_is_looked_for_is_found_where_it_is(services: Services) -> None:
-    """In a program that was told all of them, by the same search. The daemon is no control: it has them for moments."""
+def test_the_search_finds_secrets_in_a_process_that_has_them(services: Services) -> None:
+    """A program that was given all secrets is searched in the same way. The daemon is no control: it has them only for
+    moments.
+    """
     told = "\n".join(services.secrets.values()).encode()
     with subprocess.Popen([sys.executable, "-c", _HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holds:
         assert holds.stdin is not None

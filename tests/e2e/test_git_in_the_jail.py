@@ -2,8 +2,8 @@
 
 connector ── jail ── frames ── daemon ── the login's process ── ssh ── sshd ── git
 
-A person approves each push. The private key is in the vault, and in the end nowhere else. Not here: what git's operations do
-(tests/connectors/test_git.py), SSH's attacks (tests/logins/test_ssh.py).
+A person approves each push. The private key is in the vault, and at the end nowhere else. Not here: git's operations
+(tests/connectors/test_git.py), attacks on SSH (tests/logins/test_ssh.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ exit 1
 
 @dataclasses.dataclass(frozen=True)
 class Office:
-    """A server with one key that it lets in, a home that has it, and a person who decides."""
+    """A server that accepts one key, a home that has it, and a person who decides."""
 
     sshd: Sshd
     home: DaemonHome
@@ -50,42 +50,42 @@ class Office:
     repositories: Path
 
     def path(self, name: str = "site.git") -> str:
-        """As the server has it."""
+        """Return the path of a repository on the server."""
         return str(self.repositories / name)
 
     def run(self, action: str, **args: Any) -> Any:
-        """The result of an action that is not gated."""
+        """Run an action that is not gated, and return its result."""
         answer = self.home.run(action, args)
         assert answer.status == 200, answer.body
         return answer.body["result"]
 
     def ask(self, action: str, **args: Any) -> str:
-        """The question about an action that is gated."""
+        """Request a gated action, and return its question's id."""
         answer = self.home.run(action, args)
         assert answer.status == 202, answer.body
         return str(answer.body["approval_id"])
 
     def preview(self, question: str) -> dict[str, str]:
-        """What the person sees, by label."""
+        """Return what the person sees, by label."""
         shown = self.person.preview(self.home, question)
         assert shown["fields"] is not None, shown
         return {line["label"]: line["value"] for line in shown["fields"]}
 
     def decide(self, question: str, decision: str) -> dict[str, Any]:
-        """What came of it."""
+        """Decide the question, and return its outcome."""
         decided = self.person.decide(self.home, question, decision)
         assert decided.status == 200, decided.body
         return self.home.result({"approval_id": question}, wait=30.0)
 
 
 def key_lines(sshd: Sshd) -> list[bytes]:
-    """Lines of the private key that tell it: its middle ones."""
+    """Return lines of the private key that identify it: its middle ones."""
     return sshd.client_key.export_private_key().splitlines()[3:5]
 
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    """Everything as the README has it, git's version 2 too; and at the end no part of the key is in any file of the home."""
+    """Provide everything as the README has it, with git's version 2; at the end no file of the home has a part of the key."""
     where = tmp_path_factory.mktemp("git")
     (where / "sshd").mkdir()
     repositories = where / "repositories"
@@ -123,7 +123,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
 
 @pytest.fixture(autouse=True)
 def site(office: Office) -> Iterator[None]:
-    """Each test begins with the repository as it was."""
+    """Restore the repository after each test."""
     kept = office.repositories / "kept"
     if not kept.exists():
         shutil.copytree(office.repositories / "site.git", kept)
@@ -132,8 +132,10 @@ def site(office: Office) -> Iterator[None]:
     shutil.copytree(kept, office.repositories / "site.git")
 
 
-def test_a_repository_is_read_without_a_person(office: Office) -> None:
-    """Refs, files, a file, history, a diff, a bundle: by the key that is told nobody, and on record with the binding."""
+def test_a_repository_is_read_without_approval(office: Office) -> None:
+    """Refs, files, a file, history, a diff and a bundle are read with a key that no connector has; the record names the
+    binding.
+    """
     repository = {"repository": office.path()}
     refs = office.run("list-git-refs", **repository)
     files = office.run("list-repository-files", **repository, recursive=True)
@@ -155,8 +157,8 @@ def test_a_repository_is_read_without_a_person(office: Office) -> None:
     assert sending["path"] == f"git-upload-pack '{office.path()}'"
 
 
-def test_an_approved_push_lands_with_the_id_that_was_shown(office: Office) -> None:
-    """Nothing is pushed to ask, and a preview executes nothing that writes."""
+def test_an_approved_push_creates_the_commit_that_was_shown(office: Office) -> None:
+    """A question pushes nothing, and a preview executes nothing that writes."""
     repositories = office.repositories
     before = tip(repositories)
     question = office.ask("push-commit", **change(repositories, repository=office.path()))
@@ -172,8 +174,8 @@ def test_an_approved_push_lands_with_the_id_that_was_shown(office: Office) -> No
     git("fsck", "--strict", at=repositories / "site.git")
 
 
-def test_a_denied_push_leaves_the_branch(office: Office) -> None:
-    """And nothing was executed at the server that could write."""
+def test_a_denied_push_leaves_the_branch_unchanged(office: Office) -> None:
+    """The server executed nothing that could write."""
     before, sessions = tip(office.repositories), office.sshd.log.count("git-receive-pack")
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
@@ -184,8 +186,8 @@ def test_a_denied_push_leaves_the_branch(office: Office) -> None:
     assert office.sshd.log.count("git-receive-pack") == sessions
 
 
-def test_a_branch_that_moved_while_the_person_decided_is_not_touched(office: Office, tmp_path: Path) -> None:
-    """The push fails and says where the branch is; what somebody else pushed is there."""
+def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Office, tmp_path: Path) -> None:
+    """The push fails and says where the branch is; the other push stays."""
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
     work = clone(office.repositories / "site.git", tmp_path)
@@ -199,8 +201,8 @@ def test_a_branch_that_moved_while_the_person_decided_is_not_touched(office: Off
     assert tip(office.repositories) == theirs
 
 
-def test_commits_are_replaced_only_by_the_action_that_says_so(office: Office, tmp_path: Path) -> None:
-    """push-bundle has no word for it, and refuses; force-push-branch shows what is lost, and is the other."""
+def test_only_force_push_branch_replaces_commits(office: Office, tmp_path: Path) -> None:
+    """push-bundle refuses and has no such argument; force-push-branch shows what is lost, and replaces it."""
     before = tip(office.repositories)
     work = clone(office.repositories / "site.git", tmp_path)
     git("reset", "-q", "--hard", "HEAD~1", at=work)
@@ -221,8 +223,8 @@ def test_commits_are_replaced_only_by_the_action_that_says_so(office: Office, tm
     assert done["result"]["to"] == shown["To"] == rewritten == tip(office.repositories)
 
 
-def test_a_repository_that_the_server_does_not_have_is_said(office: Office) -> None:
-    """In the server's words, as git says them on its standard error."""
+def test_a_missing_repository_is_reported(office: Office) -> None:
+    """The error has the server's words, which git prints on standard error."""
     answer = office.home.run("list-git-refs", {"repository": office.path("nothing.git")})
 
     assert answer.is_error
@@ -230,8 +232,8 @@ def test_a_repository_that_the_server_does_not_have_is_said(office: Office) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
-def test_the_key_is_not_in_the_jail(office: Office) -> None:
-    """While a push is at the server, whose hook waits for this; what the connector was given is found there."""
+def test_the_private_key_is_not_in_the_jails_memory(office: Office) -> None:
+    """A push waits in a hook of the server during the search; the search finds what the connector was given."""
     hook = office.repositories / "site.git" / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
     seen = office.repositories / "seen"
@@ -252,7 +254,7 @@ def test_the_key_is_not_in_the_jail(office: Office) -> None:
 
 
 def _jails(home: DaemonHome, until_seen: bytes) -> dict[int, bytes]:
-    """The memory of what is below the daemon and logs in nowhere, looked at until this is in it."""
+    """Read the memory of the daemon's descendants that make no login, until it contains `until_seen`."""
     assert home.daemon_pid is not None
     daemon, jails = home.daemon_pid, dict[int, bytes]()
 

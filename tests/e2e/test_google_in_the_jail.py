@@ -1,7 +1,7 @@
 """The Google connector as it is released: its own manifest, with Google's names, port 443 and a real jail; only Google is ours.
 
-The daemon runs on a machine of its own where those names lead to a server of the test (tests/support/names.py). Its credential is
-an access token bound by hand, so that what is tried here is the connector; signing in is tried in tests/browser.
+The daemon runs on a machine of its own where those names lead to a server of the test (tests/support/names.py). Its
+credential is an access token bound by hand, so that only the connector is tested; tests/browser has the sign-ins.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ MAIL = {"to": "Ann <ann@example.com>", "subject": "Grüße", "body": "Zeile eins
 
 @dataclasses.dataclass(frozen=True)
 class Office:
-    """One account at Google, and a home that reaches it; a person decides what is gated."""
+    """An account at Google, and a home that reaches it; a person decides what is gated."""
 
     google: GoogleServer
     home: DaemonHome
     person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
-        """The result of an action that is not gated."""
+        """Run an action that is not gated, and return its result."""
         answer = self.home.run(action, args)
         assert answer.status == 200, answer.body
         return answer.body["result"]
 
     def failure(self, action: str, **args: Any) -> dict[str, Any]:
-        """The error of an action that is not gated."""
+        """Run an action that is not gated and must fail, and return its error."""
         answer = self.home.run(action, args)
         assert answer.is_error, answer.body
         error: dict[str, Any] = answer.body["error"]
         return error
 
     def ask(self, action: str, **args: Any) -> str:
-        """The question about a gated action; nothing of it has been done."""
+        """Request a gated action, check that nothing of it was done, and return its question's id."""
         before = self.google.paths()
         answer = self.home.run(action, args)
         assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
@@ -67,7 +67,7 @@ class Office:
         return str(answer.body["approval_id"])
 
     def agree(self, question: str) -> dict[str, Any]:
-        """What came of it once the person has agreed."""
+        """Approve the question as the person, and return its outcome."""
         decided = self.person.decide(self.home, question)
         assert decided.status == 200, decided.body
         return self.home.result({"approval_id": question}, wait=20.0)
@@ -75,7 +75,7 @@ class Office:
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    """The connector as it is released, all of its actions, one binding; and at the end no token is in any file."""
+    """Provide the released connector with all its actions and one binding; at the end no file has a token."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     with (
         Names(dict.fromkeys(NAMES, "127.0.0.1")) as machine,
@@ -103,7 +103,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
 
 @pytest.fixture(autouse=True)
 def allowed(office: Office) -> None:
-    """Each test begins with a token for everything, and an empty account."""
+    """Reset the account before each test: a token for everything, and no messages or events."""
     office.google.allow(TOKEN)
     for kept in (office.google.messages, office.google.drafts, office.google.events):
         kept.clear()
@@ -115,7 +115,7 @@ def allowed(office: Office) -> None:
 
 
 def test_mail_is_listed_and_read(office: Office):
-    """With its words, from a host that the manifest names, and with the token, which is in no answer and on no record."""
+    """The host is the one that the manifest names, and no response or record has the token."""
     key = office.google.receive(subject="Rechnung für März", text="Grüße, Ada")
     listed = office.home.run("google-list-recent-emails", {"query": "is:unread", "max_results": 5})
     got = office.run("google-get-email", message_id=key)
@@ -127,8 +127,8 @@ def test_mail_is_listed_and_read(office: Office):
     assert TOKEN not in str(listed.body) + str(office.home.events(listed.body["audit_id"]))
 
 
-def test_a_draft_waits_for_nobody_and_its_sending_for_a_person(office: Office):
-    """They see the draft as Gmail has it, everybody it goes to included; sent once, when they agree."""
+def test_a_draft_is_saved_at_once_and_sent_after_approval(office: Office):
+    """The preview shows the draft as Gmail has it, with all recipients; it is sent once, after approval."""
     draft = office.run("google-draft-email", **MAIL, bcc="eve@example.com")["draft"]
     question = office.ask("google-send-draft", draft_id=draft["id"])
     preview = office.person.preview(office.home, question)
@@ -144,8 +144,8 @@ def test_a_draft_waits_for_nobody_and_its_sending_for_a_person(office: Office):
     assert sent.recipients == ("ann@example.com", "eve@example.com")
 
 
-def test_a_message_is_sent_once_a_person_agrees(office: Office):
-    """And not if they do not."""
+def test_a_message_is_sent_after_approval(office: Office):
+    """A denied message is not sent."""
     refused, question = (
         office.ask("google-send-email", **MAIL),
         office.ask("google-send-email", **MAIL, cc="bob@example.com"),
@@ -159,8 +159,8 @@ def test_a_message_is_sent_once_a_person_agrees(office: Office):
     assert (sent.message["Subject"], sent.message.get_content().splitlines()) == ("Grüße", ["Zeile eins", "Zeile zwei"])
 
 
-def test_an_event_is_added_once_a_person_agrees_and_is_listed(office: Office):
-    """Who is invited hears of it then."""
+def test_an_event_is_added_after_approval(office: Office):
+    """Attendees are invited only then."""
     args = {"title": "Lunch", "start_time": "2030-03-30T12:00:00+02:00", "end_time": "2030-03-30T13:00:00+02:00"}
     question = office.ask("google-create-calendar-event", **args, attendees="ann@example.com")
     assert office.google.invitations == []
@@ -179,8 +179,8 @@ def test_an_event_is_added_once_a_person_agrees_and_is_listed(office: Office):
 # What does not
 
 
-def test_a_token_that_is_no_good_any_more_is_the_services_refusal(office: Office):
-    """401: with its status and what to do; a credential that was bound by hand cannot be renewed."""
+def test_an_invalid_token_is_an_error_of_the_service(office: Office):
+    """The error has status 401 and says what to do; a credential bound by hand cannot be renewed."""
     office.google.forget(TOKEN)
     error = office.failure("google-list-recent-emails")
 
@@ -189,8 +189,8 @@ def test_a_token_that_is_no_good_any_more_is_the_services_refusal(office: Office
     assert {asked.status for asked in office.google.asked} == {401}
 
 
-def test_a_missing_scope_is_said_as_such(office: Office):
-    """403, for a person; and not tried again."""
+def test_a_missing_scope_is_reported(office: Office):
+    """The error has status 403, is for a person to fix, and the request is not repeated."""
     office.google.allow(TOKEN, [scope for scope in SCOPES if "readonly" not in scope])
     error = office.failure("google-list-recent-emails")
 
@@ -201,8 +201,8 @@ def test_a_missing_scope_is_said_as_such(office: Office):
 @pytest.mark.parametrize(
     ("status", "reason"), [(429, "rateLimitExceeded"), (403, "userRateLimitExceeded"), (503, "backendError")]
 )
-def test_what_passes_is_tried_again_where_it_only_reads(office: Office, status: int, reason: str):
-    """By the supervisor, after the time Google asks for; sending is not, whatever Google says."""
+def test_a_temporary_failure_is_retried_only_for_a_read(office: Office, status: int, reason: str):
+    """The supervisor repeats a read after the time that Google asks for; it never repeats sending."""
     key = office.google.receive(subject="there")
     office.google.disturb(status, None, "Retry-After: 1", reason=reason, path="/messages")
     listed = office.run("google-list-recent-emails")
@@ -218,8 +218,8 @@ def test_what_passes_is_tried_again_where_it_only_reads(office: Office, status: 
 # Where the token is not
 
 
-def test_no_token_is_in_the_jail_while_google_is_asked_with_it(office: Office):
-    """In no memory of the connector or of whatever started it, at the moment Google has the token; what was asked is there."""
+def test_no_token_is_in_the_jail_during_a_request_to_google(office: Office):
+    """The search runs while Google has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
     answers: list[Any] = []
     asking = threading.Thread(
@@ -242,8 +242,10 @@ def test_no_token_is_in_the_jail_while_google_is_asked_with_it(office: Office):
             assert find(memory, secret.encode()) == []
 
 
-def test_the_applications_secret_is_told_nobody(office: Office):
-    """It is in the connector's manifest, which whoever installs it has, and in nothing that is shown, asked or recorded."""
+def test_the_applications_secret_is_not_shown_or_recorded(office: Office):
+    """The secret is in the connector's manifest, which every installer has, and in nothing that is shown, requested or
+    recorded.
+    """
     question = office.ask("google-send-email", **MAIL)
     shown = [
         office.home.must("GET", path)

@@ -1,7 +1,7 @@
-"""The page that lets an agent use git, done as it stands: its commands at a terminal, at a real sshd with git behind it.
+"""The page that lets an agent use git, followed as it stands: its commands at a terminal, at a real sshd with git behind it.
 
-What differs from the reader's machine: the server is one of the test's, on its own port and for the user of the test; and dulwich
-is copied from where the tests have it, as there may be no network.
+The reader's machine differs in this: the test has a server of its own, on another port and for the test's user; and dulwich
+is copied from the tests' environment, because there may be no network.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ ANSWERS: dict[str, Answers] = {
     ],
     "aileron approve ": [("Approver passphrase: ", APPROVER), ("[y/N]", "y")],
 }
-"""What the reader types at the questions of a command that begins so."""
+"""Replies that the reader types, by the beginning of the command."""
 COMMAND_S = 60.0
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The reader's, in a short path: a socket's path is short."""
+    """Provide the reader's folder, in a short path: a socket's path is short."""
     path = Path(tempfile.mkdtemp(prefix="reader-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -55,7 +55,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def repositories(tmp_path: Path) -> Iterator[Path]:
-    """The server's, with one commit; in a short path, which is shown whole."""
+    """Provide the server's repository with one commit; in a short path, which is shown in full."""
     folder = Path(tempfile.mkdtemp(prefix="git-"))
     (folder / "team").mkdir()
     git("init", "-q", "--bare", "-b", "main", "team/website.git", at=folder)
@@ -69,7 +69,7 @@ def repositories(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[Sshd]:
-    """The server."""
+    """Start the server."""
     (tmp_path / "sshd").mkdir()
     with Sshd(tmp_path / "sshd") as running:
         yield running
@@ -77,7 +77,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
-    """A shell in the reader's folder, at a terminal, with the connector's sources."""
+    """Provide a shell in the reader's folder, at a terminal, with the connector's sources."""
     home = folder / ".aileron"
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(f'[egress]\nprivate = ["localhost:{sshd.port}"]\n')
@@ -93,10 +93,12 @@ def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
     made.at_terminal("aileron daemon stop")
 
 
-def test_the_page_leads_from_nothing_to_commits_that_were_approved(
+def test_following_the_page_leads_to_approved_commits(
     reader: Command, sshd: Sshd, repositories: Path, folder: Path
 ) -> None:
-    """Every command in order. What was approved is at the server, with the ids that were shown, and nothing before."""
+    """The test types every command in order. The server has the approved commits, with the ids that were shown, and
+    nothing earlier.
+    """
     website = repositories / "team" / "website.git"
     text = PAGE.read_text(encoding="utf-8").replace("git.example.com:22", f"localhost:{sshd.port}")
     text = text.replace("--username git ", f"--username {USER} ").replace("team/website.git", str(website))

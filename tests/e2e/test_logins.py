@@ -1,4 +1,4 @@
-"""A login through all of it: a connector in the jail, the daemon, the processes that log in, and a real Redis behind TLS."""
+"""A login end to end: a connector in the jail, the daemon, the login processes, and a real Redis behind TLS."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ run()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
-    """With one user, whose password the vault has."""
+    """Start a server with one user, whose password is in the vault."""
     with RedisServer(tmp_path_factory.mktemp("redis"), authority, f"me on >{SECRET.decode()} ~* &* +@all") as running:
         yield running
 
 
 @contextlib.contextmanager
 def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: bytes = SECRET) -> Iterator[DaemonHome]:
-    """A home whose connector may log in there."""
+    """Provide a home whose connector may log in at the server."""
     source = tmp_path / "cache"
     source.mkdir()
     (source / "manifest.toml").write_text(MANIFEST)
@@ -125,7 +125,7 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
 
 
 def failure(home: DaemonHome, action: str, **args: Any) -> dict[str, Any]:
-    """Of a run that must fail."""
+    """Run an action that must fail, and return its error."""
     found = home.run(action, args)
     assert found.is_error, found.body
     error: dict[str, Any] = found.body["error"]
@@ -135,7 +135,7 @@ def failure(home: DaemonHome, action: str, **args: Any) -> dict[str, Any]:
 def test_a_connector_is_logged_in_and_never_sees_the_secret(
     server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
-    """The user is the binding's whoever the library says it is; what repeats the secret is masked; all of it is on record."""
+    """The user is the binding's, whatever the library says; a repeated secret is masked, and all of it is recorded."""
     with home_at(server, authority, tmp_path) as home:
         answer = home.run("whoami", {})
         assert answer.status == 200, answer.body
@@ -156,10 +156,8 @@ def test_a_connector_is_logged_in_and_never_sees_the_secret(
         assert failure(home, "whoami")["class"] == "vault_locked"
 
 
-def test_a_wrong_password_is_tried_once_and_the_right_one_at_once(
-    server: RedisServer, authority: Authority, tmp_path: Path
-) -> None:
-    """A step is not tried again with it, nor is the next run; and the secret is in nothing that is kept."""
+def test_a_wrong_password_is_tried_only_once(server: RedisServer, authority: Authority, tmp_path: Path) -> None:
+    """Neither the step nor the next run repeats the login; no file has the secret, and a new password works at once."""
     wrong = b"wrong-password-of-somebody"
     with home_at(server, authority, tmp_path, wrong) as home:
         error = failure(home, "whoami")
@@ -176,10 +174,12 @@ def test_a_wrong_password_is_tried_once_and_the_right_one_at_once(
 
 
 @pytest.mark.parametrize("is_other", [True, False], ids=["another database", "the same"])
-def test_a_binding_made_anew_while_a_step_runs_does_not_change_whose_login_it_is(
+def test_rebinding_during_a_step_does_not_change_its_login(
     is_other: bool, server: RedisServer, authority: Authority, tmp_path: Path
 ) -> None:
-    """What the plan says is compared when the secret is lent: nothing leaves for another database. For the same it goes on."""
+    """The plan's account is compared when the secret is lent: nothing is sent for another database. For the same one the
+    step goes on.
+    """
     with home_at(server, authority, tmp_path) as home:
         run_id = home.run("late", {"seconds": 5 if is_other else 0.5}, wait=0).body["run_id"]
         home.must("PATCH", f"/v1/bindings/{BINDING}", {"details": {"database": "1"} if is_other else {}})
@@ -195,7 +195,7 @@ def test_a_binding_made_anew_while_a_step_runs_does_not_change_whose_login_it_is
 
 
 def logins_of(daemon: int) -> set[int]:
-    """Its processes of logins: the program, the one that forks, and what that forked."""
+    """Return the login processes of a daemon: the program, the one that forks, and its forks."""
     found: set[int] = set()
     for process in psutil.Process(daemon).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -205,8 +205,10 @@ def logins_of(daemon: int) -> set[int]:
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_no_login_outlives_the_daemon(how: str, server: RedisServer, authority: Authority, tmp_path: Path) -> None:
-    """While a stream is open."""
+def test_no_login_process_outlives_the_daemon(
+    how: str, server: RedisServer, authority: Authority, tmp_path: Path
+) -> None:
+    """The daemon ends while a stream is open."""
     with home_at(server, authority, tmp_path) as home:
         home.run("hold", {}, wait=0)
         assert home.daemon_pid is not None

@@ -1,4 +1,4 @@
-"""The mail connector as it is built, through all of it: actions, a person, the jail, a login at Debian's Dovecot and Postfix."""
+"""The mail connector end to end: actions, a person, the jail, a login at Debian's Dovecot and Postfix."""
 
 from __future__ import annotations
 
@@ -46,41 +46,41 @@ class Office:
     person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
-        """The result of an action that is not gated."""
+        """Run an action that is not gated, and return its result."""
         answer = self.home.run(action, args)
         assert answer.status == 200, answer.body
         return answer.body["result"]
 
     def ask(self, action: str, **args: Any) -> str:
-        """The question about an action that is gated."""
+        """Request a gated action, and return its question's id."""
         answer = self.home.run(action, args)
         assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
         return str(answer.body["approval_id"])
 
     def preview(self, question: str) -> dict[str, str]:
-        """What the person sees of the effect, by label."""
+        """Return what the person sees of the effect, by label."""
         shown = self.person.preview(self.home, question)
         assert shown["fields"] is not None, shown
         return {line["label"]: line["value"] for line in shown["fields"]}
 
     def decide(self, question: str, decision: Any = "approve") -> dict[str, Any]:
-        """What came of it."""
+        """Decide the question, and return its outcome."""
         decided = self.person.decide(self.home, question, decision)
         assert decided.status == 200, decided.body
         return self.home.result({"approval_id": question}, wait=20.0)
 
     def logins(self, run: str) -> list[tuple[str, str]]:
-        """Protocol and binding of each login of a run."""
+        """Return protocol and binding of each login of a run."""
         sent = [event for event in self.home.events(run) if event["type"] == "egress.sending"]
         return [(event["method"], event["credential"]) for event in sent]
 
     def settled(self) -> int:
-        """How many messages there are, once what earlier tests sent has arrived."""
+        """Return the number of messages, after all mail of earlier tests has arrived."""
         self.postfix.settle()
         return len(self.dovecot.messages("noor"))
 
     def arrived(self, count: int) -> list[EmailMessage]:
-        """What Noor got, once it is so many."""
+        """Wait until Noor has `count` messages, and return them."""
         wait_until(lambda: len(self.dovecot.messages("noor")) >= count, "mail arrives", seen=self.postfix.log)
         found = self.dovecot.messages("noor")
         return [email.message_from_bytes(data, _class=EmailMessage, policy=email.policy.default) for data in found]
@@ -88,7 +88,7 @@ class Office:
 
 @pytest.fixture(scope="module")
 def office(authority: Authority) -> Iterator[Office]:
-    """The connector as it is built, all of its actions, one binding; and at the end the password is in no file."""
+    """Provide the connector with all its actions and one binding; at the end no file has the password."""
     with Dovecot(authority) as dovecot, Postfix(authority, dovecot, [OFFER]) as postfix, daemon_home() as home:
         places = [f"imap+tls://{HOST}:{dovecot.imaps}", f"smtp+tls://{HOST}:{postfix.submissions[OFFER]}"]
         logins = [LoginTarget.parse(place) for place in places]
@@ -110,8 +110,8 @@ def office(authority: Authority) -> Iterator[Office]:
         assert scan([home.path], PASSWORD.encode()) == {}
 
 
-def test_mail_is_found_and_read_without_asking(office: Office) -> None:
-    """Behind a login that is on record with its binding; the message stays unread, and the password is in no answer."""
+def test_mail_is_found_and_read_without_approval(office: Office) -> None:
+    """The login is recorded with its binding; the message stays unread, and no response has the password."""
     office.dovecot.deliver(
         "mira", b"From: noor@example.com\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\n\r\nshall we?\r\n"
     )
@@ -127,8 +127,8 @@ def test_mail_is_found_and_read_without_asking(office: Office) -> None:
     assert PASSWORD not in str(found.body) + str(office.home.events(found.body["audit_id"]))
 
 
-def test_a_draft_needs_nobody_and_sends_nothing(office: Office) -> None:
-    """It lies where the user looks for drafts."""
+def test_a_draft_needs_no_approval_and_sends_nothing(office: Office) -> None:
+    """The draft is in the user's drafts folder."""
     before = office.settled()
     answer = office.home.run("draft-email", {"to": "noor@example.com", "subject": "later", "body": "x"})
     assert answer.status == 200, answer.body
@@ -137,8 +137,8 @@ def test_a_draft_needs_nobody_and_sends_nothing(office: Office) -> None:
     assert len(office.dovecot.messages("noor")) == before
 
 
-def test_a_message_waits_for_a_person_and_goes_once_they_agree(office: Office) -> None:
-    """Before that the server is only asked; then it arrives, a copy is kept, and its envelope was on record before it left."""
+def test_a_message_is_sent_after_approval(office: Office) -> None:
+    """The server is only asked before that; then the message arrives, a copy is kept, and the record had the envelope first."""
     before = office.settled()
     question = office.ask("send-email", **SEND)
     shown = office.preview(question)
@@ -155,8 +155,8 @@ def test_a_message_waits_for_a_person_and_goes_once_they_agree(office: Office) -
     assert [(one["sender"], one["recipients"]) for one in envelopes] == [("mira@example.com", ["noor@example.com"])]
 
 
-def test_a_message_that_is_denied_is_sent_to_nobody(office: Office) -> None:
-    """One beside it that is agreed to arrives."""
+def test_a_denied_message_is_not_sent(office: Office) -> None:
+    """An approved message beside it arrives."""
     before = office.settled()
     denied, agreed = (
         office.ask("send-email", **SEND | {"subject": "no"}),
@@ -168,8 +168,8 @@ def test_a_message_that_is_denied_is_sent_to_nobody(office: Office) -> None:
     assert [one["Subject"] for one in office.arrived(before + 1)[before:]] == ["yes"]
 
 
-def test_whoever_decides_sees_whom_the_server_would_refuse(office: Office) -> None:
-    """Agreed to all the same, nobody gets it, and the failure says who was refused."""
+def test_the_preview_shows_recipients_that_the_server_would_refuse(office: Office) -> None:
+    """A message that is approved all the same reaches nobody, and the failure says who was refused."""
     before = office.settled()
     question = office.ask("send-email", **SEND | {"to": "noor@example.com, nobody@example.com"})
     shown = office.preview(question)
@@ -183,8 +183,8 @@ def test_whoever_decides_sees_whom_the_server_would_refuse(office: Office) -> No
     assert len(office.dovecot.messages("noor")) == before
 
 
-def test_an_answer_is_shown_whole_before_it_goes(office: Office) -> None:
-    """Whom it goes to and what it answers come from the mailbox, not from the agent."""
+def test_a_reply_is_shown_in_full_before_it_is_sent(office: Office) -> None:
+    """Recipient and quoted text come from the mailbox, not from the agent."""
     office.dovecot.deliver(
         "mira",
         b"From: Noor <noor@example.com>\r\nTo: mira@example.com\r\nSubject: Plans\r\n"
@@ -203,8 +203,8 @@ def test_an_answer_is_shown_whole_before_it_goes(office: Office) -> None:
     assert (got["Subject"], got["In-Reply-To"]) == ("Re: Plans", "<p@example.com>")
 
 
-def test_a_message_is_moved_once_a_person_has_seen_which(office: Office) -> None:
-    """By its subject and sender, which the mailbox has."""
+def test_a_message_is_moved_after_the_person_has_seen_which(office: Office) -> None:
+    """The preview has the message's subject, which comes from the mailbox."""
     office.dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: Old\r\n\r\nx\r\n")
     [message] = office.run("search-mail", subject="Old")["messages"]
     question = office.ask("move-mail", message_id=message["id"], to_folder="Gesendet")
@@ -213,8 +213,8 @@ def test_a_message_is_moved_once_a_person_has_seen_which(office: Office) -> None
     assert office.run("search-mail", subject="Old")["messages"] == []
 
 
-def test_a_wrong_password_is_said_once_and_not_tried_again(office: Office) -> None:
-    """The second run is refused without asking the server, which could lock the account; the right one beside it works."""
+def test_a_wrong_password_is_not_tried_again(office: Office) -> None:
+    """The second run is refused without a request to the server, which could lock the account; the right password works."""
     wrong = {"value_base64": base64.b64encode(b"not her password").decode()}
     office.home.must("PUT", "/v1/secrets/wrong", wrong)
     second = {"connector": CONNECTOR, "name": "login/mail/other", "username": "noor", "secret": "wrong"}

@@ -1,4 +1,4 @@
-"""docs/how-to/use-your-mail.md, done as it stands: its commands run in one shell, at Debian's Dovecot and Postfix."""
+"""docs/how-to/use-your-mail.md, followed as it stands: its commands run in one shell, at Debian's Dovecot and Postfix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFFER = "plain login"
 
 @pytest.fixture
 def servers(authority: Authority) -> Iterator[tuple[Dovecot, Postfix]]:
-    """The reader's provider."""
+    """Start the servers of the reader's provider."""
     with Dovecot(authority) as dovecot, Postfix(authority, dovecot, [OFFER]) as postfix:
         yield dovecot, postfix
 
@@ -31,7 +31,7 @@ def servers(authority: Authority) -> Iterator[tuple[Dovecot, Postfix]]:
 def test_the_page_does_what_it_says(
     shell: Shell, home: Path, servers: tuple[Dovecot, Postfix], authority: Authority
 ) -> None:
-    """Every command, from the build to the record; the message arrives, and the password stays where it was put."""
+    """The test does every step, from the build to the record; the message arrives, and the password stays where it was put."""
     dovecot, postfix = servers
     imap, smtp = f"{HOST}:{dovecot.imaps}", f"{HOST}:{postfix.submissions[OFFER]}"
     (home / "connectors").symlink_to(ROOT / "connectors")

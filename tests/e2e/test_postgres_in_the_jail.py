@@ -1,4 +1,4 @@
-"""The PostgreSQL connector as it is built, through all of it: actions, a person, the jail, a login at a real server."""
+"""The PostgreSQL connector end to end: actions, a person, the jail, a login at a real server."""
 
 from __future__ import annotations
 
@@ -200,24 +200,24 @@ class Shop:
     person: Approver
 
     def sql(self, text: str) -> list[list[Any]]:
-        """As the owner, beside everything."""
+        """Execute SQL as the owner, past the connector."""
         with self.server.admin() as admin:
             return list(admin.run(text) or [])
 
     def ask(self, action: str, **args: Any) -> str:
-        """The question about an action that is gated."""
+        """Request a gated action, and return its question's id."""
         answer = self.home.run(action, args)
         assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
         return str(answer.body["approval_id"])
 
     def preview(self, question: str) -> Seen:
-        """What the person sees of the effect."""
+        """Return what the person sees of the effect."""
         shown: dict[str, Any] = self.person.preview(self.home, question)
         lines = {line["label"]: line["value"] for line in shown["fields"] or ()}
         return Seen(lines, shown.get("problem") or "", shown.get("digest"))
 
     def approve(self, question: str, seen: Seen | None = None) -> dict[str, Any]:
-        """What came of it, with what was seen or without a look."""
+        """Approve the question, with the preview that was seen or without one, and return its outcome."""
         decided = self.person.decide(self.home, question, "approve", digest=None if seen is None else seen.digest)
         assert decided.status == 200, decided.body
         return self.home.result({"approval_id": question}, wait=20.0)
@@ -225,7 +225,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(authority: Authority) -> Iterator[Shop]:
-    """The connector as it is built, all of its actions, a role that reads and one that writes."""
+    """Provide the connector with all its actions, a role that reads and a role that writes."""
     with PostgreSQL(authority) as server, daemon_home() as home:
         with server.admin() as admin:
             admin.run(SCHEMA)
@@ -252,7 +252,7 @@ def shop(authority: Authority) -> Iterator[Shop]:
 
 
 def install_liar(home: DaemonHome, login: LoginTarget) -> None:
-    """A connector whose preview and run do what their argument says, with the writer's role."""
+    """Install a connector whose preview and run do what their argument says, with the writer's role."""
     source = home.path / "liar"
     source.mkdir()
     shutil.copy(SOURCE / "wire.py", source)
@@ -268,17 +268,17 @@ def install_liar(home: DaemonHome, login: LoginTarget) -> None:
 
 @pytest.fixture(autouse=True)
 def rows(shop: Shop) -> None:
-    """As they are before each test."""
+    """Restore the rows before each test."""
     shop.sql(ROWS)
 
 
 def cities(shop: Shop) -> list[list[Any]]:
-    """What is in the table."""
+    """Return the cities in the table."""
     return shop.sql("SELECT id, city FROM customers ORDER BY id")
 
 
-def test_it_is_read_without_asking(shop: Shop) -> None:
-    """Rows with their types, tables and columns, as the role that only reads."""
+def test_a_database_is_read_without_approval(shop: Shop) -> None:
+    """The role that only reads gets rows with their types, tables and columns."""
     answer = shop.home.run(
         "query-database", {"sql": "SELECT * FROM customers WHERE id <= $1 ORDER BY id", "values": [1]}
     )
@@ -299,8 +299,8 @@ def test_it_is_read_without_asking(shop: Shop) -> None:
     assert any("ON DELETE CASCADE" in one["definition"] for one in told["constraints"])
 
 
-def test_a_value_that_no_frame_carries_does_not_lose_the_others(shop: Shop) -> None:
-    """Whoever asked gets such a value as its digits, or with U+FFFD."""
+def test_a_value_that_no_frame_can_carry_is_replaced(shop: Shop) -> None:
+    """The caller gets such a value as its digits, or with U+FFFD."""
     sql = r"""SELECT '{"units": 100000000000000000000}'::jsonb AS a, '{"x": 1e400}'::json AS b, 7 AS d,
         '{"x": "\ud83d"}'::json AS c"""
     [row] = shop.home.run("query-database", {"sql": sql}).body["result"]["rows"]
@@ -308,7 +308,7 @@ def test_a_value_that_no_frame_carries_does_not_lose_the_others(shop: Shop) -> N
 
 
 def test_a_query_cannot_write(shop: Shop) -> None:
-    """The database refuses it; the same is done where a person has seen it."""
+    """The database refuses it; the same statement runs after a person has seen it."""
     sql = "UPDATE customers SET city = 'Oslo' WHERE id = 1 RETURNING *"
     refused = shop.home.run("query-database", {"sql": sql})
     assert refused.body["error"]["class"] == "bad_input", refused.body
@@ -321,8 +321,8 @@ def test_a_query_cannot_write(shop: Shop) -> None:
     assert cities(shop)[0] == [1, "Oslo"]
 
 
-def test_a_change_is_seen_and_then_made(shop: Shop) -> None:
-    """Nothing before the yes; the rows are the database's own words."""
+def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
+    """The rows change only after approval; the preview has the database's own words."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
     seen = shop.preview(question)
     assert seen.lines["Changes"].splitlines() == [
@@ -340,8 +340,8 @@ def test_a_change_is_seen_and_then_made(shop: Shop) -> None:
     assert kinds.index("egress.sending") < kinds.index("egress.effects") < kinds.index("egress.finished")
 
 
-def test_rows_that_changed_since_are_asked_about_again(shop: Shop) -> None:
-    """Nothing is committed, and the second question shows them."""
+def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None:
+    """The change is not committed, and the second question shows the new rows."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
     seen = shop.preview(question)
     shop.sql("UPDATE customers SET city = 'Bergen' WHERE id = 3")
@@ -358,8 +358,8 @@ def test_rows_that_changed_since_are_asked_about_again(shop: Shop) -> None:
     assert [city for _, city in cities(shop)] == ["Oslo"] * 3
 
 
-def test_what_the_database_deletes_besides_is_shown(shop: Shop) -> None:
-    """By table, with the number of rows."""
+def test_a_preview_shows_cascading_deletes(shop: Shop) -> None:
+    """The preview has each table with its number of rows."""
     question = shop.ask("execute-sql", sql="DELETE FROM customers WHERE name = $1 RETURNING *", values=["Ada"])
     seen = shop.preview(question)
     assert "2 rows deleted in public.orders" in seen.lines["Changes"]
@@ -367,8 +367,8 @@ def test_what_the_database_deletes_besides_is_shown(shop: Shop) -> None:
     assert shop.sql("SELECT id FROM orders") == [[12]]
 
 
-def test_an_insert_that_leaves_its_number_to_the_database(shop: Shop) -> None:
-    """The preview has used one, and the run has another."""
+def test_an_insert_with_a_generated_number_can_be_approved(shop: Shop) -> None:
+    """The preview has used a number up, so the run gets another."""
     question = shop.ask("execute-sql", sql="INSERT INTO customers (name) VALUES ($1) RETURNING *", values=["Di"])
     seen = shop.preview(question)
     assert "Filled in anew by the database when it is done: id" in seen.lines["Changes"]
@@ -376,8 +376,8 @@ def test_an_insert_that_leaves_its_number_to_the_database(shop: Shop) -> None:
     assert shop.sql("SELECT name FROM customers WHERE id > 3") == [["Di"]]
 
 
-def test_a_yes_without_a_preview_is_not_taken(shop: Shop) -> None:
-    """It says what to do, and the question waits: with the preview it is taken."""
+def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
+    """The error says what to do, and the question stays pending: with the preview the approval is accepted."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
     refused = shop.person.decide(shop.home, question)
     assert (refused.status, refused.body["error"]["class"]) == (400, "invalid_request"), refused.body
@@ -389,8 +389,8 @@ def test_a_yes_without_a_preview_is_not_taken(shop: Shop) -> None:
     assert cities(shop)[0] == [1, "Oslo"]
 
 
-def test_a_yes_after_a_preview_that_failed_is_not_taken_and_a_no_is(shop: Shop) -> None:
-    """The agent is told the person's reason."""
+def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
+    """The agent gets the person's reason."""
     question = shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")
     assert "does not exist" in shop.preview(question).problem
     refused = shop.person.decide(shop.home, question)
@@ -402,8 +402,10 @@ def test_a_yes_after_a_preview_that_failed_is_not_taken_and_a_no_is(shop: Shop) 
     assert "no such table" in shop.home.result({"approval_id": question})["error"]["message"]
 
 
-def test_no_grant_stands_in_for_a_look(shop: Shop) -> None:
-    """What changes only what was seen would do nothing without it, so none is asked for; the other reasons are told before."""
+def test_no_grant_can_replace_a_preview(shop: Shop) -> None:
+    """An action that changes only what was seen cannot run under a grant, so the request is refused; so are other useless
+    grants.
+    """
     for action, why in (("lie", "each run is approved with its preview"), ("query-database", "asks nobody")):
         answer = shop.home.ask("POST", "/v1/grants", {"action": action, "constraints": [], "uses": 2, "for_s": 600})
         assert answer.body["error"]["class"] == "invalid_request", answer.body
@@ -415,8 +417,8 @@ def test_no_grant_stands_in_for_a_look(shop: Shop) -> None:
     ["UPDATE customers SET city = 'x'", "DROP TABLE orders", "DELETE FROM orders; DELETE FROM customers RETURNING *"],
     ids=["no returning", "schema", "two statements"],
 )
-def test_an_agent_is_told_at_once_what_cannot_be_shown(shop: Shop, sql: str) -> None:
-    """With what to write instead; nobody is asked. What can be shown waits."""
+def test_a_statement_that_cannot_be_previewed_is_refused_at_once(shop: Shop, sql: str) -> None:
+    """The error says what to write instead, and no question is made. A statement that can be previewed waits."""
     before = shop.home.must("GET", "/v1/action-approvals")
     refused = shop.home.run("execute-sql", {"sql": sql})
     assert refused.body["error"]["class"] == "bad_input", refused.body
@@ -425,14 +427,14 @@ def test_an_agent_is_told_at_once_what_cannot_be_shown(shop: Shop, sql: str) -> 
     shop.ask("execute-sql", sql=f"{sql.partition(';')[0].replace('DROP TABLE', 'DELETE FROM')} RETURNING *")
 
 
-def test_what_the_database_refuses_has_no_preview(shop: Shop) -> None:
-    """With its reason, and nothing is changed."""
+def test_a_statement_that_the_database_refuses_has_no_preview(shop: Shop) -> None:
+    """The preview has the database's reason, and nothing is changed."""
     assert "does not exist" in shop.preview(shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")).problem
     assert len(shop.sql("SELECT id FROM orders")) == 3
 
 
-def test_a_statement_that_chooses_how_its_rows_are_written_cannot_be_approved(shop: Shop) -> None:
-    """Two amounts would have one text, and so one digest: the reason stands in the place of the preview."""
+def test_a_statement_that_changes_output_formats_cannot_be_approved(shop: Shop) -> None:
+    """Two amounts would have one text, and so one digest: the reason takes the preview's place."""
     chosen = "UPDATE customers SET city = 'x' WHERE id = 1{} RETURNING *"
     rounding = " AND set_config('extra_float_digits', '-15', true)||set_config('datestyle', 'SQL, DMY', true) <> ''"
     question = shop.ask("execute-sql", sql=chosen.format(rounding))
@@ -460,10 +462,10 @@ def test_a_statement_that_chooses_how_its_rows_are_written_cannot_be_approved(sh
         ("takes a role", "capability_denied", False),
     ],
 )
-def test_a_connector_that_lies_changes_what_was_seen_or_nothing(
+def test_a_lying_connector_can_change_only_what_was_previewed(
     shop: Shop, how: str, failure: str | None, *, changes: bool
 ) -> None:
-    """The person is shown what the database said, and that is all that can be committed, once."""
+    """The person sees what the database said, and only that can be committed, once."""
     question = shop.ask("lie", how=how)
     seen = shop.preview(question)
     assert "credit: 3.00" in seen.lines["Changes"]
@@ -477,6 +479,6 @@ def test_a_connector_that_lies_changes_what_was_seen_or_nothing(
     ]
 
 
-def test_a_preview_that_ends_no_transaction_shows_nothing(shop: Shop) -> None:
-    """So there is nothing that could be approved and carried out."""
+def test_a_preview_without_the_end_of_a_transaction_fails(shop: Shop) -> None:
+    """A person could approve nothing that would be carried out."""
     assert "what would change is not known" in shop.preview(shop.ask("lie", how="shows nothing")).problem

@@ -1,6 +1,7 @@
-"""The README's first action, done as it stands: its files are written, its commands typed at a terminal, its server started.
+"""The README's first action, followed as it stands: its files are written, its commands typed at a terminal, its server started.
 
-Only the port is another, so that two runs of the tests do not meet, and what its comments ask of a person is answered here.
+Only the port is another, so that two runs of the tests do not meet; the test gives the replies that the README's comments ask
+of a person.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PORT: Final = "8765"
 VAULT, APPROVER = "correct horse battery", "nine of swords, reversed"
 DECISION: Final[Answers] = [("Approver passphrase: ", APPROVER), ("Approve? ", "y")]
-"""Of a run that the person typed themselves."""
+"""Replies to the question about a run that the person typed themselves."""
 TYPED_DECISION: Final[Answers] = [DECISION[0], ("Type delete to approve: ", "delete")]
-"""Of one that an agent asked for."""
-"""To a question with a preview. The passphrase is asked for again only where the first was not kept for so long."""
+"""Replies to the question about a run that an agent requested."""
+"""Replies to a question with a preview. The passphrase is asked for again only if the first was not kept that long."""
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the reader works; in a short path, because a socket's path is short."""
+    """Provide the reader's folder; in a short path, because a socket's path is short."""
     path = Path(tempfile.mkdtemp(prefix="reader-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
 def section(port: str) -> str:
-    """What the README says of a first action, at that port."""
+    """Return the README's section on a first action, at that port."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"^## A first action of your own.*?(?=^## )", text, re.DOTALL | re.MULTILINE)
     assert found
@@ -48,7 +49,7 @@ def section(port: str) -> str:
 
 
 def files(text: str) -> dict[str, str]:
-    """The blocks that are no commands, by the path in their first line or else in the sentence before."""
+    """Return the blocks that are not commands, by the path in their first line or else in the sentence before."""
     found = {}
     for block in _BLOCK.finditer(text):
         if block[1] != "console":
@@ -59,7 +60,7 @@ def files(text: str) -> dict[str, str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """What is typed after `aileron`, in order. The one other command makes `aileron` one."""
+    """Return what is typed after `aileron`, in order. The only other command makes `aileron` available."""
     lines = [line for block in _BLOCK.findall(text) if block[0] == "console" for line in block[1].splitlines()]
     typed = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
     assert typed.pop(0) == ["source", ".venv/bin/activate"]
@@ -68,14 +69,14 @@ def commands(text: str) -> list[list[str]]:
 
 
 def typed(aileron: Command, words: list[str], answers: Answers = ()) -> Said:
-    """One command at a terminal; it ends well."""
+    """Type a command at a terminal, and check that it succeeds."""
     said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1")
     assert said.code == 0, (words, said)
     return said
 
 
 def follow(aileron: Command, todo: list[list[str]], key: str) -> dict[str, Said]:
-    """What each command showed, by its first two words."""
+    """Type the commands. Return what each showed, by its first two words."""
     answers: dict[str, Answers] = {
         "binding setup": [
             ("New vault passphrase: ", VAULT),
@@ -98,7 +99,9 @@ def follow(aileron: Command, todo: list[list[str]], key: str) -> dict[str, Said]
 
 
 def as_an_agent(aileron: Command) -> list[Any]:
-    """The same from an agent: what it is told of a list, of a deletion that waits, and of that once a person has approved it."""
+    """Do the same as an agent. Return the list, the status of a deletion that waits, and its result after a person has
+    approved it.
+    """
     with Agent(aileron.home) as agent:
 
         def call(tool: str, **arguments: Any) -> Any:
@@ -113,8 +116,8 @@ def as_an_agent(aileron: Command) -> list[Any]:
         return [listed["result"], waits["status"], call("wait_for_action", id=waits["id"])["result"]]
 
 
-def test_the_first_action_of_the_readme_is_one(folder: Path) -> None:
-    """The connector never has the key, the person sees what the service has, and only what they approve is done."""
+def test_the_first_action_of_the_readme_works(folder: Path) -> None:
+    """The connector never has the key, the person sees the service's data, and only what they approve is done."""
     port = str(*reserve_ports(1))
     text = section(port)
     for path, body in files(text).items():

@@ -1,8 +1,9 @@
-"""The S3 connector, and boto3 unmodified, through all of it: actions, a person, the jail, and signatures that moto makes anew.
+"""The S3 connector, and boto3 unmodified, end to end: actions, a person, the jail, and signatures that moto recomputes.
 
-boto3 asks S3, and SNS, whose protocol is another.
+Requests of boto3 go to S3, and to SNS, which has another protocol.
 
-Under root's daemon and under an ordinary user's: the secret access key is in no memory of a jail, no record and no file.
+The tests run under root's daemon and an ordinary user's: the secret access key is in no memory of a jail, no record and no
+file.
 """
 
 from __future__ import annotations
@@ -110,20 +111,20 @@ run()
 
 @dataclasses.dataclass(frozen=True)
 class Office:
-    """One account at S3, and a home that reaches it; a person decides what is gated."""
+    """An account at S3, and a home that reaches it; a person decides what is gated."""
 
     moto: Moto
     home: DaemonHome
     person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
-        """The result of an action that is not gated."""
+        """Run an action that is not gated, and return its result."""
         answer = self.home.run(action, args)
         assert answer.status == 200, answer.body
         return answer.body["result"]
 
     def ask(self, action: str, **args: Any) -> str:
-        """The question about a gated action; nothing of it has been done."""
+        """Request a gated action, check that nothing of it was done, and return its question's id."""
         before = len(self.moto.asked)
         answer = self.home.run(action, args)
         assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
@@ -131,20 +132,20 @@ class Office:
         return str(answer.body["approval_id"])
 
     def agree(self, question: str) -> dict[str, Any]:
-        """What came of it once the person has agreed."""
+        """Approve the question as the person, and return its outcome."""
         decided = self.person.decide(self.home, question)
         assert decided.status == 200, decided.body
         return self.home.result({"approval_id": question}, wait=20.0)
 
     def preview(self, question: str) -> dict[str, str]:
-        """What the person sees of what is there, by label."""
+        """Return what the person sees of the current state, by label."""
         shown = self.person.preview(self.home, question)
         return {line["label"]: line["value"] for line in shown["fields"]}
 
 
 @pytest.fixture(scope="module")
 def moto(authority: Authority) -> Iterator[Moto]:
-    """One account for all tests."""
+    """Start a server with one account for all tests."""
     with Moto(authority) as server:
         yield server
 
@@ -153,7 +154,7 @@ def moto(authority: Authority) -> Iterator[Moto]:
 def office(
     request: pytest.FixtureRequest, moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Office]:
-    """The connector as a user builds it, all of its actions, and boto3; at the end no key is in any file."""
+    """Provide the connector as a user builds it, all its actions, and boto3; at the end no file has a key."""
     sources, place = tmp_path_factory.mktemp("sources"), f"localhost:{moto.port}"
     with jailed_office(request, authority, place) as home:
         home.unlock(moto.secret.encode())
@@ -181,7 +182,7 @@ def office(
 
 
 def _of_this_region(source: Path, name: str = CONNECTOR, version: str = "0.1.0") -> Path:
-    """The connector's source, with moto's region in its manifest."""
+    """Copy the connector's source, with moto's region in its manifest."""
     shutil.copytree(SOURCE, source)
     manifest, text = source / "manifest.toml", (SOURCE / "manifest.toml").read_text()
     for key, ours, theirs in (
@@ -196,7 +197,7 @@ def _of_this_region(source: Path, name: str = CONNECTOR, version: str = "0.1.0")
 
 
 def _with_boto3(source: Path, service: str) -> Path:
-    """boto3 with one service, and the operations that use it."""
+    """Pack boto3 with one service, and the operations that use it."""
     source.mkdir()
     pack_boto3(source, service)
     (source / "connector.py").write_text(PROGRAM)
@@ -207,15 +208,15 @@ def _with_boto3(source: Path, service: str) -> Path:
 
 @pytest.fixture
 def bucket(office: Office) -> str:
-    """An empty bucket."""
+    """Create an empty bucket, and return its name."""
     return office.moto.bucket(f"notes-{next(_numbers)}")
 
 
 # What works
 
 
-def test_objects_are_listed_and_read_with_signatures_of_the_real_key(office: Office, bucket: str) -> None:
-    """moto makes each anew; the secret is in no answer and on no record."""
+def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Office, bucket: str) -> None:
+    """The server moto recomputes each signature; no response or record has the secret."""
     office.moto.put(bucket, "a b/ü+1.txt", b"hello")
     listed = office.home.run("list-s3-objects", {"bucket": bucket, "prefix": "a b/"})
     read = office.run("read-s3-object", bucket=bucket, key="a b/ü+1.txt")
@@ -232,16 +233,16 @@ def test_objects_are_listed_and_read_with_signatures_of_the_real_key(office: Off
     assert find(said.encode(), office.moto.secret.encode()) == []
 
 
-def test_a_compressed_object_is_read_as_what_it_says(office: Office, bucket: str) -> None:
-    """The supervisor opens it to look for secrets; its size is that of another form, and not told."""
+def test_a_compressed_object_is_read_decompressed(office: Office, bucket: str) -> None:
+    """The supervisor decompresses it to look for secrets; the stored size is of the compressed form, so it is not told."""
     office.moto.put(bucket, "a", gzip.compress(b"hello " * 1000), ContentEncoding="gzip")
     read = office.run("read-s3-object", bucket=bucket, key="a", max_bytes=100)
 
     assert (read["content"], read["next_offset"], read["object"]["size"]) == (("hello " * 17)[:100], 100, None)
 
 
-def test_an_object_is_stored_once_after_a_person_saw_what_is_there(office: Office, bucket: str) -> None:
-    """The preview only reads; a question that is denied changes nothing."""
+def test_an_object_is_stored_once_after_approval(office: Office, bucket: str) -> None:
+    """The preview only reads; a denied question changes nothing."""
     office.moto.put(bucket, "a", b"before", ContentType="text/csv")
     question = office.ask("store-s3-object", bucket=bucket, key="a", content="after")
     refused = office.ask("store-s3-object", bucket=bucket, key="b", content="never")
@@ -257,8 +258,8 @@ def test_an_object_is_stored_once_after_a_person_saw_what_is_there(office: Offic
     assert [asked.method for asked in office.moto.asked if asked.target == f"/{bucket}/a"] == ["HEAD", "PUT"]
 
 
-def test_more_than_the_input_of_a_step_is_refused_before_anybody_is_asked(office: Office, bucket: str) -> None:
-    """As much as the connector's page says is a question."""
+def test_too_large_content_is_refused_before_a_question_is_made(office: Office, bucket: str) -> None:
+    """A content of the size that the connector's page allows becomes a question."""
     largest = (("x" * (45 << 10), "text"), (base64.b64encode(bytes(35 << 10)).decode(), "base64"))
     for content, encoding in largest:
         question = office.ask("store-s3-object", bucket=bucket, key="a", content=content, encoding=encoding)
@@ -268,8 +269,8 @@ def test_more_than_the_input_of_a_step_is_refused_before_anybody_is_asked(office
         assert (error["class"], "at most 49152" in str(error)) == ("bad_input", True), error
 
 
-def test_an_object_is_deleted_after_a_person_agreed(office: Office, bucket: str) -> None:
-    """And no other."""
+def test_an_object_is_deleted_after_approval(office: Office, bucket: str) -> None:
+    """Another object is not deleted."""
     office.moto.put(bucket, "a", b"1")
     office.moto.put(bucket, "ab", b"2")
     settled = office.agree(office.ask("delete-s3-object", bucket=bucket, key="a"))
@@ -278,8 +279,8 @@ def test_an_object_is_deleted_after_a_person_agreed(office: Office, bucket: str)
     assert (office.moto.get(bucket, "a"), office.moto.get(bucket, "ab")) == (None, b"2")
 
 
-def test_boto3_works_unmodified_and_no_placeholder_leaves(office: Office, bucket: str) -> None:
-    """Inline, streamed with its checksum behind it, in pages, presigned, several at once: each signature is the real key's."""
+def test_boto3_works_unmodified_and_sends_no_placeholder(office: Office, bucket: str) -> None:
+    """Requests inline, streamed with a trailing checksum, in pages and presigned all have signatures by the real key."""
     before = len(office.moto.asked)
     word = "a-word-of-the-test"
     found = office.run("round-trip", bucket=bucket, word=word)
@@ -300,8 +301,8 @@ def test_boto3_works_unmodified_and_no_placeholder_leaves(office: Office, bucket
         assert office.moto.secret.encode() not in sent
 
 
-def test_boto3_asks_a_service_of_the_query_protocol(office: Office) -> None:
-    """Whose requests are forms, signed for another service; moto, which makes each signature anew, has done what they say."""
+def test_boto3_works_with_a_service_of_the_query_protocol(office: Office) -> None:
+    """The requests are forms, signed for another service; moto, which recomputes each signature, does what they say."""
     before = len(office.moto.asked)
     word = f"orders-{next(_numbers)}"
     found = office.run("publish", word=word)
@@ -325,8 +326,8 @@ def test_boto3_asks_a_service_of_the_query_protocol(office: Office) -> None:
 # What does not
 
 
-def test_a_secret_that_is_another_is_told_with_its_cure(office: Office, bucket: str) -> None:
-    """By the service, which makes another signature of it; the supervisor reads its answer. Beside it, the right one."""
+def test_a_wrong_secret_is_reported_with_its_fix(office: Office, bucket: str) -> None:
+    """The service computes another signature; the supervisor reads its response. The right secret works beside it."""
     error = office.home.run("list-objects", {"bucket": bucket}).body["error"]
 
     assert error["class"] == "binding_failed"
@@ -335,8 +336,8 @@ def test_a_secret_that_is_another_is_told_with_its_cure(office: Office, bucket: 
     assert office.run("list-s3-objects", bucket=bucket)["objects"] == []
 
 
-def test_another_region_is_told_with_its_cure(office: Office, bucket: str) -> None:
-    """By the service, as S3 says it; nothing is sent elsewhere."""
+def test_a_wrong_region_is_reported_with_its_fix(office: Office, bucket: str) -> None:
+    """The service names it as S3 does; nothing is sent elsewhere."""
     said = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>"
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(said)}\r\n\r\n"
     before = len(office.moto.asked)
@@ -349,8 +350,8 @@ def test_another_region_is_told_with_its_cure(office: Office, bucket: str) -> No
     assert len(office.moto.asked) == before + 1
 
 
-def test_another_host_is_not_reached_with_the_key(office: Office, bucket: str) -> None:
-    """A bucket's name cannot become one; beside it, the host that is granted."""
+def test_a_bucket_name_cannot_lead_to_another_host(office: Office, bucket: str) -> None:
+    """A bucket's name cannot become a host; the granted host works."""
     for wrong in ("x.evil.example@localhost", "..", "a/b"):
         error = office.home.run("list-s3-objects", {"bucket": wrong}).body["error"]
         assert (error["class"], error["details"]["argument"]) == ("bad_input", "bucket")
@@ -362,8 +363,8 @@ def test_another_host_is_not_reached_with_the_key(office: Office, bucket: str) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 @pytest.mark.parametrize("action", ["read-s3-object", "round-trip"])
-def test_no_key_is_in_a_jail_while_a_request_is_signed_with_it(office: Office, bucket: str, action: str) -> None:
-    """In no memory of a connector or of what started it, at the moment when the service has the signature; nor the ID."""
+def test_no_key_is_in_a_jail_during_a_signed_request(office: Office, bucket: str, action: str) -> None:
+    """The search runs while the service has the signature, in all memory below the daemon; it looks for the key ID too."""
     needle = f"a-needle-{action}"
     office.moto.put(bucket, needle, b"hello")
     args = {"bucket": bucket} | ({"key": needle} if action == "read-s3-object" else {"word": needle})

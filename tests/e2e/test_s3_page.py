@@ -1,4 +1,4 @@
-"""docs/how-to/use-s3.md, done as it stands: its commands run in one shell, at moto with authentication on."""
+"""docs/how-to/use-s3.md, followed as it stands: its commands run in one shell, at moto with authentication on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUCKET = "acme-reports"
 
 @pytest.fixture
 def moto(authority: Authority) -> Iterator[Moto]:
-    """The reader's account."""
+    """Start a server with the reader's account."""
     with Moto(authority) as server:
         server.bucket(BUCKET)
         server.put(BUCKET, "2026/may.csv", b"city,sales\nBergen,1\n")
@@ -29,7 +29,7 @@ def moto(authority: Authority) -> Iterator[Moto]:
 
 
 def test_the_page_does_what_it_says(shell: Shell, home: Path, moto: Moto, authority: Authority) -> None:
-    """Every command, from the build to the record; the object is stored, and the key stays where it was put."""
+    """The test does every step, from the build to the record; the object is stored, and the key stays where it was put."""
     place = f"localhost:{moto.port}"
     (home / "connectors").symlink_to(ROOT / "connectors")
     (home / "secret-access-key.txt").write_text(moto.secret)

@@ -1,4 +1,4 @@
-"""docs/how-to/use-a-service-account.md, done as it stands, at a token endpoint that verifies what was signed with PyJWT."""
+"""docs/how-to/use-a-service-account.md, followed as it stands, at a token endpoint that verifies signatures with PyJWT."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class Server:
-    """Issues tokens to whoever signs with one of two keys, and has an API that takes them."""
+    """A server that issues tokens to requests signed with one of two keys, and whose API accepts them."""
 
     def __init__(self, authority: Authority) -> None:
         self.keys = {name: rsa.generate_private_key(65537, 2048) for name in ("first", "second")}
@@ -38,11 +38,11 @@ class Server:
 
     @property
     def token_url(self) -> str:
-        """Where they are issued."""
+        """URL at which tokens are issued."""
         return f"https://localhost:{self.issuer.port}/token"
 
     def key_file(self, name: str) -> str:
-        """As it is downloaded."""
+        """Return the key file as it is downloaded."""
         return json.dumps(
             {
                 "type": "service_account",
@@ -83,7 +83,7 @@ class Server:
 
 
 def test_the_page_does_what_it_says(shell: Shell, home: Path, authority: Authority) -> None:
-    """Every file and command; two runs take one token, another key another; and no file has a key or a token."""
+    """The test does every step; two runs use one token, another key gets another, and no file has a key or a token."""
     server = Server(authority)
     with server.issuer, server.api:
         (home / "invoices").mkdir()

@@ -1,7 +1,7 @@
-"""Requests that are signed, from a real jail through the daemon: webhooks, and HTTP Digest. Where the secrets are not.
+"""Signed requests from a real jail through the daemon: webhooks, and HTTP Digest. The secrets are searched for everywhere.
 
-The webhook connector is the one that is released; the receiver is Standard Webhooks' own library. The other connector is the
-test's, and so is the service that asks for Digest.
+The webhook connector is the released one; the receiver is Standard Webhooks' own library. The other connector, and the
+service that asks for Digest, are the test's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if __name__ == "__main__":
 
 
 class Door:
-    """Asks for Digest, and lets in who knows the password; reflects what it was sent."""
+    """A service that asks for Digest, and lets in clients with the password; it echoes what it was sent."""
 
     def __init__(self) -> None:
         self.password = PASSWORD
@@ -96,7 +96,7 @@ class Office:
     at_the_door: Upstream
 
     def send(self, **args: Any) -> dict[str, Any]:
-        """What came of an event that a person agreed to."""
+        """Request an event, approve it as the person, and return the outcome."""
         asked = self.home.run("send-webhook", args)
         assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
         assert self.person.decide(self.home, asked.body["approval_id"]).status == 200
@@ -105,7 +105,7 @@ class Office:
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    """Both bound as their pages say; and at the end no secret is in any file."""
+    """Provide both connectors, bound as their pages say; at the end no file has a secret."""
     authority, door = Authority(tmp_path_factory.mktemp("authority")), Door()
     source = tmp_path_factory.mktemp("door")
     (source / "manifest.toml").write_text(DOOR_MANIFEST)
@@ -132,8 +132,8 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
         assert scan([home.path], KEY.encode(), PASSWORD.encode(), *(proof.encode() for proof in door.proofs)) == {}
 
 
-def test_the_receiver_takes_an_event_once_a_person_agreed(office: Office) -> None:
-    """And nothing before; two events have two IDs."""
+def test_an_event_is_sent_after_approval(office: Office) -> None:
+    """The receiver gets nothing before; two events have two IDs."""
     before = len(office.receiver.seen)
     first = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 1})
     second = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 2})
@@ -145,8 +145,8 @@ def test_the_receiver_takes_an_event_once_a_person_agreed(office: Office) -> Non
     assert KEY.encode() not in office.receiver.received
 
 
-def test_an_event_that_is_denied_is_not_sent(office: Office) -> None:
-    """The receiver hears nothing of it."""
+def test_a_denied_event_is_not_sent(office: Office) -> None:
+    """The receiver gets no request."""
     before = len(office.receiver.seen)
     asked = office.home.run("send-webhook", {"event": "a.b", "path": "/", "data": {}})
     office.person.decide(office.home, asked.body["approval_id"], "deny")
@@ -155,8 +155,8 @@ def test_an_event_that_is_denied_is_not_sent(office: Office) -> None:
     assert len(office.receiver.seen) == before
 
 
-def test_the_card_says_what_would_be_sent(office: Office) -> None:
-    """Its type, where it goes, and all of its data."""
+def test_the_question_shows_what_would_be_sent(office: Office) -> None:
+    """The question has the event's type, its path, and all its data."""
     asked = office.home.run(
         "send-webhook", {"event": "door.open", "path": "/hooks/z", "data": {"which": "the left one"}}
     )
@@ -167,8 +167,8 @@ def test_the_card_says_what_would_be_sent(office: Office) -> None:
         assert words in str(shown)
 
 
-def test_the_key_is_in_no_jail_while_the_receiver_has_the_signature(office: Office) -> None:
-    """Nor in its decoded form; what is sent is in the connector's memory, so it was looked at."""
+def test_the_key_is_in_no_jail_during_a_signed_request(office: Office) -> None:
+    """The decoded form is searched for too; the search finds what is sent, so it reads the connector's memory."""
     office.receiver.reflects = True
     asked = office.home.run("send-webhook", {"event": "a.needle_in_the_jail", "path": "/", "data": {}})
 
@@ -187,8 +187,8 @@ def test_the_key_is_in_no_jail_while_the_receiver_has_the_signature(office: Offi
     ] == []
 
 
-def test_the_door_opens_and_gives_nothing_away(office: Office) -> None:
-    """The first request is asked who it is, the second is not; password and proof are masked where they would come back."""
+def test_digest_requests_succeed_and_reveal_no_secret(office: Office) -> None:
+    """The first request is challenged, the second is not; password and proof are masked in responses."""
     before = len(office.at_the_door.requests)
     first = office.home.run("knock", {"path": "/a?b=1", "body": "one,two"})
     second = office.home.run("knock", {"path": "/b"})
@@ -205,8 +205,8 @@ def test_the_door_opens_and_gives_nothing_away(office: Office) -> None:
     assert [row["status"] for row in rows] == [401, 200]
 
 
-def test_a_door_that_has_another_password_says_who_has_to_act(office: Office) -> None:
-    """Once for two runs: the second does not even try."""
+def test_a_wrong_digest_password_is_reported_and_not_tried_again(office: Office) -> None:
+    """The second run does not try the password again."""
     office.door.password = "changed since"
     before = len(office.at_the_door.requests)
     errors = [office.home.run("knock", {"path": "/"}).body["error"] for _run in range(2)]

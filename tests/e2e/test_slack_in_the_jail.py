@@ -39,27 +39,27 @@ LINK = "https://github.com/acme/app/pull/4218"
 
 @dataclasses.dataclass(frozen=True)
 class Office:
-    """One workspace at Slack, and a home that reaches it; a person decides what is gated."""
+    """A workspace at Slack, and a home that reaches it; a person decides what is gated."""
 
     slack: SlackServer
     home: DaemonHome
     person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
-        """The result of an action that is not gated."""
+        """Run an action that is not gated, and return its result."""
         answer = self.home.run(action, args)
         assert answer.status == 200, answer.body
         return answer.body["result"]
 
     def failure(self, action: str, **args: Any) -> dict[str, Any]:
-        """The error of an action that is not gated."""
+        """Run an action that is not gated and must fail, and return its error."""
         answer = self.home.run(action, args)
         assert answer.is_error, answer.body
         error: dict[str, Any] = answer.body["error"]
         return error
 
     def ask(self, **args: Any) -> str:
-        """The question about a ship-update; nothing of it has been done."""
+        """Request a ship-update, check that nothing of it was done, and return its question's id."""
         before = self.slack.called()
         answer = self.home.run("ship-update", args)
         assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
@@ -67,20 +67,20 @@ class Office:
         return str(answer.body["approval_id"])
 
     def agree(self, question: str) -> dict[str, Any]:
-        """What came of it once the person has agreed."""
+        """Approve the question as the person, and return its outcome."""
         decided = self.person.decide(self.home, question)
         assert decided.status == 200, decided.body
         return self.home.result({"approval_id": question}, wait=20.0)
 
     def preview(self, question: str) -> dict[str, str]:
-        """What the person sees of the effect, by label."""
+        """Return what the person sees of the effect, by label."""
         shown = self.person.preview(self.home, question)
         return {line["label"]: line["value"] for line in shown["fields"]}
 
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    """The connector as it is released, all of its actions, one binding; and at the end no token is in any file."""
+    """Provide the released connector with all its actions and one binding; at the end no file has a token."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     with (
         Names(dict.fromkeys(NAMES, "127.0.0.1")) as machine,
@@ -109,7 +109,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
 
 @pytest.fixture(autouse=True)
 def workspace(office: Office) -> str:
-    """Each test begins with a token for everything, and a workspace with one channel: its id."""
+    """Reset the workspace before each test, with a token for everything and one channel; return the channel's id."""
     office.slack.forget_everything()
     office.slack.allow(TOKEN)
     return office.slack.channel("engineering", members=42)
@@ -118,8 +118,8 @@ def workspace(office: Office) -> str:
 # What works
 
 
-def test_channels_are_listed_with_the_token_that_is_told_nobody(office: Office):
-    """From the host that the manifest names; the token is in no answer and on no record."""
+def test_channels_are_listed_and_the_token_is_not_revealed(office: Office):
+    """The host is the one that the manifest names, and no response or record has the token."""
     office.slack.channel("random")
     listed = office.home.run("list-channels", {"max_results": 5})
 
@@ -129,8 +129,8 @@ def test_channels_are_listed_with_the_token_that_is_told_nobody(office: Office):
     assert TOKEN not in str(listed.body) + str(office.home.events(listed.body["audit_id"]))
 
 
-def test_an_update_waits_for_a_person_who_sees_what_it_would_do(office: Office, workspace: str):
-    """Where it goes, who reads it there and as whom; asked only when they look, by requests that read, and nothing is posted."""
+def test_an_update_waits_for_approval_and_can_be_previewed(office: Office, workspace: str):
+    """The preview shows the channel, its readers and the account; it is loaded only on request, only reads, and posts nothing."""
     question = office.ask(**SHIPPED, link=LINK)
     shown = office.preview(question)
 
@@ -146,8 +146,8 @@ def test_an_update_waits_for_a_person_who_sees_what_it_would_do(office: Office, 
     assert office.slack.posts == []
 
 
-def test_an_update_is_posted_exactly_once_when_they_agree(office: Office, workspace: str):
-    """The text as it stood in the question: nobody is notified by it. Asking for the result again posts nothing."""
+def test_an_approved_update_is_posted_exactly_once(office: Office, workspace: str):
+    """The text is that of the question, and notifies nobody. Asking for the result again posts nothing."""
     question = office.ask(**SHIPPED, link=LINK)
     settled = office.agree(question)
     again = office.home.result({"approval_id": question}, wait=0.0)
@@ -159,8 +159,8 @@ def test_an_update_is_posted_exactly_once_when_they_agree(office: Office, worksp
     assert settled["result"]["message"]["ts"] == post.ts
 
 
-def test_an_update_that_is_denied_is_posted_nowhere(office: Office):
-    """Slack is not even asked for the channel; one beside it that was agreed to is there."""
+def test_a_denied_update_is_not_posted(office: Office):
+    """Slack is not even asked for the channel; an approved update beside it is posted."""
     refused, agreed = office.ask(**SHIPPED), office.ask(channel="#engineering", text="another")
     office.person.decide(office.home, refused, "deny")
     denied = office.home.result({"approval_id": refused}, wait=5.0)
@@ -171,14 +171,14 @@ def test_an_update_that_is_denied_is_posted_nowhere(office: Office):
 
 
 def test_messages_are_found(office: Office):
-    """As their readers see them."""
+    """The result has the text as its readers see it."""
     office.slack.message("engineering", "the migration is &lt;done&gt;")
 
     assert office.run("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
 
 
-def test_what_strangers_wrote_changes_no_other_line(office: Office):
-    """A channel's name and the account's come from Slack: whole, in their own lines, for the surfaces to make visible."""
+def test_hostile_names_change_no_other_line_of_the_preview(office: Office):
+    """The channel's and account's names come from Slack: they stay complete and in their own lines, and surfaces escape them."""
     hostile = as_in_a_file(EVERYTHING)
     channel = office.slack.channel(hostile[:80])
     office.slack.user, office.slack.team = hostile[80:280], hostile[280:480]
@@ -203,8 +203,8 @@ def test_what_strangers_wrote_changes_no_other_line(office: Office):
 # What does not
 
 
-def test_a_token_that_was_revoked_is_for_a_person(office: Office):
-    """By its own status, with the command that mends it; and asked once."""
+def test_a_revoked_token_is_reported_with_its_fix(office: Office):
+    """The error has its own status and the command that fixes it; Slack is asked once."""
     office.slack.revoke(TOKEN)
     error = office.failure("list-channels")
 
@@ -214,8 +214,8 @@ def test_a_token_that_was_revoked_is_for_a_person(office: Office):
     assert len(office.slack.asked) == 1
 
 
-def test_a_full_minute_is_waited_for_where_it_only_reads(office: Office):
-    """By the supervisor, as long as Slack says; posting is not tried again, whatever Slack says."""
+def test_a_rate_limit_is_waited_for_only_by_a_read(office: Office):
+    """The supervisor waits as long as Slack says; posting is never repeated."""
     limit = {"ok": False, "error": "ratelimited"}
     for method in ("conversations.list", "chat.postMessage"):
         office.slack.disturb(method, limit, "Retry-After: 1", status="429 Too Many Requests")
@@ -231,8 +231,8 @@ def test_a_full_minute_is_waited_for_where_it_only_reads(office: Office):
 # Where the token is not
 
 
-def test_no_token_is_in_the_jail_while_slack_is_asked_with_it(office: Office):
-    """In no memory of the connector or of whatever started it, at the moment Slack has the token; what was asked is there."""
+def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Office):
+    """The search runs while Slack has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(office.home.run("search-messages", {"query": needle})))

@@ -1,4 +1,4 @@
-"""The Slack connector's whole life: released out of a monorepo, found in a suite, installed, run, updated, taken back, removed.
+"""The Slack connector's whole life: released out of a monorepo, found in a suite, installed, run, updated, rolled back, removed.
 
 Its publisher and its user type the commands that the pages name; the forge and Slack are servers of the test under the names that
 the manifest has, with real TLS, on a machine of their own (tests/support/names.py).
@@ -37,7 +37,7 @@ ALL = ["list-channels", "search-messages", "ship-update"]
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Everybody: the publisher's working copy and key, the forge, Slack, and the user's home."""
+    """The publisher's working copy and key, the forge, Slack, and the user's home."""
 
     repository: Path
     key: Path
@@ -46,7 +46,7 @@ class World:
     home: DaemonHome
 
     def release(self, version: str) -> None:
-        """What the publisher's CI does when `slack/vVERSION` is tagged."""
+        """Do what the publisher's CI does when `slack/vVERSION` is tagged."""
         dist = self.repository.parent / f"dist-{version}"
         command = ["connector", "release", "--version", version, "slack", "--key", str(self.key), "-o", str(dist)]
         subprocess.run([sys.executable, "-m", "aileron", *command], cwd=self.repository, check=True, timeout=60)
@@ -58,7 +58,7 @@ class World:
         self.forge.files[REPOSITORY, f"slack/v{version}", "slack/suite.toml"] = suite
 
     def widen(self) -> None:
-        """The next version wants one more host, and says more about one of its actions."""
+        """Edit the next version: it wants another host, and says more about one of its actions."""
         manifest = self.repository / "slack" / "manifest.toml"
         text = manifest.read_text(encoding="utf-8")
         manifest.write_text(text.replace('"slack.com:443"', '"slack.com:443", "files.slack.com:443"'), encoding="utf-8")
@@ -67,17 +67,17 @@ class World:
 
     @property
     def user(self) -> Command:
-        """What the user types."""
+        """The command that the user types."""
         return Command(self.home.path)
 
     def installed(self) -> tuple[list[str], list[str]]:
-        """Versions of the connector, and the actions with theirs."""
+        """Return the versions of the connector, and the actions with theirs."""
         connectors = self.user("connector", "list", "--json").json["connectors"]
         actions = self.user("action", "list", "--json").json["actions"]
         return sorted(one["version"] for one in connectors), [f"{one['name']} {one['version']}" for one in actions]
 
     def ship(self, text: str) -> int:
-        """An agent asks for an update, the person agrees; how often it was posted."""
+        """Request an update as an agent, approve it as the person, and return how often it was posted."""
         asked = self.user("run", "ship-update", "channel=#engineering", f"text={text}", "--json")
         assert (asked.code, asked.json["status"]) == (75, "pending_approval"), asked
         said = self.user("approve", asked.json["approval_id"], "--yes")
@@ -87,7 +87,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Nothing is released and nothing is installed."""
+    """Provide a world in which nothing is released and nothing installed."""
     authority, key = Authority(tmp_path), SigningKey(Secret(b"s" * 32))
     repository, key_file = tmp_path / "connectors", tmp_path / "signing-key"
     shutil.copytree(SOURCE, repository / "slack")
@@ -112,8 +112,8 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(repository, key_file, forge, slack, home)
 
 
-def test_a_suite_is_published_installed_run_updated_taken_back_and_removed(world: World) -> None:
-    """Each step by a command, each outcome by what is installed and what Slack was asked."""
+def test_a_suite_is_published_installed_run_updated_rolled_back_and_removed(world: World) -> None:
+    """Each step is a command; each outcome is what is installed and what Slack was asked."""
     user = world.user
     world.release("1.0.0")
 

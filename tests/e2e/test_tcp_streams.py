@@ -1,4 +1,4 @@
-"""Streams of bytes through all of it: mail by smtplib in the jail to a real SMTP server, and what is refused."""
+"""Streams of bytes end to end: mail by smtplib in the jail to a real SMTP server, and what is refused."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ OPERATIONS = {
 
 
 class Mailbox:
-    """What an SMTP server does with mail: keep it."""
+    """Handler of an SMTP server that keeps its mail."""
 
     def __init__(self) -> None:
         self.mails: list[str] = []
         self.hello: str | None = None
 
     async def handle_DATA(self, _server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        """Called by aiosmtpd for each mail."""
+        """Keep a mail; aiosmtpd calls this for each one."""
         assert isinstance(envelope.content, bytes)
         self.mails.append(envelope.content.decode())
         self.hello = session.host_name
@@ -54,7 +54,7 @@ class Mailbox:
 
 @contextlib.contextmanager
 def smtp_server(mailbox: Mailbox, tls: ssl.SSLContext | None) -> Iterator[int]:
-    """A real SMTP server on loopback; its port."""
+    """Run a real SMTP server on loopback, and yield its port."""
     (port,) = reserve_ports(1)  # aiosmtpd wants to know it beforehand
     controller = Controller(mailbox, hostname="127.0.0.1", port=port, ssl_context=tls)
     controller.start()
@@ -109,7 +109,7 @@ class Server:
 
 @contextlib.contextmanager
 def home_for(port: int, exception: str) -> Iterator[DaemonHome]:
-    """A home with the connector granted localhost:`port`, and an action for each operation."""
+    """Provide a home with the connector granted localhost:`port`, and an action for each operation."""
     with daemon_home() as made:
         made.configure(f"[egress]\n{exception}\n")
         made.ask("GET", "/healthz")
@@ -120,7 +120,7 @@ def home_for(port: int, exception: str) -> Iterator[DaemonHome]:
 
 
 def allowed(port: int, authority: Authority) -> str:
-    """What the user allows for a server with TLS on their own machine."""
+    """Return the settings with which a user allows a server with TLS on their own machine."""
     return f'private = ["localhost:{port}"]\nca_file = "{authority.ca_file}"'
 
 
@@ -128,7 +128,9 @@ def allowed(port: int, authority: Authority) -> str:
 def reaching(
     behave: Callable[[ssl.SSLSocket | socket.socket], None], authority: Authority | None, name: str = "localhost"
 ) -> Iterator[tuple[DaemonHome, int]]:
-    """A server that behaves like this, with TLS for `name` (without an authority: plain), a home that may reach it; its port."""
+    """Run a server that behaves like this, with TLS for `name` (plain without an authority). Yield a home that may reach
+    it, and its port.
+    """
     tls = None if authority is None else authority.server_context(name)
     with Server(behave, tls) as server, contextlib.ExitStack() as stack:
         plain = f'private_plain = ["localhost:{server.port}"]'
@@ -137,7 +139,7 @@ def reaching(
 
 
 def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """The error of an operation that has to fail."""
+    """Run an operation that must fail, and return its error."""
     found = home.run(op.replace("_", "-"), args)
     assert found.is_error, found.body
     error: dict[str, Any] = found.body["error"]
@@ -145,7 +147,7 @@ def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
 
 
 def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """The output of one that has to succeed."""
+    """Run an operation that must succeed, and return its output."""
     found = home.run(op.replace("_", "-"), args)
     assert found.status == 200, found.body
     return found.body["result"]
@@ -153,7 +155,7 @@ def done(home: DaemonHome, op: str, **args: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ["tls", "plain"])
 def test_mail_sent_by_smtplib_in_the_jail_arrives(kind: str, authority: Authority) -> None:
-    """A real SMTP server: TLS spoken by the supervisor, or plain to loopback by exception; both are in the ledger."""
+    """The supervisor speaks TLS, or plain to loopback by exception; both are in the ledger."""
     mailbox = Mailbox()
     with smtp_server(mailbox, authority.server_context("localhost") if kind == "tls" else None) as port:
         exception = allowed(port, authority) if kind == "tls" else f'private_plain = ["localhost:{port}"]'
@@ -174,8 +176,10 @@ def test_mail_sent_by_smtplib_in_the_jail_arrives(kind: str, authority: Authorit
     assert "class" not in finished
 
 
-def test_what_is_not_allowed_on_a_stream_is_refused_by_its_reason(authority: Authority) -> None:
-    """Undeclared, without TLS, no canonical name: each ends the invocation with the reason, beside one that passes."""
+def test_a_stream_that_is_not_allowed_is_refused_with_its_reason(authority: Authority) -> None:
+    """An undeclared host, a missing TLS, and a name that is not canonical each end the run; a granted stream succeeds
+    beside them.
+    """
     with reaching(_echo, authority) as (home, port):
         passed = done(home, "connect", host="localhost", port=port)
         undeclared = failed(home, "connect", host="mail.evil.example.com", port=465)
@@ -192,7 +196,7 @@ def test_what_is_not_allowed_on_a_stream_is_refused_by_its_reason(authority: Aut
 
 
 def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
-    """`function:tcp`, with the host granted and a server that would answer; with the import the same operation passes."""
+    """The host is granted and the server would respond; with the import the same operation succeeds."""
     source = tmp_path / "streams"
     source.mkdir()
     (source / "connector.py").write_bytes((SOURCE / "connector.py").read_bytes())
@@ -207,8 +211,10 @@ def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, aut
     assert (error["class"], error["requested"]) == ("capability_denied", "function:tcp")
 
 
-def test_a_step_with_a_credential_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
-    """What one request left at a service must not come back by a stream that nobody can search: nor to another connector."""
+def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authority: Authority) -> None:
+    """A credential that a request left at a service must not come back by a stream that cannot be searched, nor to
+    another connector.
+    """
     source = tmp_path / "streams"
     source.mkdir()
     (source / "connector.py").write_bytes((SOURCE / "connector.py").read_bytes())
@@ -228,8 +234,8 @@ def test_a_step_with_a_credential_gets_no_stream(tmp_path: Path, authority: Auth
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
 
 
-def test_a_stream_takes_neither_a_credential_nor_bytes_before_it_is_open(authority: Authority) -> None:
-    """Both are no protocol: the jail is ended, whatever else was granted."""
+def test_a_credential_or_early_bytes_on_a_stream_break_the_protocol(authority: Authority) -> None:
+    """Both break the protocol, so the jail is ended, whatever else was granted."""
     with reaching(_echo, authority) as (home, port):
         named = failed(home, "frames_of_its_own")
         early = failed(home, "frames_of_its_own", early=True)
@@ -240,8 +246,8 @@ def test_a_stream_takes_neither_a_credential_nor_bytes_before_it_is_open(authori
     assert "before tcp_opened" in early["message"]
 
 
-def test_starttls_says_why_it_cannot_be(authority: Authority) -> None:
-    """The library's own call fails with the way out in its message, and the server never sees a ClientHello."""
+def test_starttls_fails_with_an_explanation(authority: Authority) -> None:
+    """The library's own call fails with the alternative in its message."""
     mailbox = Mailbox()
     (port,) = reserve_ports(1)
     controller = Controller(mailbox, hostname="127.0.0.1", port=port, tls_context=authority.server_context("localhost"))
@@ -256,21 +262,21 @@ def test_starttls_says_why_it_cannot_be(authority: Authority) -> None:
     assert "SMTP_SSL" in error["message"]
 
 
-def test_imaplib_speaks_to_its_service(authority: Authority) -> None:
-    """A small IMAP server: greeting, LOGOUT, SELECT."""
+def test_imaplib_works_with_its_service(authority: Authority) -> None:
+    """A small IMAP server has greeting, LOGOUT and SELECT."""
     with reaching(_imap, authority) as (home, _port):
         assert done(home, "count_mail") == 3
 
 
-def test_streams_run_side_by_side_and_carry_a_lot(authority: Authority) -> None:
-    """Eight at once, each with its own bytes; and 8 MiB there and back on one while both ends write."""
+def test_streams_run_concurrently_and_carry_megabytes(authority: Authority) -> None:
+    """Eight run at once, each with its own bytes; another carries 8 MiB in both directions while both ends write."""
     with reaching(_echo, authority) as (home, _port):
         assert done(home, "many", count=8) == [str(number) for number in reversed(range(8))]
         assert done(home, "pour", megabytes=8) == 8 << 20
 
 
-def test_what_was_written_arrives_although_the_connector_is_gone(authority: Authority) -> None:
-    """As from any process: its last bytes are on their way when it ends, and the stream's end is no failure."""
+def test_written_bytes_arrive_after_the_connector_has_ended(authority: Authority) -> None:
+    """The last bytes of a connector are on their way when it ends, as with any process, and the stream's end is no failure."""
     arrived: queue.Queue[int] = queue.Queue()
 
     def slowly(peer: ssl.SSLSocket | socket.socket) -> None:
@@ -289,8 +295,8 @@ def test_what_was_written_arrives_although_the_connector_is_gone(authority: Auth
     assert "class" not in end
 
 
-def test_what_was_written_arrives_although_the_service_is_slow_to_begin(authority: Authority) -> None:
-    """It sends its session tickets, which nobody reads, when the connector has long written everything and is gone."""
+def test_written_bytes_arrive_at_a_service_that_starts_slowly(authority: Authority) -> None:
+    """The service sends session tickets, which nobody reads, long after the connector wrote everything and ended."""
     arrived: queue.Queue[int] = queue.Queue()
     answered = threading.Event()
 
@@ -319,14 +325,14 @@ def test_what_was_written_arrives_although_the_service_is_slow_to_begin(authorit
     assert (answer.body["result"], size) == ("gone", 300 << 10)
 
 
-def test_half_a_stream_ends_without_the_other() -> None:
-    """Without TLS the service hears that nothing more comes, and still answers."""
+def test_one_direction_of_a_stream_can_end_first() -> None:
+    """A service without TLS sees the end of the request, and still responds."""
     with reaching(_answer_at_the_end, None) as (home, _port):
         assert done(home, "talk", text="abc", half=True, tls=False) == "3 bytes"
 
 
-def test_a_stream_that_breaks_or_lies_is_an_error_and_not_an_end(authority: Authority) -> None:
-    """Cut without close_notify; a certificate for another name. The connector may handle it; unhandled it keeps its class."""
+def test_a_broken_or_misdirected_stream_is_an_error(authority: Authority) -> None:
+    """The stream is cut without close_notify, or the certificate is for another name. An unhandled failure keeps its class."""
     with reaching(_cut, authority) as (home, port):
         assert done(home, "survive", host="localhost", port=port) == "ConnectionError"
     with reaching(_echo, authority, name="other.example.com") as (home, port):

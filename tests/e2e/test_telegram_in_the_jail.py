@@ -1,7 +1,7 @@
 """The Telegram connector as it is released, and python-telegram-bot beside it, in real jails; only Telegram is ours.
 
-The daemon runs on a machine of its own where Telegram's name leads to a server of the test (tests/support/names.py). The token
-stands in the path of each request, so it could come back in every error, redirect and record: it is searched for in all of them.
+The daemon runs on a machine of its own where Telegram's name leads to a server of the test (tests/support/names.py). The
+token is in the path of each request, so it could come back in every error, redirect and record: all of them are searched.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ TOKEN = "110201543:AAHcanary-of-a-bots_token-0123456789"
 
 @dataclasses.dataclass(frozen=True)
 class Desk:
-    """One bot at Telegram, and a home that reaches it; a person decides what is gated."""
+    """A bot at Telegram, and a home that reaches it; a person decides what is gated."""
 
     telegram: TelegramServer
     home: DaemonHome
     person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
-        """The result of an action that is not gated; the token is nowhere in it, nor on the run's record."""
+        """Run an action that is not gated, and return its result; neither it nor the run's record has the token."""
         answer = self.home.run(action, args)
         assert answer.status == 200, answer.body
         self.check(answer.body)
         return answer.body["result"]
 
     def failure(self, action: str, **args: Any) -> dict[str, Any]:
-        """The error of an action that is not gated; the same."""
+        """Run an action that is not gated and must fail, and return its error; neither it nor the run's record has the token."""
         answer = self.home.run(action, args)
         assert answer.is_error, answer.body
         self.check(answer.body)
@@ -63,19 +63,19 @@ class Desk:
         return error
 
     def check(self, body: dict[str, Any]) -> None:
-        """The token is in nothing that an agent or the record has."""
+        """Check that the token is in nothing that an agent or the record has."""
         run = body.get("audit_id") or body["error"]["audit_id"]
         for told in (body, self.home.events(run)):
             assert find(json.dumps(told).encode(), TOKEN.encode()) == []
 
     def paths(self, run: str) -> list[str]:
-        """Of the run's requests, as the ledger has them."""
+        """Return the paths of the run's requests, as the ledger has them."""
         return [event["path"] for event in self.home.events(run) if event["type"] == "egress.sending"]
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """Both connectors, their actions, a binding for each; and at the end no token is in any file."""
+    """Provide both connectors, their actions, and a binding for each; at the end no file has a token."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     library = tmp_path_factory.mktemp("connector") / "telegram_library"
     shutil.copytree(LIBRARY_SOURCE, library)
@@ -109,14 +109,14 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 @pytest.fixture(autouse=True)
 def group(desk: Desk) -> int:
-    """Each test begins with a good token, and a bot with one chat: its id."""
+    """Reset the bot before each test, with a good token and one chat; return the chat's id."""
     desk.telegram.forget_everything()
     desk.telegram.allow(TOKEN)
     return desk.telegram.chat("Releases", members=42, username="releases")
 
 
 def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int):
-    """Telegram got it there, and the ledger has the path without it."""
+    """Telegram gets the token in the path, and the ledger has the path without it."""
     desk.telegram.write(group, "is it out?")
     answer = desk.home.run("telegram-read-updates", {"max_results": 5})
 
@@ -127,8 +127,8 @@ def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int):
     desk.check(answer.body)
 
 
-def test_a_message_waits_for_a_person_and_is_sent_once(desk: Desk, group: int):
-    """They see the chat, who reads it there and as which bot; before they agree nothing is sent."""
+def test_a_message_waits_for_approval_and_is_sent_once(desk: Desk, group: int):
+    """The preview shows the chat, its readers and the bot; nothing is sent before approval."""
     asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
     assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
     assert desk.telegram.called() == []
@@ -151,7 +151,7 @@ def test_a_message_waits_for_a_person_and_is_sent_once(desk: Desk, group: int):
     assert {asked.token for asked in desk.telegram.asked} == {digest_of(TOKEN)}
 
 
-def test_a_message_that_is_denied_is_sent_nowhere(desk: Desk):
+def test_a_denied_message_is_not_sent(desk: Desk):
     """Telegram is not even asked."""
     asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
     question = str(asked.body["approval_id"])
@@ -161,8 +161,8 @@ def test_a_message_that_is_denied_is_sent_nowhere(desk: Desk):
     assert desk.telegram.asked == []
 
 
-def test_a_revoked_token_is_for_a_person(desk: Desk):
-    """With the command that mends it; asked once."""
+def test_a_revoked_token_is_reported_with_its_fix(desk: Desk):
+    """The error has the command that fixes it, and Telegram is asked once."""
     desk.telegram.revoke(TOKEN)
     error = desk.failure("telegram-read-updates")
 
@@ -171,8 +171,8 @@ def test_a_revoked_token_is_for_a_person(desk: Desk):
     assert len(desk.telegram.asked) == 1
 
 
-def test_a_full_minute_is_waited_for_where_it_only_reads(desk: Desk):
-    """By the supervisor, as long as Telegram says in its answer."""
+def test_a_rate_limit_is_waited_for_by_a_read(desk: Desk):
+    """The supervisor waits as long as Telegram's response says."""
     limit = {"ok": False, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 1}}
     desk.telegram.disturb("getUpdates", limit, status="429 Too Many Requests")
 
@@ -180,8 +180,8 @@ def test_a_full_minute_is_waited_for_where_it_only_reads(desk: Desk):
     assert desk.telegram.called() == ["GET getUpdates"] * 2
 
 
-def test_a_path_that_telegram_shows_has_no_token(desk: Desk):
-    """In the description of a refusal, a redirect and a field: the connector's failure has stars where it was."""
+def test_a_path_that_telegram_echoes_has_no_token(desk: Desk):
+    """The description of a refusal that has the token reaches the connector with asterisks in its place."""
     desk.telegram.echo = True
     error = desk.failure("telegram-get-chat", chat="@nobody")
     desk.telegram.disturb(
@@ -197,7 +197,7 @@ def test_a_path_that_telegram_shows_has_no_token(desk: Desk):
 
 
 def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, group: int):
-    """On httpx, with Telegram's own address: the token is in the path at Telegram, and nowhere here."""
+    """The library uses httpx with Telegram's own address: the token is in the path at Telegram, and nowhere here."""
     said = desk.run("say", chat=group, text="hello")
     desk.telegram.write(group, "hello back")
     heard = desk.home.run("hear")
@@ -208,8 +208,8 @@ def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, 
     assert desk.paths(heard.body["audit_id"]) == ["/bot{key}/getMe", "/bot{key}/getUpdates"]
 
 
-def test_python_telegram_bots_errors_are_its_own(desk: Desk):
-    """What it makes of a refusal that shows the path."""
+def test_python_telegram_bot_raises_its_own_errors(desk: Desk):
+    """The library raises its own error for a refusal that shows the path."""
     desk.telegram.echo = True
     error = desk.failure("say", chat=12, text="hello")
 
@@ -221,8 +221,8 @@ def test_python_telegram_bots_errors_are_its_own(desk: Desk):
 
 
 @pytest.mark.parametrize("action", ["telegram-read-updates", "hear"])
-def test_no_token_is_in_the_jail_while_telegram_is_asked_with_it(desk: Desk, action: str):
-    """In no memory of the connector or of whatever started it, while Telegram has the token; the path that was asked for is."""
+def test_no_token_is_in_the_jail_during_a_request_to_telegram(desk: Desk, action: str):
+    """The search runs while Telegram has the token, in all memory below the daemon; it finds the requested path."""
     looked = look_while(desk.home, desk.telegram.held("getUpdates"), lambda: desk.home.run(action))
 
     assert looked.answer.status == 200, looked.answer.body

@@ -1,4 +1,6 @@
-"""docs/how-to/use-telegram.md, done as it stands: its commands run in one shell, at a server that answers as Telegram does."""
+"""docs/how-to/use-telegram.md, followed as it stands: its commands run in one shell, at a server that responds as
+Telegram does.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ TOKEN = "110201543:AAHcanary-of-the-readers_token-012345"
 
 @pytest.fixture
 def telegram(authority: Authority) -> Iterator[tuple[TelegramServer, Names]]:
-    """The reader's bot, on a machine where its name leads there."""
+    """Start a server with the reader's bot, on a machine where Telegram's name leads to it."""
     with (
         Names(dict.fromkeys(NAMES, "127.0.0.1")) as machine,
         TelegramServer(authority.server_context(*NAMES), listener=machine.listen()) as server,
@@ -34,7 +36,7 @@ def telegram(authority: Authority) -> Iterator[tuple[TelegramServer, Names]]:
 def test_the_page_does_what_it_says(
     shell: Shell, home: Path, telegram: tuple[TelegramServer, Names], authority: Authority
 ) -> None:
-    """Every command, from the manifest to the record; the message arrives, and the token stays where it was put."""
+    """The test does every step, from the manifest to the record; the message arrives, and the token stays where it was put."""
     server, machine = telegram
     server.write(server.chat("Releases", username="releases"), "is it out?")
     (home / "connectors").symlink_to(ROOT / "connectors")

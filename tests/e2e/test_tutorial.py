@@ -1,8 +1,8 @@
-"""The tutorial, done as it stands: its files are written, its commands run in one shell, and what it shows is what comes.
+"""The tutorial, followed as it stands: its files are written, its commands run in one shell, and its output is compared.
 
-A fenced `console` block is commands (`$ …`) with what they print; any other block is the file that the sentence before it names
-last. Output is compared loosely: each shown line must come, in order, with anything for `…`; ids, dates and hashes are `…` there.
-A command must succeed unless the page asks for its status next (`echo $?`).
+A fenced `console` block has commands (`$ …`) with their output; any other block is the file that the sentence before it names
+last. Output is compared loosely: each shown line must come, in order, and `…` matches anything, such as ids, dates and
+hashes. A command must succeed unless the page asks for its status next (`echo $?`).
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ PAGES = {
     "how-to/import-an-api.md": ("aileron-import", 0),
     "how-to/import-an-mcp-server.md": ("aileron-mcp", 0),
 }
-"""Each page with the reader's directory, and how many files they make at least."""
+"""Pages with the reader's directory, and the least number of files that they make."""
 PORT = "8765"
 COMMAND_S = 60.0
-"""For one command; the first starts a daemon."""
+"""Seconds for one command; the first starts a daemon."""
 COLUMNS = 110
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MARK = "\x1e"  # record separator: nothing prints it
 
 
 class Command(NamedTuple):
-    """What is typed, and the lines the page shows of what comes."""
+    """A command that is typed, and the output lines that the page shows."""
 
     text: str
     shown: tuple[str, ...]
 
 
 class File(NamedTuple):
-    """A file the reader makes."""
+    """A file that the reader makes."""
 
     path: str
     text: str
 
 
 def steps(text: str) -> Iterator[Command | File]:
-    """What the page asks the reader to do, in order."""
+    """Yield what the page asks the reader to do, in order."""
     for block in _BLOCK.finditer(text):
         if block[1] == "text":  # shown, not typed: what another service would bring about
             continue
@@ -80,7 +80,7 @@ def steps(text: str) -> Iterator[Command | File]:
 
 
 class Shell:
-    """One shell of a reader: what it prints goes to a terminal of its own, so that commands print as they do for a person."""
+    """A reader's shell that prints to a terminal of its own, so that commands print as they do for a person."""
 
     def __init__(self, environment: dict[str, str], directory: Path) -> None:
         self._output, terminal = pty.openpty()
@@ -97,7 +97,7 @@ class Shell:
         os.close(terminal)
 
     def run(self, command: str) -> tuple[int, str]:
-        """The command's exit status and all that came, without the terminal's own characters."""
+        """Run a command. Return its exit status and its output, without the terminal's own characters."""
         script = f"{{ {command}\n}} < /dev/null\n__s=$?; printf '{_MARK}%s{_MARK}' \"$__s\"; (exit $__s)\n"
         assert self._shell.stdin is not None
         self._shell.stdin.write(script.encode())
@@ -113,7 +113,7 @@ class Shell:
         return int(found[1]), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", left_standing).replace("\r", "")
 
     def close(self) -> None:
-        """End it and everything it left running in its session."""
+        """End the shell and everything it left running in its session."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGKILL)
         if self._shell.stdin is not None:
@@ -124,7 +124,7 @@ class Shell:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """The reader's home directory; in a short path, because a socket's path is short."""
+    """Provide the reader's home directory; in a short path, because a socket's path is short."""
     path = Path(tempfile.mkdtemp(prefix="reader-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -132,7 +132,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def shell(home: Path) -> Iterator[Shell]:
-    """A shell in which `aileron` is the one under test."""
+    """Provide a shell in which `aileron` is the one under test."""
     programs = home / "bin"
     programs.mkdir()
     launcher = programs / "aileron"
@@ -148,17 +148,19 @@ def shell(home: Path) -> Iterator[Shell]:
 
 
 FOLDS = 3
-"""Lines of a terminal that one of ours may take."""
+"""Lines of a terminal that one shown line may take."""
 
 
 def pattern(line: str) -> re.Pattern[str]:
-    """A shown line as it may come: `…` is anything, runs of blanks are one."""
+    """Return a pattern for a shown line: `…` matches anything, and runs of blanks match each other."""
     parts = [r"\s+".join(map(re.escape, part.split())) for part in line.split("…")]
     return re.compile(r"\s*" + r".*".join(parts) + r"\s*")
 
 
 def missing(shown: tuple[str, ...], printed: str) -> str | None:
-    """The first shown line that does not come, in order; None if all do. A terminal folds a long one into as many as FOLDS."""
+    """Return the first shown line that is missing, in order; None if all are there. A terminal folds a line into at most
+    FOLDS lines.
+    """
     lines, at = printed.splitlines(), 0
     for wanted in shown:
         for first in range(at, len(lines)):
@@ -174,7 +176,7 @@ def missing(shown: tuple[str, ...], printed: str) -> str | None:
 
 
 def wait_answering(port: str, *, over_tls: bool) -> None:
-    """Until the reader's server answers, as it does for a reader who types the next command. Over TLS: until it listens."""
+    """Wait until the reader's server responds, as it does for a reader who types the next command; over TLS, until it listens."""
 
     def is_answering() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -193,7 +195,7 @@ def wait_answering(port: str, *, over_tls: bool) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> None:
-    """Every file and every command, from nothing to the audit trail, on a clean home."""
+    """The test makes every file and runs every command, from nothing to the audit trail, on a clean home."""
     port, (folder, files) = str(*reserve_ports(1)), PAGES[page]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     todo = list(steps(text.replace(PORT, port)))

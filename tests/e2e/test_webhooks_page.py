@@ -1,4 +1,4 @@
-"""docs/how-to/sign-webhooks.md, done as it stands: its commands run in one shell, and the event is checked with that key."""
+"""docs/how-to/sign-webhooks.md, followed as it stands: its commands run in one shell, and the event is verified with that key."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ PAGE = ROOT / "docs" / "how-to" / "sign-webhooks.md"
 
 @pytest.fixture
 def receiver(authority: Authority) -> Iterator[Upstream]:
-    """The reader's program, before it knows the key."""
+    """Start the reader's program, which does not know the key yet."""
     with Upstream(lambda _seen: answer(b"thanks"), authority.server_context("localhost")) as upstream:
         yield upstream
 
 
 def test_the_page_does_what_it_says(shell: Shell, home: Path, receiver: Upstream, authority: Authority) -> None:
-    """Every command; the event arrives with a signature that the library takes, and the key stays where it was put."""
+    """The test does every step; the event arrives with a signature that the library accepts, and the key stays where it
+    was put.
+    """
     (home / "connectors").symlink_to(ROOT / "connectors")
     host = f"localhost:{receiver.port}"
     for before in (

@@ -1,6 +1,6 @@
-"""WebSockets through all of it: the SDK and the library `websockets` in the jail, a real server, the key in egress alone.
+"""WebSockets end to end: the SDK and the library `websockets` in the jail, a real server, the key in egress alone.
 
-Not here: where the key is not (test_every_credential_leaves_nothing.py).
+Not here: the search for the key (test_every_credential_leaves_nothing.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebSocketServer, Authority]]:
-    """One server for all tests of this file."""
+    """Start one server for all tests of this file."""
     authority = Authority(tmp_path_factory.mktemp("ca"))
     with WebSocketServer(authority.server_context("localhost")) as running:
         running.accepted_token = SECRET.decode()
@@ -58,7 +58,9 @@ def home(
     server: tuple[WebSocketServer, Authority],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[DaemonHome]:
-    """A home with the connector twice: its key in a header, and in the first message; an action for each operation."""
+    """Provide a home with the connector twice, with its key in a header and in the first message; an action for each
+    operation.
+    """
     running, authority = server
     source = tmp_path_factory.mktemp("connector") / "websockets"
     shutil.copytree(SOURCE, source)
@@ -85,13 +87,13 @@ def home(
 
 
 def path_to(what: str, query: str = "") -> tuple[str, str]:
-    """Of something that the server does, under a name of this call's own; and that name."""
+    """Return the path of something that the server does, under a name used only once, and that name."""
     name = f"e{next(_names)}"
     return f"/{what}/{name}{query}", name
 
 
 def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """The output of an operation that has to succeed."""
+    """Run an operation that must succeed, and return its output."""
     found = home.run(op.replace("_", "-"), args)
     assert found.status == 200, found.body
     assert SECRET.decode() not in str(found.body)
@@ -99,15 +101,15 @@ def done(home: DaemonHome, op: str, **args: Any) -> Any:
 
 
 def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """The error of an operation that has to fail."""
+    """Run an operation that must fail, and return its error."""
     found = home.run(op.replace("_", "-"), args)
     assert found.is_error, found.body
     error: dict[str, Any] = found.body["error"]
     return error
 
 
-def test_messages_by_the_sdk(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
-    """Text and binary; the record has the handshake's path, and no word of a message."""
+def test_the_sdk_sends_and_receives_messages(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """Text and binary messages pass; the record has the handshake's path, and no word of a message."""
     path, name = path_to("echo")
     found = home.run("talk", {"path": path, "messages": 3})
 
@@ -124,21 +126,21 @@ def test_messages_by_the_sdk(home: DaemonHome, server: tuple[WebSocketServer, Au
     assert "message 0" not in str(events)
 
 
-def test_the_key_goes_into_the_handshake(home: DaemonHome) -> None:
-    """With it the server lets in; without it its refusal is an answer."""
+def test_the_key_is_added_to_the_handshake(home: DaemonHome) -> None:
+    """The server accepts it; without the key its refusal is a response that the connector can read."""
     assert done(home, "talk", path=path_to("token")[0], credential="api_key")["heard"][0] == "message 0"
     assert done(home, "listen", path=path_to("token")[0]) == {"status": 401, "body": "who are you?"}
 
 
-def test_the_key_goes_into_the_first_message(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
-    """Which the connector neither sends nor sees."""
+def test_the_key_is_added_in_the_first_message(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """The connector neither sends nor sees it."""
     path, name = path_to("first")
     assert done(home, "first", path=path) == {"heard": "welcome"}
     assert server[0].asked[name].messages == [f'{{"token": "{SECRET.decode()}"}}']
 
 
-def test_what_the_service_reflects_is_masked(home: DaemonHome) -> None:
-    """Of the handshake; pings are answered outside meanwhile, and closes told."""
+def test_a_reflected_key_is_masked(home: DaemonHome) -> None:
+    """The handshake's echo is masked; pings are answered outside the jail, and the connector learns why the stream closed."""
     reflected = done(home, "listen", path=path_to("reflect-once")[0], credential="api_key")
     assert "authorization: " + "*" * len(SECRET) in reflected["heard"][0].lower()
     assert done(home, "listen", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
@@ -146,20 +148,22 @@ def test_what_the_service_reflects_is_masked(home: DaemonHome) -> None:
     assert done(home, "listen", path=closed) == {"code": 4001, "reason": "later"}
 
 
-def test_messages_larger_than_a_frame(home: DaemonHome) -> None:
-    """In parts, both ways."""
+def test_messages_can_be_larger_than_a_frame(home: DaemonHome) -> None:
+    """Messages pass in parts, in both directions."""
     found = done(home, "large", path=path_to("large")[0])
     assert found == {"binary": LARGE_BYTES, "text": LARGE_BYTES // 3000 * 1000, "same": True}
 
 
-def test_waiting_and_computing(home: DaemonHome) -> None:
-    """A message that does not come in time leaves it open; those that are not read at once wait."""
+def test_a_websocket_stays_open_while_the_connector_waits_or_computes(home: DaemonHome) -> None:
+    """The stream stays open when no message comes in time; messages that are not read at once are kept."""
     assert done(home, "wait", path=path_to("echo")[0], seconds=1) == {"heard": "still there"}
     assert done(home, "compute", path=path_to("many", "?count=2000")[0]) == {"last": "1999"}
 
 
-def test_who_leaves_has_said_what_they_said(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
-    """As with any process that ends; the service hears that it went away."""
+def test_messages_arrive_although_the_connector_ends_at_once(
+    home: DaemonHome, server: tuple[WebSocketServer, Authority]
+) -> None:
+    """A last message arrives as with any process that ends, and the service sees that the connector went away."""
     path, name = path_to("echo")
     assert done(home, "leave", path=path) == "gone"
     assert server[0].closed(name) == 1001  # waited for: what was said came before
@@ -167,8 +171,10 @@ def test_who_leaves_has_said_what_they_said(home: DaemonHome, server: tuple[WebS
 
 
 @pytest.mark.parametrize("key", ["header", "query"])
-def test_the_library_by_its_placeholder(home: DaemonHome, server: tuple[WebSocketServer, Authority], key: str) -> None:
-    """It thinks that it has a key; what the server gets is the real one, where the manifest wants it."""
+def test_the_library_sends_the_key_by_a_placeholder(
+    home: DaemonHome, server: tuple[WebSocketServer, Authority], key: str
+) -> None:
+    """The library has a placeholder; the server gets the real key, where the manifest puts it."""
     path, name = path_to("token")
     found = done(home, "library", path=path, key=key, subprotocol="chat.v1")
 
@@ -178,16 +184,18 @@ def test_the_library_by_its_placeholder(home: DaemonHome, server: tuple[WebSocke
     assert server[0].asked[name].headers["User-Agent"].startswith("Python/")
 
 
-def test_the_librarys_errors_are_its_own(home: DaemonHome) -> None:
-    """A refused handshake, a close with a code, and the end of a loop."""
+def test_the_library_raises_its_own_errors(home: DaemonHome) -> None:
+    """The library raises for a refused handshake and a close with a code, and ends its loop at the end."""
     assert done(home, "library", path=path_to("token")[0], key="none") == {"status": 401, "body": "who are you?"}
     closing = path_to("close", "?code=4001&reason=later")[0]
     assert done(home, "library", path=closing) == {"error": 4001, "reason": "later"}
     assert done(home, "library_iterates", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
 
 
-def test_the_asynchronous_library(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
-    """Five at once in one event loop, each with messages of several sizes; a refusal and a close are exceptions of its own."""
+def test_the_asynchronous_library_runs_several_websockets(
+    home: DaemonHome, server: tuple[WebSocketServer, Authority]
+) -> None:
+    """Five run in one event loop, with messages of several sizes; a refusal and a close raise the library's exceptions."""
     path, name = path_to("token")
     found = done(home, "library_async", path=path, messages=5, subprotocol="chat.v2")
     assert found == {"heard": [[True, True, True, "in parts", 4000, "chat.v2"]] * 5}
@@ -199,17 +207,19 @@ def test_the_asynchronous_library(home: DaemonHome, server: tuple[WebSocketServe
     assert done(home, "library_async", path=closing) == {"code": 4001, "reason": "later"}
 
 
-def test_what_the_asynchronous_library_breaks_ends_at_once(home: DaemonHome) -> None:
-    """The client wrote what is no frame, so nothing that follows could be understood: it hears that, and does not wait."""
+def test_an_invalid_frame_of_the_asynchronous_library_ends_it_at_once(home: DaemonHome) -> None:
+    """The client wrote bytes that are no frame, so nothing that follows could be understood: it gets an error, and does
+    not wait.
+    """
     error = failed(home, "library_async_breaks", path=path_to("echo")[0])
     assert error["class"] == "connector_runtime_error"
     assert "ConnectionClosedError: " in error["message"]
 
 
-def test_what_was_never_granted_ends_the_invocation(
+def test_a_websocket_that_is_not_granted_ends_the_run(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
-    """By its reason: another host, no TLS, a scheme that is none of a WebSocket's."""
+    """The reasons are another host, a missing TLS, and a scheme that is not a WebSocket's."""
     port = server[0].port
     for url, reason in (
         (f"wss://127.0.0.1:{port}/", "host_not_granted"),
@@ -220,13 +230,15 @@ def test_what_was_never_granted_ends_the_invocation(
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", reason)
 
 
-def test_who_does_not_import_it_gets_none(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
-    """The same request of a connector that does is in the tests above."""
+def test_a_connector_that_does_not_import_websocket_gets_none(
+    home: DaemonHome, server: tuple[WebSocketServer, Authority]
+) -> None:
+    """The tests above make the same request with a connector that imports it."""
     error = failed(home, "not_imported", url=f"wss://localhost:{server[0].port}/echo/x")
     assert (error["class"], error["requested"]) == ("capability_denied", "function:websocket")
 
 
 def test_a_message_before_it_is_open_breaks_the_protocol(home: DaemonHome) -> None:
-    """The SDK would not send it; a connector that is not in Python could."""
+    """The SDK would not send it, but a connector that is not in Python could."""
     error = failed(home, "out_of_turn", path=path_to("echo")[0])
     assert "does not expect one" in error["message"]
