@@ -1,4 +1,4 @@
-"""What the tests of the egress engine share: a vault that lends, a journal that remembers, and a resolver that counts."""
+"""Shared parts of the egress engine's tests: a vault that lends, a journal that remembers, and a resolver that counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.upstream import Authority, Upstream
 from tests.support.waiting import give_turns, jump, wait_until_async
 
 CANARY = b"canary-/7Gq+Zw\"<&'~tK9"
-"""A secret with a character for every encoding to stumble on."""
+"""A secret with one character for every encoding to stumble on."""
 
 HOST = "api.example.test"
 _NO_NEEDLES = Needles(())
@@ -47,7 +47,7 @@ def anyio_backend() -> str:
 
 
 class CountingResolver:
-    """Answers from a table and remembers who asked. A name that is not in it does not resolve."""
+    """A resolver that answers from a table and remembers the names. A name that is not in the table does not resolve."""
 
     def __init__(self) -> None:
         self.table: dict[str, list[str]] = {HOST: ["127.0.0.1"]}
@@ -61,7 +61,7 @@ class CountingResolver:
 
 
 class Vault:
-    """Lends one secret, counts the loans, can be locked, and renews what the test lets it."""
+    """A vault that lends one secret, counts the loans, can be locked, and renews as the test lets it."""
 
     def __init__(self) -> None:
         self.secret = CANARY
@@ -72,35 +72,35 @@ class Vault:
         self.lent = 0
         self.out = 0
         self.bound: dict[HostPort, Needles] = {}
-        """What could have been sent where, whoever asks; a host that is not there has nothing but what the step was lent."""
+        """Needles of all that could have been sent to a host, by any caller; another host has only what its step was lent."""
         self.asked_ready = 0
         self.refused: list[bytes] = []
         self.on_ready: Callable[[], Awaitable[None]] | None = None
         self.on_refused: Callable[[bytes], Awaitable[bool]] | None = None
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """A token never is, so that the tests see who asks."""
+        """Return False for every token, so that the tests see each request that waits for one."""
         return use is None or use.need.kind not in ("oauth2", "oauth2_client")
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Counts who asks; what else happens then is the test's."""
+        """Count the call, and run what the test set as `on_ready`."""
         self.asked_ready += 1
         if self.on_ready is not None:
             await self.on_ready()
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Remembers what was refused; without `on_refused` nothing is ever renewed."""
+        """Remember the refused secret. Nothing is renewed unless the test set `on_refused`."""
         self.refused.append(refused.reveal())
         return self.on_refused is not None and await self.on_refused(refused.reveal())
 
     def needles(self, destination: HostPort) -> Needles:
-        """As the real one: nobody knows while it is locked, but that there is something."""
+        """Return the needles of a host; raise AileronError(vault_locked) if the vault is locked and the host may have some."""
         if self.locked and self.may_be_bound(destination):
             raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked; run `aileron vault unlock`")
         return self.bound.get(destination, _NO_NEEDLES)
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Also while it is locked."""
+        """Return whether the host has needles; this is known while the vault is locked too."""
         return destination in self.bound
 
     @contextlib.contextmanager
@@ -116,7 +116,7 @@ class Vault:
 
 
 class Journal:
-    """Remembers every row, and what it was told to do while writing one."""
+    """A journal that remembers every row, and runs the test's hooks while it writes one."""
 
     def __init__(self) -> None:
         self.rows: list[RequestIntent | RequestReport] = []
@@ -162,7 +162,7 @@ class Journal:
 
 @dataclasses.dataclass(frozen=True)
 class Got:
-    """A response, read to its end."""
+    """A response that was read to its end."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -170,24 +170,24 @@ class Got:
     scrubbed: int
 
     def header(self, name: str) -> list[str]:
-        """All values of a field."""
+        """Return all values of a header field."""
         return [value for found, value in self.headers if found.lower() == name.lower()]
 
 
 def need(kind: str = "api_key", **form: object) -> CredentialNeed:
-    """What a manifest declares."""
+    """Return a credential need as a manifest declares it."""
     return CredentialNeed(kind=kind, scope="test", **form)  # type: ignore[arg-type]
 
 
 def use(kind: str = "api_key", **form: object) -> CredentialUse:
-    """The same, bound."""
+    """Return the use of such a credential, with its binding."""
     return CredentialUse(
         connector="github://a/b", binding=BindingName(kind, "example", "home"), need=need(kind, **form)
     )
 
 
 class World:
-    """An engine with everything around it, and the shortest way to ask it something."""
+    """An engine with everything around it, and short ways to send it requests."""
 
     def __init__(self, ca_pem: str | None, logins: LoginDoor | None = None) -> None:
         self.vault = Vault()
@@ -203,7 +203,7 @@ class World:
         plain: bool = False,
         budget: Budget | None = None,
     ) -> Grant:
-        """A grant for these hosts, all of which may be private (every upstream of a test is on loopback)."""
+        """Return a grant for these hosts, all of which may be private (every upstream of a test is on loopback)."""
         return Grant(
             hosts=hosts,
             private=frozenset(hosts),
@@ -213,11 +213,11 @@ class World:
         )
 
     def grant_for(self, upstream: Upstream, **options: object) -> Grant:
-        """A grant for an upstream under the name that the resolver knows."""
+        """Return a grant for an upstream under the name that the resolver knows."""
         return self.grant(HostPort(HOST, upstream.port), **options)  # type: ignore[arg-type]
 
     def plain_grant(self, upstream: Upstream) -> Grant:
-        """A grant for an upstream without TLS."""
+        """Return a grant for an upstream without TLS."""
         return self.grant_for(upstream, plain=True)
 
     async def ask(
@@ -233,7 +233,7 @@ class World:
         grant: Grant | None = None,
         meter: Meter | None = None,
     ) -> Got:
-        """Send one request and read all of the answer."""
+        """Send one request and read the whole response."""
         if grant is None:
             assert upstream is not None
             grant = self.grant_for(upstream)
@@ -247,18 +247,18 @@ class World:
 
     @staticmethod
     def request(url: str) -> EgressRequest:
-        """A GET that names no credential."""
+        """Return a GET that names no credential."""
         return EgressRequest("GET", url)
 
     async def refusal(self, upstream: Upstream | None, path: str = "/", **options: object) -> AileronError:
-        """Send one request that must fail; the failure."""
+        """Send one request that must fail, and return its failure."""
         with pytest.raises(AileronError) as caught:
             await self.ask(upstream, path, **options)  # type: ignore[arg-type]
         self._check_denial(caught.value)
         return caught.value
 
     def _check_denial(self, error: AileronError) -> None:
-        """A denial is on record before its error rises, by the same reason; nothing else is recorded as one."""
+        """Check that a denial was recorded first, with the same reason, and that no other error was recorded as a denial."""
         denials, self.journal.denials = self.journal.denials, []
         if error.failure.failure_class is FailureClass.CAPABILITY_DENIED:
             (denial,) = denials
@@ -269,7 +269,7 @@ class World:
 
 @pytest.fixture
 async def world(authority: Authority) -> AsyncIterator[World]:
-    """An engine that trusts the test's authority."""
+    """Start an engine that trusts the test's authority."""
     world = World(authority.ca_pem)
     yield world
     await world.egress.aclose()
@@ -285,7 +285,7 @@ def tls_upstream(authority: Authority) -> Callable[..., Upstream]:
 
 @contextlib.asynccontextmanager
 async def dripping(world: World, drops: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The deadline of the block comes in two parts, with drops before each: one of silence would begin anew in between."""
+    """Let the block's deadline pass in two parts, with drops before each: a timeout for silence would start again in between."""
     is_over = False
 
     async def pass_most_of_it() -> None:
@@ -306,12 +306,12 @@ async def dripping(world: World, drops: Callable[[], int], monkeypatch: pytest.M
 
 
 def plain_url(upstream: Upstream, path: str = "/") -> str:
-    """Its URL without TLS."""
+    """Return the upstream's URL without TLS."""
     return f"http://{HOST}:{upstream.port}{path}"
 
 
 def reason_of(error: AileronError) -> str:
-    """`details.reason` of a denial."""
+    """Return `details.reason` of a denial."""
     assert error.failure.failure_class is FailureClass.CAPABILITY_DENIED, error
     reason = error.failure.details["reason"]
     assert isinstance(reason, str)

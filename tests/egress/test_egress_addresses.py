@@ -1,4 +1,4 @@
-"""The address table: each special range, its edges, and what the user's exceptions do and do not open."""
+"""The address table: each special range, its edges, and what the user's exceptions open and do not open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("kind", AddressKind)
 def test_each_address_has_its_kind(kind: AddressKind) -> None:
-    """Including both edges of ranges and the metadata servers of the large clouds."""
+    """The samples include both edges of ranges and the metadata servers of the large clouds."""
     table = {
         AddressKind.PUBLIC: PUBLIC,
         AddressKind.LOOPBACK: LOOPBACK,
@@ -42,8 +42,8 @@ def test_each_address_has_its_kind(kind: AddressKind) -> None:
 
 
 @pytest.mark.parametrize(("network", "kind"), [(network, kind) for network, kind, _what in TABLE])
-def test_both_ends_of_each_row_are_in_it(network: str, kind: AddressKind) -> None:
-    """First and last address of every row get that row's kind, or a stricter one of a row inside it."""
+def test_both_ends_of_each_row_are_in_its_range(network: str, kind: AddressKind) -> None:
+    """The first and last address of every row get that row's kind, or the stricter one of a row inside it."""
     parsed = ipaddress.ip_network(network)
     for address in (parsed[0], parsed[-1]):
         assert classify(str(address))[0] in {kind, AddressKind.FORBIDDEN}
@@ -103,10 +103,10 @@ BORDERS: list[tuple[str, AddressKind, AddressKind | None, AddressKind | None]] =
 
 
 @pytest.mark.parametrize(("network", "kind", "before", "after"), BORDERS, ids=[row[0] for row in BORDERS])
-def test_a_range_begins_and_ends_where_it_should(
+def test_a_range_begins_and_ends_at_the_right_addresses(
     network: str, kind: AddressKind, before: AddressKind | None, after: AddressKind | None
 ) -> None:
-    """First and last address of each range, and their neighbours outside; the list is not made from the table."""
+    """First and last address of each range and their outer neighbours have the right kind. BORDERS is not made from the table."""
     parsed = ipaddress.ip_network(network)
     first, last = parsed[0], parsed[-1]
     neighbours = {
@@ -119,7 +119,7 @@ def test_a_range_begins_and_ends_where_it_should(
 
 
 def test_every_row_of_the_table_has_its_borders_tested() -> None:
-    """A new row needs a line above."""
+    """A new row of the table needs a line in BORDERS."""
     tested = [ipaddress.ip_network(row[0]) for row in BORDERS]
     for network, _kind, _what in TABLE:
         row = ipaddress.ip_network(network)
@@ -130,8 +130,8 @@ def test_every_row_of_the_table_has_its_borders_tested() -> None:
 @pytest.mark.parametrize(
     "text", ["", "localhost", "127.1", "0177.0.0.1", "2130706433", "fe80::1%eth0", "::1%lo", "1.2.3.4 "]
 )
-def test_what_is_not_a_plain_address_is_no_address(text: str) -> None:
-    """Other spellings and scope ids are errors, and as an answer forbidden."""
+def test_a_text_that_is_not_a_plain_address_is_rejected(text: str) -> None:
+    """Other spellings and scope ids raise ValueError; a resolver's answer of that form counts as forbidden."""
     with pytest.raises(ValueError, match=r"scope id|IPv4 or IPv6"):
         classify(text)
     with pytest.raises(RefusedError) as caught:
@@ -140,14 +140,16 @@ def test_what_is_not_a_plain_address_is_no_address(text: str) -> None:
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-def test_whatever_python_calls_special_is_not_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    """The table is at least as strict as the standard library's, and stricter where that one errs."""
+def test_an_address_that_python_calls_special_is_not_public(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    """The table is at least as strict as the standard library's, and stricter where that one is wrong."""
     if classify(str(address))[0] is AddressKind.PUBLIC:
         assert address.is_global
 
 
 def reasons(addresses: list[str], **allowed: bool) -> Reason | None:
-    """The reason these answers are refused, None if they are not."""
+    """Return the reason for which these answers are refused, or None if they are not."""
     try:
         check_addresses(WHERE, addresses, plain=allowed.get("plain", False), private=allowed.get("private", False))
     except RefusedError as error:
@@ -155,16 +157,16 @@ def reasons(addresses: list[str], **allowed: bool) -> Reason | None:
     return None
 
 
-def test_one_private_answer_among_public_ones_refuses_them_all() -> None:
-    """In either order and either family; the public ones alone pass."""
+def test_one_private_answer_among_public_ones_refuses_all() -> None:
+    """Order and address family make no difference; the public answers alone pass."""
     assert reasons(["1.1.1.1", "2606:4700::1111"]) is None
     assert reasons(["1.1.1.1", "10.0.0.1"]) is Reason.ADDRESS_NOT_PUBLIC
     assert reasons(["10.0.0.1", "1.1.1.1"]) is Reason.ADDRESS_NOT_PUBLIC
     assert reasons(["1.1.1.1", "::1"]) is Reason.ADDRESS_NOT_PUBLIC
 
 
-def test_an_exception_by_name_opens_private_addresses_but_never_the_forbidden() -> None:
-    """`egress.private` opens home networks and loopback; metadata servers stay shut."""
+def test_an_exception_by_name_opens_private_addresses_but_never_forbidden_ones() -> None:
+    """`egress.private` opens home networks and loopback; metadata servers stay closed."""
     assert reasons(["192.168.1.5"]) is Reason.ADDRESS_NOT_PUBLIC
     assert reasons(["192.168.1.5"], private=True) is None
     assert reasons(["127.0.0.1"], private=True) is None
@@ -173,7 +175,7 @@ def test_an_exception_by_name_opens_private_addresses_but_never_the_forbidden() 
 
 
 def test_without_tls_only_loopback_is_allowed() -> None:
-    """Whatever else the user allowed."""
+    """The user's other exceptions do not change that."""
     assert reasons(["127.0.0.1", "::1"], plain=True) is None
     assert reasons(["127.0.0.1", "1.1.1.1"], plain=True) is Reason.ADDRESS_NOT_LOOPBACK
     assert reasons(["192.168.1.5"], plain=True, private=True) is Reason.ADDRESS_NOT_LOOPBACK
@@ -186,7 +188,7 @@ def test_without_tls_only_loopback_is_allowed() -> None:
         (False, "egress.private_plain", "or for a service with TLS the same with egress.private"),
     ],
 )
-def test_loopback_is_allowed_as_the_service_speaks(has_tls: bool, setting: str, end: str) -> None:
+def test_the_fix_for_loopback_depends_on_whether_the_service_has_tls(has_tls: bool, setting: str, end: str) -> None:
     """The fix assumes no TLS unless the service is known to have it: most services on this machine have none."""
     with pytest.raises(RefusedError) as caught:
         check_addresses(WHERE, ["127.0.0.1"], plain=False, private=False, has_tls=has_tls)
@@ -197,8 +199,8 @@ def test_loopback_is_allowed_as_the_service_speaks(has_tls: bool, setting: str, 
     assert what.endswith(end)
 
 
-def test_the_refusal_says_what_to_write_where() -> None:
-    """The message names the address, what it is, and the setting."""
+def test_the_refusal_says_which_setting_to_change() -> None:
+    """The message names the address, its kind, and the setting."""
     with pytest.raises(
         RefusedError, match=r"10\.0\.0\.1 \(private use.*run `aileron config add egress\.private api\.example\.com:443`"
     ):

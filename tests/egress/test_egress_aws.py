@@ -1,4 +1,4 @@
-"""AWS Signature Version 4: the vectors that AWS publishes, botocore as the oracle, and what a library signed itself taken off."""
+"""AWS Signature Version 4: the vectors that AWS publishes, botocore as the oracle, and removal of a library's own signature."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ def outgoing(
     fields: list[tuple[str, str]] | None = None,
     body: bytes | None = None,
 ) -> Outgoing:
-    """A request to the host of the vectors, framed as the engine frames it."""
+    """Return a request to the host of the vectors, framed as the engine frames it."""
     return Outgoing(method, Url("https", HOST, 443, path, query), (("Host", HOST), *(fields or ())), body)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector[0] for vector in VECTORS])
-def test_the_signatures_are_those_that_aws_publishes(
+def test_the_signatures_match_those_that_aws_publishes(
     vector: tuple[str, str, str, str | None, list[tuple[str, str]], str | None, str | None],
 ) -> None:
-    """In a header field, and in the query where that was copied too."""
+    """The signature in the header field matches, and so does the one in the query where the vector has it."""
     _name, method, path, query, fields, in_field, in_query = vector
     request = outgoing(method, path, query, fields)
     made, signature = signed(request, KEY, SCOPE, AT, EMPTY)
@@ -106,7 +106,7 @@ def test_the_signatures_are_those_that_aws_publishes(
 
 
 def test_a_session_token_is_sent_and_signed() -> None:
-    """As AWS publishes it, in a field and in the query."""
+    """The signatures with a token, in a field and in the query, are those that AWS publishes."""
     made, signature = signed(outgoing(), TEMPORARY, SCOPE, AT, EMPTY)
     assert signature == "07ec1639c89043aa0e3e2de82b96708f198cceab042d4a97044c66dd9f74e7f8"
     assert ("X-Amz-Security-Token", TOKEN) in made.fields
@@ -135,7 +135,7 @@ BODY = st.one_of(st.none(), st.binary(max_size=40))
 
 
 def _of_botocore(auth: type[botocore.auth.SigV4Auth], request: Outgoing, scope: AwsScope, **more: int) -> AWSRequest:
-    """The same request, signed by botocore at the same time."""
+    """Return the request as botocore signs it at the same time."""
     made = AWSRequest(request.method, f"https://{HOST}{request.url.target}", dict(request.fields), request.body or b"")
     with mock.patch("botocore.auth.get_current_datetime", return_value=AT.replace(tzinfo=None)):
         auth(Credentials(ID, SECRET, TOKEN), scope.service, scope.region, **more).add_auth(made)
@@ -144,12 +144,12 @@ def _of_botocore(auth: type[botocore.auth.SigV4Auth], request: Outgoing, scope: 
 
 @pytest.mark.parametrize("service", ["sqs", "s3"])
 @given(path=PATH, query=QUERY, fields=FIELDS, body=BODY)
-def test_the_field_is_the_one_that_botocore_makes(
+def test_the_authorization_field_matches_botocore(
     service: str, path: str, query: str | None, fields: list[tuple[str, str]], body: bytes | None
 ) -> None:
-    """For any path, query, fields and body, by the rules of S3 and of the others.
+    """The field matches for any path, query, fields and body, by the rules of S3 and by those of other services.
 
-    S3 serves `%2F` as a slash, and signs what it serves; botocore, which never sends it, would sign it as it is.
+    S3 serves `%2F` as a slash and signs the slash; botocore, which never sends `%2F`, would sign it unchanged.
     """
     if service == "s3":
         path = path.replace("%2F", "/")
@@ -162,8 +162,8 @@ def test_the_field_is_the_one_that_botocore_makes(
 
 
 @given(path=PATH, pairs=st.lists(PAIR, max_size=4, unique_by=lambda pair: pair.partition("=")[0]))
-def test_the_query_is_the_one_that_botocore_makes(path: str, pairs: list[str]) -> None:
-    """A presigned request, with the same signature whatever the order of its parameters. (botocore drops repeated names.)"""
+def test_the_presigned_query_matches_botocore(path: str, pairs: list[str]) -> None:
+    """The signature of a presigned request does not depend on the order of its parameters. (botocore drops repeated names.)"""
     scope = AwsScope(region="eu-central-1", service="sqs")
     request = outgoing("GET", path, "&".join(pairs) or None)
     expected = _of_botocore(botocore.auth.SigV4QueryAuth, request, scope, expires=60)
@@ -175,8 +175,8 @@ def test_the_query_is_the_one_that_botocore_makes(path: str, pairs: list[str]) -
 # --- what goes on the wire ---
 
 
-def test_what_servers_read_in_two_ways_is_sent_in_one() -> None:
-    """A `+` in a query goes out as the blank that forms mean, and is signed as that."""
+def test_a_plus_in_a_query_is_sent_as_a_percent_encoded_blank() -> None:
+    """Servers read `+` in two ways; it goes out as the blank that it means in forms, and is signed as that."""
     made, _signature = signed(outgoing(query="q=a+b"), KEY, SCOPE, AT, EMPTY)
     text, _names = canonical_request(made, "service", EMPTY)
     assert made.url.query == "q=a%20b"
@@ -192,8 +192,8 @@ def test_s3_keeps_the_slashes_of_a_path_and_others_do_not() -> None:
 OWN = "AWS4-HMAC-SHA256 Credential=placeholder/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00"
 
 
-def test_what_a_library_signed_is_left_out() -> None:
-    """However the names are spelled; what is no signature stays."""
+def test_a_signature_made_by_a_library_is_left_out() -> None:
+    """The spelling of the field names makes no difference; a field that is no such signature stays."""
     fields = [
         ("Authorization", OWN),
         ("x-amz-date", "1"),
@@ -207,7 +207,7 @@ def test_what_a_library_signed_is_left_out() -> None:
 
 
 def presigned_url(expires: str) -> str:
-    """As a library makes it with placeholder keys."""
+    """Return a presigned URL as a library makes it with placeholder keys."""
     return (
         f"https://{HOST}/key?versionId=1&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=x%2Fy&X-Amz-Date=20260101T000000Z"
         f"&X-Amz-Expires={expires}&X-Amz-SignedHeaders=host&X-Amz-Security-Token=own&X-Amz-Signature=00"
@@ -218,7 +218,7 @@ def presigned_url(expires: str) -> str:
     ("asked", "given"), [("60", "60"), ("604800", str(MAX_EXPIRES_S)), ("x", str(MAX_EXPIRES_S)), ("0", "1")]
 )
 def test_a_presigned_url_is_presigned_again_for_a_short_time(asked: str, given: str) -> None:
-    """Without what the library put there, and with the body left open, as S3 has it."""
+    """The library's own parameters are gone, and the body is left unsigned, as S3 does it."""
     url = parse_url(presigned_url(asked))
     request = Outgoing("GET", url, (("Host", HOST),))
     made, signature = sign_for_aws(request, KEY, AwsScope(region="us-east-1", service="s3"), AT)
@@ -236,7 +236,7 @@ def test_a_presigned_url_is_presigned_again_for_a_short_time(asked: str, given: 
     ids=["version-2", "asymmetric"],
 )
 def test_a_url_signed_in_another_way_is_refused(query: str) -> None:
-    """Two signatures of which one is worth nothing; beside it, the one that is replaced."""
+    """Two signatures would be sent, one of them worthless. The positive control is a URL whose signature is replaced."""
     with pytest.raises(RefusedError) as refused:
         check_own_query(parse_url(f"https://{HOST}/?{query}"))
     assert refused.value.reason == "header_credential"
@@ -257,8 +257,8 @@ def test_a_url_signed_in_another_way_is_refused(query: str) -> None:
         ("https", "", False),
     ],
 )  # fmt: skip
-def test_what_is_said_of_a_body_can_be_signed_or_is_refused(scheme: str, value: str, is_fine: bool) -> None:
-    """With what to write instead."""
+def test_a_given_payload_hash_is_either_signed_or_refused(scheme: str, value: str, is_fine: bool) -> None:
+    """A refusal has the reason `body_signature`; the accepted values are returned unchanged."""
     url, fields = parse_url(f"{scheme}://{HOST}/"), [("X-Amz-Content-Sha256", value)]
     if is_fine:
         assert given_payload(url, fields) == value

@@ -1,4 +1,4 @@
-"""Signed requests at moto, which checks each signature: S3, and a service by the rules of the others (SQS)."""
+"""Signed requests to moto, which checks each signature: S3, and SQS for the rules of the other services."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def moto(authority: Authority) -> Iterator[Moto]:
-    """Once for this file."""
+    """Start moto once for this file."""
     with Moto(authority) as running:
         yield running
 
 
 def signing(service: str) -> CredentialUse:
-    """What a manifest declares, bound."""
+    """Return the use of an AWS credential for a service, as a manifest declares it, with its binding."""
     return use("aws_sigv4", aws=AwsScope(region=REGION, service=service))
 
 
 async def ask(world: World, moto: Moto, service: str, path: str, secret: str | None = None, **options: object) -> Got:
-    """One signed request, with moto's key or another secret."""
+    """Send one signed request, with moto's key or another secret."""
     world.vault.secret, world.vault.username = (secret or moto.secret).encode(), moto.key_id
     world.resolver.table["localhost"] = ["127.0.0.1"]
     grant = world.grant(HostPort("localhost", moto.port), credential=signing(service))
@@ -41,13 +41,13 @@ async def ask(world: World, moto: Moto, service: str, path: str, secret: str | N
 
 
 def action(name: str, body: bytes) -> dict[str, object]:
-    """One of SQS, in its JSON protocol."""
+    """Return the options of a request for an SQS action, in its JSON protocol."""
     fields = (("Content-Type", "application/x-amz-json-1.0"), ("X-Amz-Target", f"AmazonSQS.{name}"))
     return {"method": "POST", "headers": fields, "body": body}
 
 
 async def test_objects_are_put_and_read(world: World, moto: Moto) -> None:
-    """Under a key with blanks and letters of elsewhere; listed with an empty and a repeated parameter."""
+    """The key has blanks and non-ASCII letters; the listing has an empty parameter."""
     bucket = moto.bucket("egress-objects")
     key = urllib.parse.quote("a b/ü+c~.txt", safe="/~")
     put = await ask(
@@ -63,7 +63,7 @@ async def test_objects_are_put_and_read(world: World, moto: Moto) -> None:
 
 
 async def test_a_queue_is_made_and_used(world: World, moto: Moto) -> None:
-    """Actions in a body, whose hash is signed without a header field for it."""
+    """The actions are in the body, whose hash is signed without a header field for it."""
     made = await ask(world, moto, "sqs", "/", **action("CreateQueue", b'{"QueueName": "egress"}'))
     listed = await ask(world, moto, "sqs", "/", **action("ListQueues", b"{}"))
 
@@ -74,8 +74,8 @@ async def test_a_queue_is_made_and_used(world: World, moto: Moto) -> None:
 
 
 @pytest.mark.parametrize("service", ["s3", "sqs"])
-async def test_another_key_is_refused_by_moto_and_said_so(world: World, moto: Moto, service: str) -> None:
-    """The same request, with a secret of the same length that is another."""
+async def test_a_wrong_secret_key_is_refused_by_moto_and_reported(world: World, moto: Moto, service: str) -> None:
+    """A request with the right secret passes; the wrong secret has the same length."""
     options = {} if service == "s3" else action("ListQueues", b"{}")
     with pytest.raises(AileronError) as caught:
         await ask(world, moto, service, "/", secret="x" * 40, **options)

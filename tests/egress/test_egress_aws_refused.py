@@ -1,4 +1,4 @@
-"""A signature that the service refuses: the clock, the region or the key, each said with what mends it; all else is relayed."""
+"""Signatures that the service refuses: clock, region or key, each reported with its fix; all other errors are relayed."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ SIGNING = use("aws_sigv4", aws=AwsScope(region="eu-central-1", service="s3"))
 
 
 def xml(code: str, more: str = "") -> bytes:
-    """An error of S3."""
+    """Return an error document of S3."""
     return f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message>{more}</Error>'.encode()
 
 
 def coral(code: str, message: str = "no") -> bytes:
-    """An error of a service that speaks JSON."""
+    """Return an error document of a service that speaks JSON."""
     return json.dumps({"__type": f"com.amazon.coral.service#{code}", "message": message}).encode()
 
 
 def query_api(code: str, message: str = "no") -> bytes:
-    """An error of STS, SQS or EC2."""
+    """Return an error document of STS, SQS or EC2."""
     error = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
     return f"<ErrorResponse><Error>{error}</Error></ErrorResponse>".encode()
 
 
 def date(minutes: int) -> str:
-    """A `Date` that is so many minutes from when it is said (`dated`)."""
+    """Return a `Date` field with a placeholder: that many minutes from the time at which `dated` fills it in."""
     return f"Date: @{minutes}@"
 
 
 def dated(said: bytes) -> bytes:
-    """The same with that time."""
+    """Fill in the times of `date` placeholders."""
     now = datetime.datetime.now(datetime.UTC)
 
     def written(found: re.Match[bytes]) -> bytes:
@@ -58,14 +58,14 @@ def dated(said: bytes) -> bytes:
 
 
 async def asked(world: World, upstream: Upstream, credential: CredentialUse = SIGNING, method: str = "GET") -> int:
-    """The status of one signed request."""
+    """Send one signed request and return the response's status."""
     world.vault.secret, world.vault.username = SECRET, ID
     grant = world.grant_for(upstream, credential=credential)
     return (await world.ask(upstream, method=method, credential="aws_sigv4", grant=grant)).status
 
 
 async def failure(world: World, upstream: Upstream) -> AileronError:
-    """What a signed request fails as. The ledger has the status, and says how it ended."""
+    """Return the failure of a signed request. The ledger has its status and its failure class."""
     with pytest.raises(AileronError) as caught:
         await asked(world, upstream)
     report = world.journal.rows[-1]
@@ -108,8 +108,8 @@ CLOCK = {
 
 
 @pytest.mark.parametrize("case", CLOCK, ids=[name.replace(" ", "-") for name in CLOCK])
-async def test_a_clock_that_is_off_is_said(world: World, tls_upstream: MakeUpstream, case: str) -> None:
-    """By how much and in which direction, if the service says what time it is; and how to set it."""
+async def test_a_wrong_clock_is_reported(world: World, tls_upstream: MakeUpstream, case: str) -> None:
+    """The message says by how much and in which direction, if the response has the service's time, and how to set the clock."""
     said, words = CLOCK[case]
     with tls_upstream(lambda _seen: dated(said)) as upstream:
         error = await failure(world, upstream)
@@ -150,8 +150,8 @@ REGION = {
 
 
 @pytest.mark.parametrize("case", REGION, ids=[name.replace(" ", "-") for name in REGION])
-async def test_a_wrong_region_or_service_is_said(world: World, tls_upstream: MakeUpstream, case: str) -> None:
-    """Which one the manifest has, and which one is expected."""
+async def test_a_wrong_region_or_service_is_reported(world: World, tls_upstream: MakeUpstream, case: str) -> None:
+    """The message names the one in the manifest and the one that the service expects."""
     said, words = REGION[case]
     with tls_upstream(lambda _seen: dated(said)) as upstream:
         error = await failure(world, upstream)
@@ -182,7 +182,7 @@ KEY = {
 
 @pytest.mark.parametrize("case", KEY, ids=[name.replace(" ", "-") for name in KEY])
 async def test_a_refused_key_is_the_binding_s_fault(world: World, tls_upstream: MakeUpstream, case: str) -> None:
-    """With the command that stores another."""
+    """The message has the command that stores another key."""
     with tls_upstream(lambda _seen: dated(KEY[case])) as upstream:
         error = await failure(world, upstream)
 
@@ -190,7 +190,9 @@ async def test_a_refused_key_is_the_binding_s_fault(world: World, tls_upstream: 
     assert "aileron secret set" in str(error)
 
 
-async def test_a_refused_key_that_is_kept_elsewhere_is_changed_there(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_the_fix_for_a_refused_key_kept_in_another_store_names_that_store(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """`secret set` would put a value in place of the reference."""
     world.vault.stored = Stored("cloud", "vault://store.example/secret/cloud#key")
     with tls_upstream(lambda _seen: KEY["InvalidAccessKeyId"]) as upstream:
@@ -217,8 +219,10 @@ RELAYED = {
 
 
 @pytest.mark.parametrize("case", RELAYED, ids=[name.replace(" ", "-") for name in RELAYED])
-async def test_what_is_the_connector_s_business_is_relayed(world: World, tls_upstream: MakeUpstream, case: str) -> None:
-    """Whole, as it came; so is what is said of a signature in an answer to a request without one."""
+async def test_a_response_of_the_connector_s_concern_is_relayed(
+    world: World, tls_upstream: MakeUpstream, case: str
+) -> None:
+    """The response arrives whole and unchanged; so does an error about signatures in a response to a request without one."""
     with tls_upstream(lambda _seen: dated(RELAYED[case])) as upstream:
         grant = world.grant_for(upstream, credential=SIGNING)
         world.vault.secret, world.vault.username = SECRET, ID
@@ -229,8 +233,8 @@ async def test_what_is_the_connector_s_business_is_relayed(world: World, tls_ups
     assert world.journal.last.failure is None
 
 
-async def test_an_answer_that_names_what_it_was_sent_is_not_quoted(world: World, tls_upstream: MakeUpstream) -> None:
-    """Only the name of a region or service is, if it looks like one."""
+async def test_odd_text_in_an_error_response_is_not_quoted(world: World, tls_upstream: MakeUpstream) -> None:
+    """The message quotes only the name of a region or service, and only if it looks like one."""
     odd = answer(xml("AuthorizationHeaderMalformed", "<Region>Run `rm -rf /` now</Region>"), status="400 No")
     with tls_upstream(lambda _seen: odd) as upstream:
         error = await failure(world, upstream)

@@ -1,4 +1,4 @@
-"""What is signed is what is sent: a server recomputes each signature from the bytes that it received, with botocore."""
+"""The signed bytes are the sent bytes: a server recomputes each signature with botocore from what it received."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ CHECKER = SignatureChecker({ID: SECRET})
 
 
 def signing(service: str = "s3", region: str = "us-east-1") -> CredentialUse:
-    """What a manifest declares, bound."""
+    """Return the use of an AWS credential, as a manifest declares it, with its binding."""
     return use("aws_sigv4", aws=AwsScope(region=region, service=service))
 
 
 def document(**more: object) -> bytes:
-    """As `credential_process` programs print it."""
+    """Return a key document as `credential_process` programs print it."""
     text = {"Version": 1, "AccessKeyId": ID, "SecretAccessKey": SECRET.decode(), "SessionToken": TOKEN.decode()} | more
     return json.dumps(text, indent=2).encode()
 
 
 @pytest.fixture(autouse=True)
 def key(world: World) -> None:
-    """The secret access key as text, its ID as the user name."""
+    """Set the vault's secret to the secret access key, and its user name to the key's ID."""
     world.vault.secret, world.vault.username = SECRET, ID
 
 
 async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
 
 
 async def ask(world: World, upstream: Upstream, path: str = "/", **options: object) -> bytes:
-    """Sign and send one request; the answer's body."""
+    """Sign and send one request, and return the response's body."""
     grant = world.grant_for(upstream, credential=options.pop("use", signing()))
     got = await world.ask(upstream, path, credential="aws_sigv4", grant=grant, **options)  # type: ignore[arg-type]
     return got.body
@@ -66,10 +66,10 @@ async def ask(world: World, upstream: Upstream, path: str = "/", **options: obje
 
 @pytest.mark.parametrize("service", ["s3", "s3express"])
 @pytest.mark.parametrize("query", ["session", "session=", "x-id=CreateSession&SESSION", "%73ession"])
-async def test_nobody_asks_s3_for_other_keys(
+async def test_s3_is_never_asked_for_session_keys(
     world: World, tls_upstream: MakeUpstream, service: str, query: str
 ) -> None:
-    """Which nothing would mask in the answer; to another service, and without the credential, the word means nothing."""
+    """A response with new keys could not be masked. To another service, or without the credential, the word means nothing."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=signing(service))
         error = await world.refusal(upstream, f"/?{query}", credential="aws_sigv4", grant=grant)
@@ -94,10 +94,10 @@ TARGETS = {
 
 @pytest.mark.parametrize("service", ["s3", "sqs"])
 @pytest.mark.parametrize("target", TARGETS, ids=[name.replace(" ", "-") for name in TARGETS])
-async def test_a_server_finds_the_signature_good(
+async def test_a_server_accepts_the_signature(
     world: World, tls_upstream: MakeUpstream, target: str, service: str
 ) -> None:
-    """Whatever is in path and query, with a body and fields of the connector's."""
+    """The signature is good for any path and query, with a body and the connector's own fields."""
     headers = (
         ("Content-Type", "text/plain"),
         ("X-Amz-Meta-Note", "two  blanks\tand a tab"),
@@ -117,10 +117,10 @@ async def test_a_server_finds_the_signature_good(
 
 
 @pytest.mark.parametrize("change", ["field", "own-field", "body", "path", "query"])
-async def test_what_is_changed_after_the_signature_breaks_it(
+async def test_any_change_after_signing_breaks_the_signature(
     world: World, tls_upstream: MakeUpstream, change: str
 ) -> None:
-    """So nothing is: the same bytes with one thing added by somebody on the way are refused by the same server."""
+    """The checker sees a change on the way: it refuses the same bytes with one thing changed."""
     with tls_upstream(CHECKER) as upstream:
         assert await ask(world, upstream, "/b/k?x=1", method="PUT", body=b"hello", headers=(("X-Own", "1"),)) == b"fine"
 
@@ -141,8 +141,8 @@ async def test_what_is_changed_after_the_signature_breaks_it(
     assert CHECKER.what_is_wrong_with(Seen(head, body)) is not None
 
 
-async def test_what_a_library_signed_is_replaced(world: World, tls_upstream: MakeUpstream) -> None:
-    """Its placeholder, dates and token; another Authorization than a signature of this version is refused, as ever."""
+async def test_a_signature_made_by_a_library_is_replaced(world: World, tls_upstream: MakeUpstream) -> None:
+    """The placeholder, dates and token go too; an Authorization that is no signature of this version is refused."""
     headers = (
         ("Authorization", OWN),
         ("X-Amz-Date", "20200101T000000Z"),
@@ -167,7 +167,7 @@ async def test_what_a_library_signed_is_replaced(world: World, tls_upstream: Mak
 async def test_a_presigned_url_is_presigned_with_the_key(
     world: World, tls_upstream: MakeUpstream, service: str
 ) -> None:
-    """For a short time, however long the library asked for; the session token is in it, and nothing is in the ledger."""
+    """The URL is valid for a short time, whatever the library asked for; the ledger has neither secret nor session token."""
     world.vault.secret, world.vault.username = document(), None
     target = (
         "/b/k?versionId=1&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=placeholder%2F20260101%2Fus-east-1%2Fs3%2Faws4_request"
@@ -183,10 +183,10 @@ async def test_a_presigned_url_is_presigned_with_the_key(
     assert_clean(world.journal.rows, SECRET, TOKEN)
 
 
-async def test_a_session_token_is_sent_and_signed_and_comes_back_masked(
+async def test_a_session_token_is_sent_signed_and_masked_in_the_response(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """The parts of a document are each a secret; the document itself is sent nowhere."""
+    """Each part of a key document is a secret; the document itself is sent nowhere."""
     world.vault.secret, world.vault.username = document(), None
     echo: Script = lambda seen: chunked_answer([repr(seen.fields).encode(), b" ", SECRET])  # noqa: E731
     with tls_upstream(echo) as upstream:
@@ -199,10 +199,10 @@ async def test_a_session_token_is_sent_and_signed_and_comes_back_masked(
     assert ID.encode() in said  # no secret: it says which key was used
 
 
-async def test_the_signature_is_masked_in_its_own_answer_and_the_key_in_all(
+async def test_the_signature_is_masked_in_its_own_response_and_the_key_in_all(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """A signature is of one request. Its answer shows it in no usual form; the next has another."""
+    """A signature belongs to one request. Its response shows it in no usual form; the next request has another."""
     with tls_upstream(
         lambda seen: answer(f"you sent {seen.values('authorization')[0]}".encode() + b" " + SECRET)
     ) as upstream:
@@ -214,8 +214,8 @@ async def test_the_signature_is_masked_in_its_own_answer_and_the_key_in_all(
         assert said.endswith(b"Signature=" + b"*" * 64 + b" " + b"*" * len(SECRET))
 
 
-async def test_the_parts_of_a_document_are_looked_for_at_its_host() -> None:
-    """Whoever asks there; a document that is none was never sent."""
+async def test_the_parts_of_a_key_document_are_scrubbed_at_their_host() -> None:
+    """The needles hold for every caller; a document that is no key was never sent and has none."""
     whole = LentCredential("aws_sigv4", Secret(document()))
     needles = needles_for([whole], HostPort(HOST, 443))
     for part in (SECRET, TOKEN):
@@ -227,7 +227,7 @@ async def test_the_parts_of_a_document_are_looked_for_at_its_host() -> None:
 
 
 async def test_a_body_without_a_hash_is_held_and_signed(world: World, tls_upstream: MakeUpstream) -> None:
-    """With its length; of S3 and of others."""
+    """The request gets a Content-Length, for S3 and for other services."""
     with tls_upstream(CHECKER) as upstream:
         for service in ("s3", "sqs"):
             said = await ask(world, upstream, method="POST", body=pieces(b"hel", b"lo"), use=signing(service))
@@ -238,10 +238,10 @@ async def test_a_body_without_a_hash_is_held_and_signed(world: World, tls_upstre
 
 
 @pytest.mark.parametrize("length", [(), (("Content-Length", "5"),)], ids=["chunked", "sized"])
-async def test_a_streamed_body_with_a_hash_goes_out_as_it_comes(
+async def test_a_streamed_body_with_a_hash_is_sent_as_it_comes(
     world: World, tls_upstream: MakeUpstream, length: tuple[tuple[str, str], ...]
 ) -> None:
-    """Signed with the hash that the connector gave."""
+    """The request is signed with the hash that the connector gave."""
     given = (("x-amz-content-sha256", hashlib.sha256(b"hello").hexdigest()), *length)
     with tls_upstream(CHECKER) as upstream:
         assert await ask(world, upstream, method="PUT", body=pieces(b"hel", b"", b"lo", b""), headers=given) == b"fine"
@@ -252,7 +252,7 @@ async def test_a_streamed_body_with_a_hash_goes_out_as_it_comes(
 
 @pytest.mark.parametrize("length", [(), (("Content-Length", "5"),)], ids=["chunked", "sized"])
 @pytest.mark.parametrize("chunks", [(b"hel", b"lo"), (b"hello",)], ids=["in-two", "in-one"])
-async def test_a_streamed_body_with_another_hash_is_not_sent_to_its_end(
+async def test_a_streamed_body_that_does_not_match_its_hash_is_never_sent_completely(
     world: World, tls_upstream: MakeUpstream, length: tuple[tuple[str, str], ...], chunks: tuple[bytes, ...]
 ) -> None:
     """The service never sees a whole request."""
@@ -272,8 +272,10 @@ async def test_a_streamed_body_with_another_hash_is_not_sent_to_its_end(
     assert not after_head.endswith(b"0\r\n\r\n")
 
 
-async def test_a_whole_body_with_another_hash_is_refused_at_once(world: World, tls_upstream: MakeUpstream) -> None:
-    """Before anything is lent; with the right one it goes."""
+async def test_a_whole_body_that_does_not_match_its_hash_is_refused_at_once(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """The refusal comes before the secret is lent; the body with its right hash is sent."""
     with tls_upstream(CHECKER) as upstream:
         grant = world.grant_for(upstream, credential=signing())
         wrong = (("x-amz-content-sha256", hashlib.sha256(b"HELLO").hexdigest()),)
@@ -286,8 +288,8 @@ async def test_a_whole_body_with_another_hash_is_refused_at_once(world: World, t
 
 
 @pytest.mark.parametrize("value", ["UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"])
-async def test_an_unsigned_body_goes_out_over_tls_alone(world: World, tls_upstream: MakeUpstream, value: str) -> None:
-    """What stands for its hash is signed; without TLS it is refused."""
+async def test_an_unsigned_body_is_sent_only_over_tls(world: World, tls_upstream: MakeUpstream, value: str) -> None:
+    """The value that stands for its hash is signed; without TLS the request is refused."""
     given = (("x-amz-content-sha256", value),)
     with tls_upstream(CHECKER) as upstream:
         assert await ask(world, upstream, method="PUT", body=pieces(b"hel", b"lo"), headers=given) == b"fine"
@@ -307,7 +309,7 @@ async def test_an_unsigned_body_goes_out_over_tls_alone(world: World, tls_upstre
 
 
 async def test_chunks_signed_with_the_placeholder_are_refused(world: World, tls_upstream: MakeUpstream) -> None:
-    """With what to set for boto3."""
+    """The error names the setting for boto3."""
     given = (("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),)
     with tls_upstream(CHECKER) as upstream:
         grant = world.grant_for(upstream, credential=signing())
@@ -324,7 +326,7 @@ async def test_chunks_signed_with_the_placeholder_are_refused(world: World, tls_
 
 
 def iso(**delta: float) -> str:
-    """A time from now, as AWS writes it."""
+    """Return a time relative to now, as AWS writes it."""
     return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(**delta)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -340,10 +342,10 @@ def iso(**delta: float) -> str:
     ],
     ids=["expired", "other-id", "not-a-key", "no-id", "no-token", "swapped"],
 )
-async def test_a_key_that_cannot_sign_is_the_binding_s_fault(
+async def test_a_key_that_cannot_sign_is_reported_as_the_binding_s_fault(
     world: World, tls_upstream: MakeUpstream, secret: bytes, username: str | None, says: str
 ) -> None:
-    """Nothing is sent; it says what to do, and quotes nothing."""
+    """The request is not sent; the message says what to do, and quotes no secret."""
     world.vault.secret, world.vault.username = secret, username
     with tls_upstream(CHECKER) as upstream:
         with pytest.raises(AileronError) as caught:
@@ -359,7 +361,7 @@ async def test_a_key_that_cannot_sign_is_the_binding_s_fault(
 
 
 async def test_a_request_in_http2_is_signed_as_it_is_sent(world: World, authority: Authority) -> None:
-    """Names in lower case and the host as a pseudo-field are the same to a signature."""
+    """Names in lower case and the host as a pseudo-field make no difference to a signature."""
     heard: list[H2Seen] = []
 
     def script(seen: H2Seen) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Budgets at their very border, deadlines that nothing stretches, and what happens when the machine has no more to give."""
+"""Budgets at their exact limit, deadlines that nothing stretches, and a machine without free descriptors or threads."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ MakeUpstream = Callable[[Script], Upstream]
 
 
 async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
 
 
 def limit_of(error: AileronError) -> object:
-    """The budget that was over."""
+    """Return the budget that was exceeded."""
     assert error.failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED, error
     return error.failure.details["limit"]
 
 
-async def test_the_last_request_of_a_budget_goes_out_and_the_next_does_not(
+async def test_the_last_request_of_a_budget_is_sent_and_the_next_is_not(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """Refused ones count as well: a budget bounds attempts."""
+    """Refused requests count as well: a budget bounds attempts."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant, meter = world.grant_for(upstream, credential=use(), budget=Budget(requests=5)), Meter(Budget(requests=5))
         for _time in range(3):
@@ -58,8 +58,10 @@ async def test_the_last_request_of_a_budget_goes_out_and_the_next_does_not(
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("over", [0, 1])
-async def test_bytes_up_are_exact(world: World, tls_upstream: MakeUpstream, streamed: bool, over: int) -> None:
-    """The last byte goes, the one after it does not; nor does the chunk that it is in."""
+async def test_the_limit_of_bytes_up_is_exact(
+    world: World, tls_upstream: MakeUpstream, streamed: bool, over: int
+) -> None:
+    """The last byte is sent; the byte after it is not, and neither is the chunk that holds it."""
     with tls_upstream(lambda seen: answer(seen.body)) as upstream:
         budget = Budget(bytes_up=10)
         grant, meter = world.grant_for(upstream, budget=budget), Meter(budget)
@@ -77,8 +79,10 @@ async def test_bytes_up_are_exact(world: World, tls_upstream: MakeUpstream, stre
 
 @pytest.mark.parametrize("framed", ["by its length", "in chunks", "compressed"])
 @pytest.mark.parametrize("over", [0, 1])
-async def test_bytes_down_are_exact(world: World, tls_upstream: MakeUpstream, framed: str, over: int) -> None:
-    """Counted as the connector would see them: decoded. The answer that ends at the border is whole."""
+async def test_the_limit_of_bytes_down_is_exact(
+    world: World, tls_upstream: MakeUpstream, framed: str, over: int
+) -> None:
+    """Bytes count as the connector sees them: decoded. A response that ends at the limit is whole."""
     body = b"x" * (600 + over)
     scripts: dict[str, Script] = {
         "by its length": lambda _seen: answer(body),
@@ -98,8 +102,8 @@ async def test_bytes_down_are_exact(world: World, tls_upstream: MakeUpstream, fr
             assert meter.bytes_down == 1000
 
 
-async def test_requests_at_once_share_one_budget(world: World, tls_upstream: MakeUpstream) -> None:
-    """However they are interleaved, no more than the budget comes in, in all."""
+async def test_concurrent_requests_share_one_budget(world: World, tls_upstream: MakeUpstream) -> None:
+    """All requests together read no more than the budget, in any interleaving."""
     with tls_upstream(lambda _seen: chunked_answer([b"z" * 100] * 10)) as upstream:
         budget = Budget(bytes_down=5000)
         grant, meter, read = world.grant_for(upstream, budget=budget), Meter(budget), list[int]()
@@ -126,10 +130,10 @@ async def test_requests_at_once_share_one_budget(world: World, tls_upstream: Mak
 
 
 @pytest.mark.parametrize("where", ["a status line", "a field", "interim answers", "a body", "chunks", "trailers"])
-async def test_a_peer_that_drips_cannot_stretch_the_deadline(
+async def test_a_slow_peer_cannot_stretch_the_deadline(
     world: World, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte now and then, for ever: the deadline is absolute, not one of silence."""
+    """The peer sends a byte now and then, for ever: the deadline is absolute, not a timeout for silence."""
     begin = {
         "a status line": b"HTTP/1.1 200 ",
         "a field": b"HTTP/1.1 200 OK\r\nX: ",
@@ -160,7 +164,7 @@ async def test_a_peer_that_drips_cannot_stretch_the_deadline(
 async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor can a connector that feeds its upload a byte at a time."""
+    """A connector that feeds its upload one byte at a time cannot stretch it either."""
     asked, release, drops = threading.Event(), threading.Event(), [0]
 
     class Deaf(Upstream):
@@ -189,8 +193,8 @@ async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_nothing_is_sent_after_the_end_of_a_grant(world: World, tls_upstream: MakeUpstream, kept: bool) -> None:
-    """Not on a connection that is ready, not a byte; nothing is lent, and within the deadline the same request goes."""
+async def test_nothing_is_sent_after_the_deadline(world: World, tls_upstream: MakeUpstream, kept: bool) -> None:
+    """Even a kept connection gets not a byte, and nothing is lent; with a new deadline the same request is sent."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use())
         if kept:
@@ -210,7 +214,7 @@ async def test_nothing_is_sent_after_the_end_of_a_grant(world: World, tls_upstre
 
 
 async def test_without_a_descriptor_a_request_is_a_network_error(world: World, tls_upstream: MakeUpstream) -> None:
-    """The connection could not be made; afterwards the same request goes."""
+    """The connection could not be made; afterwards the same request is sent."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         with at_most(os.getpid(), 3):  # 0, 1 and 2 are open, and a number that another thread frees is too high
             error = await world.refusal(upstream)
@@ -221,7 +225,7 @@ async def test_without_a_descriptor_a_request_is_a_network_error(world: World, t
 
 
 async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) -> None:
-    """Whether it is this machine's own is asked of the kernel, with a descriptor: without one, no."""
+    """The kernel says whether the address is this machine's own. That check needs a descriptor; without one there is no dial."""
     world.resolver.table[HOST] = ["1.1.1.1"]
     with at_most(os.getpid(), 3):
         error = await world.refusal(None, grant=Grant(hosts=(HostPort(HOST, 443),)))
@@ -229,8 +233,8 @@ async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) ->
     assert world.journal.rows == []
 
 
-async def test_a_look_up_without_a_thread_is_an_error_and_not_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the next one, with a thread, is not told to wait for it."""
+async def test_a_lookup_without_a_thread_fails_instead_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next lookup, with a thread, does not wait for the failed one."""
     resolver = SystemResolver()
 
     def refuse(_thread: threading.Thread) -> None:

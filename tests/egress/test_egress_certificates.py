@@ -1,4 +1,4 @@
-"""Client certificates: which request has one, which connection serves it, and what is said when a server refuses it."""
+"""Client certificates: which request has one, which connection serves it, and what a server's refusal is reported as."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ ROTATE = "aileron secret set NAME < client.pem"
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
-    """Whose certificates the servers take."""
+    """Return the authority whose certificates the servers accept."""
     return ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
-    """Whose they do not."""
+    """Return an authority whose certificates the servers do not accept."""
     return ClientAuthority(tmp_path_factory.mktemp("others"))
 
 
 @pytest.fixture(scope="module")
 def nginx(tmp_path_factory: pytest.TempPathFactory, authority: Authority, clients: ClientAuthority) -> Iterator[Nginx]:
-    """A real server that takes them."""
+    """Start a real server that accepts the client authority's certificates."""
     with Nginx(tmp_path_factory.mktemp("nginx"), authority, clients.ca_file, HOST) as running:
         yield running
 
 
 @pytest.fixture
 def mira(world: World, clients: ClientAuthority) -> World:
-    """A vault that lends Mira's certificate."""
+    """Return a world whose vault lends Mira's certificate."""
     world.vault.secret = clients.issue()
     return world
 
 
 def grant_at(world: World, *ports: int) -> Grant:
-    """For these ports of the one host, with the certificate."""
+    """Return a grant for these ports of the one host, with the certificate."""
     return world.grant(*(HostPort(HOST, port) for port in ports), credential=MTLS)
 
 
 async def served(world: World, port: int, *ports: int, path: str = "/", **options: str | None) -> Served:
-    """What nginx says of a request, with the certificate unless `options` say otherwise."""
+    """Return what nginx reports of a request, which has the certificate unless `options` say otherwise."""
     url = f"https://{HOST}:{port}{path}"
     asked = {"credential": "mtls", **options}
     got = await world.ask(None, url=url, grant=grant_at(world, port, *ports), **asked)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ async def served(world: World, port: int, *ports: int, path: str = "/", **option
 
 
 def verifying(authority: Authority, clients: ClientAuthority, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """A server that answers a certificate which it does not take with an alert of TLS."""
+    """Return the context of a server that answers a certificate it does not accept with a TLS alert."""
     context = authority.server_context(HOST)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(clients.ca_file)
@@ -87,10 +87,10 @@ def verifying(authority: Authority, clients: ClientAuthority, version: ssl.TLSVe
 @needs_nginx
 @pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2.0"])
 @pytest.mark.parametrize("key", [trustme.KeyType.ECDSA, trustme.KeyType.RSA], ids=["ECDSA", "RSA"])
-async def test_the_server_sees_the_certificate_and_nothing_else(
+async def test_the_server_sees_the_certificate_and_no_authorization_field(
     world: World, nginx: Nginx, clients: ClientAuthority, protocol: str, key: trustme.KeyType
 ) -> None:
-    """In both versions, by way of an intermediate authority; the second request is on the same connection."""
+    """This holds in both versions of HTTP, with an intermediate authority; the second request uses the same connection."""
     world.vault.secret = clients.issue(f"{key.name.lower()}@example.test", key)
     port = nginx.port if protocol == "HTTP/2.0" else nginx.port_1
 
@@ -104,7 +104,7 @@ async def test_the_server_sees_the_certificate_and_nothing_else(
 
 @needs_nginx
 async def test_a_request_without_the_credential_has_no_certificate(mira: World, nginx: Nginx) -> None:
-    """Although one with it has just left a connection behind: to the same host, to another of the grant, and after a redirect."""
+    """A request with the certificate has just left a connection. Cases: the same host, another of the grant, a redirect."""
     before = await served(mira, nginx.port)
 
     got = await mira.ask(None, url=f"https://{HOST}:{nginx.port}/", grant=grant_at(mira, nginx.port))
@@ -124,10 +124,10 @@ async def test_a_request_without_the_credential_has_no_certificate(mira: World, 
 
 @needs_nginx
 @pytest.mark.parametrize("port", ["port", "port_1"])
-async def test_a_connection_of_before_does_not_serve_another_certificate(
+async def test_a_connection_made_with_another_certificate_is_not_reused(
     mira: World, nginx: Nginx, clients: ClientAuthority, port: str
 ) -> None:
-    """The secret was replaced under the same binding; and one that was revoked serves nothing at all."""
+    """The secret was replaced under the same binding; after the vault is locked, no connection serves at all."""
     at = getattr(nginx, port)
     first, again = await served(mira, at), await served(mira, at)
     mira.vault.secret = clients.issue("noor@example.test")
@@ -145,8 +145,8 @@ async def test_a_connection_of_before_does_not_serve_another_certificate(
 
 
 @needs_nginx
-async def test_a_locked_vault_leaves_no_connection_that_was_made_with_one(mira: World, nginx: Nginx) -> None:
-    """Neither an idle one, nor one that is in use then or made with what was lent before; one without a certificate stays."""
+async def test_a_locked_vault_leaves_no_connection_that_was_made_with_a_certificate(mira: World, nginx: Nginx) -> None:
+    """Idle connections go, and so do those in use then or made with an earlier loan; one without a certificate stays."""
     plain = await served(mira, nginx.open_port, credential=None)
     first = await served(mira, nginx.port)
     mira.egress.forget_certificates()
@@ -170,10 +170,10 @@ async def test_a_locked_vault_leaves_no_connection_that_was_made_with_one(mira: 
 
 
 @needs_nginx
-async def test_what_nginx_says_of_a_wrong_authority_is_relayed(
+async def test_nginx_s_response_to_an_untrusted_certificate_is_relayed(
     world: World, nginx: Nginx, others: ClientAuthority
 ) -> None:
-    """It speaks HTTP to say so; what an answer means is the connector's business."""
+    """nginx reports it over HTTP, and the meaning of a response is the connector's business."""
     world.vault.secret = others.issue()
     grant = grant_at(world, nginx.port)
     got = await world.ask(None, url=f"https://{HOST}:{nginx.port}/", grant=grant, credential="mtls")
@@ -182,10 +182,10 @@ async def test_what_nginx_says_of_a_wrong_authority_is_relayed(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["TLSv1_2", "TLSv1_3"])
-async def test_an_alert_is_told_as_a_binding_that_failed(
+async def test_a_tls_alert_is_reported_as_a_failed_binding(
     world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority, version: ssl.TLSVersion
 ) -> None:
-    """In 1.2 it ends the handshake; in 1.3 the client is done before, and reads it in place of an answer."""
+    """The alert ends the handshake in TLS 1.2; in 1.3 the client has finished before and reads it in place of a response."""
     with Upstream(lambda _: answer(b"hello"), verifying(authority, clients, version)) as upstream:
         grant = world.grant_for(upstream, credential=MTLS)
         world.vault.secret = clients.issue()
@@ -207,10 +207,10 @@ async def test_an_alert_is_told_as_a_binding_that_failed(
     assert upstream.requests[1:] == []
 
 
-async def test_a_websocket_is_opened_with_it_too(
+async def test_a_websocket_is_opened_with_the_certificate_too(
     world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority
 ) -> None:
-    """Which the server would not open without; what it says of another's certificate is told in the same words."""
+    """The server opens none without it; its refusal of another authority's certificate is reported in the same words."""
     tls = verifying(authority, clients, ssl.TLSVersion.TLSv1_3)
     with WebSocketServer(tls) as server, Upstream(lambda _: answer(), tls) as upstream:
 
@@ -231,7 +231,7 @@ async def test_a_websocket_is_opened_with_it_too(
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 
 
-async def test_a_server_that_asks_in_vain_is_told_with_the_fix(
+async def test_a_server_that_asks_for_a_missing_certificate_is_reported_with_the_fix(
     world: World, authority: Authority, clients: ClientAuthority
 ) -> None:
     """The request named no credential."""
@@ -244,7 +244,7 @@ async def test_a_server_that_asks_in_vain_is_told_with_the_fix(
 
 
 @pytest.mark.parametrize(("begins_in", "ends_in", "said"), [(-9, -1, "expired on"), (1, 9, "is not valid before")])
-async def test_one_that_is_not_valid_now_is_not_sent(
+async def test_a_certificate_that_is_not_valid_now_is_not_sent(
     world: World,
     tls_upstream: Callable[..., Upstream],
     clients: ClientAuthority,
@@ -252,7 +252,7 @@ async def test_one_that_is_not_valid_now_is_not_sent(
     ends_in: int,
     said: str,
 ) -> None:
-    """The failure names the date and the fix; nobody is connected to. Also on a connection that one before had made."""
+    """The failure names the date and the fix, and no connection is made for it; a valid certificate is then accepted."""
     with tls_upstream(lambda _: answer(b"hello")) as upstream:
         grant = world.grant_for(upstream, credential=MTLS)
         world.vault.secret = clients.issue_for(begins_in, ends_in)
@@ -266,10 +266,10 @@ async def test_one_that_is_not_valid_now_is_not_sent(
     assert upstream.connections == 1
 
 
-async def test_the_servers_own_certificate_is_verified_as_ever(
+async def test_the_server_s_own_certificate_is_still_verified(
     mira: World, tmp_path: Path, authority: Authority
 ) -> None:
-    """One for another name, one that has expired, and one of an authority that nobody trusts get no certificate to see."""
+    """A server whose certificate has another name, has expired, or is from an unknown authority gets no client certificate."""
     good, untrusted = authority, Authority(tmp_path)
     contexts = {
         "Hostname mismatch": good.server_context("other.example.test"),
@@ -287,8 +287,8 @@ async def test_the_servers_own_certificate_is_verified_as_ever(
         assert upstream.requests == []
 
 
-async def test_without_tls_there_is_nothing_to_carry_it(mira: World) -> None:
-    """Though plain http is allowed there: the same request without the credential passes."""
+async def test_a_request_without_tls_cannot_carry_the_certificate(mira: World) -> None:
+    """Plain http is allowed there: the same request without the credential passes."""
     with Upstream(lambda _: answer(b"hello")) as upstream:
         grant = mira.grant_for(upstream, plain=True, credential=MTLS)
         error = await mira.refusal(None, url=plain_url(upstream), grant=grant, credential="mtls")
@@ -299,10 +299,10 @@ async def test_without_tls_there_is_nothing_to_carry_it(mira: World) -> None:
     assert (got.status, mira.vault.lent) == (200, 0)
 
 
-async def test_the_connectors_own_authorization_may_stand_beside_it(
+async def test_the_connector_s_own_authorization_may_stand_beside_the_certificate(
     mira: World, tls_upstream: Callable[..., Upstream]
 ) -> None:
-    """A token that was issued to this certificate (RFC 8705), for one: no field of the request is the credential's."""
+    """The field may have a token issued to this certificate (RFC 8705): the credential itself uses no field of the request."""
     with tls_upstream(lambda _: answer(b"hello")) as upstream:
         grant = mira.grant_for(upstream, credential=MTLS)
         field = ("Authorization", "Bearer of-the-connector")
@@ -313,7 +313,7 @@ async def test_the_connectors_own_authorization_may_stand_beside_it(
 
 
 def test_the_request_is_unchanged_and_nothing_is_scrubbed(clients: ClientAuthority) -> None:
-    """The private key is not sent, so that no answer can have it."""
+    """The private key is not sent, so no response can contain it."""
     pem = clients.issue()
     request = Outgoing("GET", parse_url("https://api.example.com/v1"), (("Host", "api.example.com"),))
     lent = LentCredential("mtls", Secret(pem))
@@ -335,8 +335,8 @@ def test_the_request_is_unchanged_and_nothing_is_scrubbed(clients: ClientAuthori
     ],
     ids=["text", "no key", "nonsense"],
 )
-def test_what_is_no_certificate_is_told_with_the_fix(secret: bytes, said: str) -> None:
-    """It was put there by hand, as binding it checks the same; no word of it in the message."""
+def test_a_secret_that_is_no_certificate_is_reported_with_the_fix(secret: bytes, said: str) -> None:
+    """Such a secret was stored by hand, since binding checks the same; the message quotes none of it."""
     request = Outgoing("GET", parse_url("https://api.example.com/v1"))
     with pytest.raises(AileronError) as caught:
         inject(MTLS, LentCredential("mtls", Secret(secret)), request)
@@ -347,9 +347,11 @@ def test_what_is_no_certificate_is_told_with_the_fix(secret: bytes, said: str) -
     assert "canary" not in str(caught.value)
 
 
-async def test_no_other_host_is_shown_it(mira: World, authority: Authority, clients: ClientAuthority) -> None:
-    """The server lets nobody in without one: where it is granted, a request that names the credential is let in, and no stream.
-    Where it is not, nobody connects to it and nothing is lent, whatever is asked.
+async def test_no_other_host_is_shown_the_certificate(
+    mira: World, authority: Authority, clients: ClientAuthority
+) -> None:
+    """The server requires one: at the granted host a request that names the credential is admitted, and a stream is refused.
+    At another host nothing connects and nothing is lent, for any kind of request.
     """
     tls = verifying(authority, clients, ssl.TLSVersion.TLSv1_2)
     with Upstream(lambda _: answer(b"in"), tls) as granted, Upstream(lambda _: answer(b"in"), tls) as other:
@@ -372,8 +374,8 @@ async def test_no_other_host_is_shown_it(mira: World, authority: Authority, clie
     assert (other.connections, mira.vault.lent) == (0, 1)
 
 
-def test_a_request_names_the_kind_only() -> None:
-    """Nothing in what a connector can ask for chooses a certificate."""
+def test_a_request_names_only_the_kind_of_credential() -> None:
+    """Fields that a connector can set do not choose a certificate."""
     assert {"method", "url", "headers", "credential", "body"} == set(EgressRequest.__dataclass_fields__)
 
 

@@ -1,4 +1,4 @@
-"""Content codings: whole bodies at any cut, and every way a body can be wrong."""
+"""Content codings: whole bodies at any cut, and every way in which a body can be wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aileron.egress.refusal import BadAnswerError
 
 
 def raw_deflate(data: bytes) -> bytes:
-    """What some servers mean by deflate."""
+    """Return a raw stream, which is what some servers mean by deflate."""
     stream = zlib.compressobj(wbits=-15)
     return stream.compress(data) + stream.flush()
 
@@ -30,7 +30,7 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 
 def decode(coding: str, parts: list[bytes]) -> bytes:
-    """All of a body, given in parts."""
+    """Decode a body that is given in parts."""
     decoder = Decoder(coding)
     out = b"".join(piece for part in parts for piece in decoder.feed(part))
     decoder.finish()
@@ -39,8 +39,8 @@ def decode(coding: str, parts: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", ENCODERS)
 @given(st.binary(max_size=300), st.integers(1, 40))
-def test_a_body_decodes_to_itself_at_any_cut(name: str, data: bytes, size: int) -> None:
-    """Each coding, in parts of any size."""
+def test_a_body_decodes_correctly_at_any_cut(name: str, data: bytes, size: int) -> None:
+    """The parts have any size, for each coding."""
     coding, encode = ENCODERS[name]
     body = encode(data)
 
@@ -49,7 +49,7 @@ def test_a_body_decodes_to_itself_at_any_cut(name: str, data: bytes, size: int) 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_decode_or_are_a_bad_answer(data: bytes) -> None:
-    """No other exception comes out of zlib."""
+    """zlib raises no other exception through the decoder."""
     for coding in ("gzip", "deflate"):
         caught = None
         try:
@@ -60,7 +60,7 @@ def test_any_bytes_decode_or_are_a_bad_answer(data: bytes) -> None:
 
 
 def test_a_large_body_comes_in_small_pieces() -> None:
-    """However much goes in at once."""
+    """The size of a piece does not depend on how much is fed at once."""
     data = bytes(range(256)) * 2048
     pieces = list(Decoder("gzip").feed(gzip.compress(data)))
 
@@ -70,14 +70,14 @@ def test_a_large_body_comes_in_small_pieces() -> None:
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_body_that_just_fills_a_piece_is_whole(name: str) -> None:
-    """Zlib takes its last input before it has given out its last output; both must be seen."""
+    """zlib takes its last input before it has given out its last output; both must be seen."""
     coding, encode = ENCODERS[name]
     for size in range(PIECE_BYTES - 3, PIECE_BYTES + 600, 7):
         assert len(decode(coding, [encode(b"a" * size)])) == size
 
 
 def test_a_bomb_stops_at_the_ratio() -> None:
-    """A gigabyte of zeros costs about a megabyte before it is refused; a megabyte of zeros passes."""
+    """Sixty-four megabytes of zeros are refused after about a megabyte of output; a megabyte of zeros passes."""
     assert len(decode("gzip", [gzip.compress(bytes(RATIO_FREE_BYTES))])) == RATIO_FREE_BYTES
     stream = zlib.compressobj(wbits=31)
     bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(64))
@@ -100,19 +100,19 @@ def test_a_bomb_stops_at_the_ratio() -> None:
     ids=["cut at its end", "cut in its head", "a tail", "a second one that is cut", "another checksum", "no gzip"],
 )
 def test_a_damaged_or_cut_body_is_a_bad_answer(body: bytes) -> None:
-    """Cut short, continued with something else, with a wrong checksum, or not encoded at all."""
+    """The body is truncated, continued with something else, has a wrong checksum, or is not encoded at all."""
     with pytest.raises(BadAnswerError):
         decode("gzip", [body])
 
 
 @pytest.mark.parametrize("codings", [("br",), ("zstd",), ("compress",), ("gzip", "gzip"), ("gzip", "br"), ("x",)])
-def test_what_cannot_be_read_is_a_bad_answer(codings: tuple[str, ...]) -> None:
-    """It could not be scanned either."""
+def test_a_coding_that_cannot_be_read_is_a_bad_answer(codings: tuple[str, ...]) -> None:
+    """Such a body could not be scanned either."""
     with pytest.raises(BadAnswerError, match="cannot be scanned"):
         decoder_for(codings)
 
 
 def test_a_body_that_is_not_encoded_needs_no_decoder() -> None:
-    """And an encoded body of no bytes is an empty one."""
+    """An encoded body of no bytes is an empty body."""
     assert decoder_for(()) is None
     assert decode("gzip", []) == b""

@@ -1,4 +1,4 @@
-"""Denials, each with its positive control and by its reason: no look-up, no connection, no loan, no row."""
+"""Denials, each with its positive control and its reason: no lookup, no connection, no loan, no row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MakeUpstream = Callable[[Script], Upstream]
 
 
 def assert_nothing_happened(world: World, upstream: Upstream) -> None:
-    """No name was looked up, no secret lent, no row written, no connection made."""
+    """Check that no name was looked up, no secret lent, no row written and no connection made."""
     assert world.resolver.asked == []
     assert world.vault.lent == 0
     assert world.journal.rows == []
@@ -61,10 +61,10 @@ def assert_nothing_happened(world: World, upstream: Upstream) -> None:
         ("wss://api.example.test:{port}/", "url_scheme"),
     ],
 )
-async def test_a_destination_that_is_not_granted_is_never_looked_up(
+async def test_a_destination_that_is_not_granted_causes_no_lookup(
     world: World, tls_upstream: MakeUpstream, url: str, reason: str
 ) -> None:
-    """Every way to name another place than the granted one; the granted one works."""
+    """The cases are the ways to name another place than the granted one; the granted one works."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, url=url.format(port=upstream.port), credential="api_key", grant=grant)
@@ -74,8 +74,8 @@ async def test_a_destination_that_is_not_granted_is_never_looked_up(
         assert (await world.ask(upstream, grant=grant, credential="api_key")).body == b"ok"
 
 
-async def test_a_denial_names_what_was_asked_and_what_is_granted(world: World, tls_upstream: MakeUpstream) -> None:
-    """For the envelope and for people; the query is in neither."""
+async def test_a_denial_names_the_requested_and_the_granted_hosts(world: World, tls_upstream: MakeUpstream) -> None:
+    """Both are there for the envelope and for people; the query is in neither."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         error = await world.refusal(upstream, url="https://evil.io/steal?data=sesame")
 
@@ -91,8 +91,8 @@ async def test_a_denial_names_what_was_asked_and_what_is_granted(world: World, t
     assert "sesame" not in repr(failure)
 
 
-async def test_a_url_without_a_nameable_host_is_an_unknown_destination(world: World) -> None:
-    """The envelope says so rather than quoting it."""
+async def test_a_url_without_a_usable_host_is_an_unknown_destination(world: World) -> None:
+    """The envelope says `unknown` rather than quoting the URL."""
     error = await world.refusal(None, url="https://a@b@c/", grant=Grant())
 
     assert error.failure.details == {"requested": "network:unknown", "granted": [], "reason": "url_userinfo"}
@@ -112,7 +112,7 @@ async def test_a_url_without_a_nameable_host_is_an_unknown_destination(world: Wo
 async def test_another_credential_than_the_granted_one_is_refused(
     world: World, tls_upstream: MakeUpstream, asked: str, granted: str | None, requested: str
 ) -> None:
-    """Before anything is looked up or lent; a request that names none gets none."""
+    """The refusal comes before any lookup or loan; a request that names no credential gets none."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use(granted) if granted else None)
         error = await world.refusal(upstream, credential=asked, grant=grant)
@@ -144,7 +144,7 @@ async def test_another_credential_than_the_granted_one_is_refused(
         ({"headers": (("Transfer-Encoding", "xchunked"),), "body": b"x"}, "body_length"),
     ],
 )
-async def test_a_request_that_is_not_clean_is_never_looked_up(
+async def test_a_malformed_request_causes_no_lookup(
     world: World, tls_upstream: MakeUpstream, options: dict[str, Any], reason: str
 ) -> None:
     """Method, fields and framing are checked before the name is resolved; a clean request passes."""
@@ -158,8 +158,10 @@ async def test_a_request_that_is_not_clean_is_never_looked_up(
         assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"ok"
 
 
-async def test_an_own_authorization_is_fine_without_a_credential(world: World, tls_upstream: MakeUpstream) -> None:
-    """A connector may know tokens that are not ours to keep."""
+async def test_a_connector_s_own_authorization_is_allowed_without_a_credential(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """A connector may know tokens that Aileron does not keep."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         await world.ask(upstream, headers=(("Authorization", "Bearer mine"),))
 
@@ -179,10 +181,10 @@ async def test_an_own_authorization_is_fine_without_a_credential(world: World, t
         (["fe80::1%lo"], "address_forbidden"),
     ],
 )
-async def test_a_name_that_leads_inside_is_refused(
+async def test_a_name_that_resolves_to_an_internal_address_is_refused(
     world: World, tls_upstream: MakeUpstream, answers: list[str], reason: str
 ) -> None:
-    """Whatever the public answers beside it; with the user's exception the same upstream answers."""
+    """Public answers beside it change nothing; with the user's exception the same upstream answers."""
     world.resolver.table[HOST] = answers
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         where = HostPort(HOST, upstream.port)
@@ -196,8 +198,8 @@ async def test_a_name_that_leads_inside_is_refused(
         assert (await world.ask(upstream, grant=allowed)).body == b"ok"
 
 
-async def test_an_exception_is_for_one_port_of_one_name(world: World, tls_upstream: MakeUpstream) -> None:
-    """The same host at another port is not excepted."""
+async def test_an_exception_holds_for_one_port_of_one_name(world: World, tls_upstream: MakeUpstream) -> None:
+    """Another port of the host is not excepted, nor is another host at the same port."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         where = HostPort(HOST, upstream.port)
         for other in (HostPort(HOST, 1), HostPort("other.test", upstream.port)):
@@ -207,7 +209,7 @@ async def test_an_exception_is_for_one_port_of_one_name(world: World, tls_upstre
 
 
 async def test_without_tls_only_a_named_host_on_loopback_is_reached(world: World) -> None:
-    """`egress.private_plain` for that host:port, and then only a loopback address."""
+    """`egress.private_plain` must name that host:port, and then only a loopback address is reached."""
     with Upstream(lambda _seen: answer(b"ok")) as upstream:
         url = plain_url(upstream)
         assert reason_of(await world.refusal(upstream, url=url)) == "plain_http"
@@ -221,7 +223,7 @@ async def test_without_tls_only_a_named_host_on_loopback_is_reached(world: World
         assert reason_of(error) == "address_not_loopback"
 
 
-async def test_a_plain_exception_needs_the_grant_too(world: World) -> None:
+async def test_an_exception_for_plain_http_needs_the_grant_too(world: World) -> None:
     """The user's setting opens nothing that the manifest does not name."""
     with Upstream(lambda _seen: answer()) as upstream:
         where = HostPort(HOST, upstream.port)
@@ -231,7 +233,7 @@ async def test_a_plain_exception_needs_the_grant_too(world: World) -> None:
 
 
 async def test_a_public_address_of_this_machine_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would reach our own services; any other public address gets as far as the ledger."""
+    """A request there would reach the user's own services; one to any other public address gets as far as the ledger."""
     world.resolver.table[HOST] = ["1.1.1.1"]
     grant = Grant(hosts=(HostPort(HOST, 443),))
     assert is_own_address("127.0.0.1")
@@ -257,7 +259,7 @@ LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
 def old_tls(authority: Authority, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """A server with a good certificate that speaks an old TLS only."""
+    """Return the context of a server with a good certificate that speaks only an old TLS."""
     context = authority.server_context(HOST)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -274,7 +276,7 @@ def signed_by(
     usage: x509.ObjectIdentifier = x509.ExtendedKeyUsageOID.SERVER_AUTH,
     bits: int = 2048,
 ) -> ssl.SSLContext:
-    """A server for HOST whose certificate trustme would not make: by itself, by a leaf, for clients, with a small key."""
+    """Return a server for HOST with a certificate trustme would not make: self-signed, by a leaf, for clients, or a small key."""
     key = rsa.generate_private_key(65537, bits)
     own_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])
     signing: Any = key
@@ -325,10 +327,10 @@ ACCEPTED_CERTIFICATES: dict[str, Callable[[Authority, Path], ssl.SSLContext]] = 
 
 @pytest.mark.parametrize("kind", [*REFUSED_CERTIFICATES, *ACCEPTED_CERTIFICATES])
 @pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
-async def test_a_certificate_is_accepted_or_not_a_byte_is_sent(
+async def test_no_byte_is_sent_unless_the_certificate_is_accepted(
     world: World, authority: Authority, tmp_path: Path, kind: str, protocol: str
 ) -> None:
-    """Nothing of the request, credential or not, reaches a server that cannot prove its name; those that can are asked."""
+    """A server that cannot prove its name gets no byte of the request, with or without a credential; the others get all of it."""
     is_good = kind in ACCEPTED_CERTIFICATES
     context = (ACCEPTED_CERTIFICATES if is_good else REFUSED_CERTIFICATES)[kind](authority, tmp_path)
     with (
@@ -379,7 +381,7 @@ async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
     make: Callable[[Authority, Authority], ssl.SSLContext],
     words: str,
 ) -> None:
-    """Not even the request line; a good certificate on the same name passes."""
+    """Even the request line stays here; a good certificate for the same name passes."""
     other = Authority(tmp_path_factory.mktemp("other"))
     with Upstream(lambda _seen: answer(), make(authority, other)) as upstream:
         error = await world.refusal(upstream, credential="api_key", grant=world.grant_for(upstream, credential=use()))
@@ -396,10 +398,8 @@ async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
         assert (await world.ask(good)).body == b"ok"
 
 
-async def test_without_the_users_authority_its_certificates_are_not_accepted(
-    world: World, tls_upstream: MakeUpstream
-) -> None:
-    """`egress.ca_file` adds one; it is not there by default, and the system's stay in use."""
+async def test_a_private_authority_is_not_trusted_without_the_setting(world: World, tls_upstream: MakeUpstream) -> None:
+    """`egress.ca_file` adds one; it is absent by default, and the system's authorities stay in use."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         assert (await world.ask(upstream)).status == 200
 
@@ -408,8 +408,8 @@ async def test_without_the_users_authority_its_certificates_are_not_accepted(
         assert "egress.ca_file" in error.failure.message
 
 
-async def test_host_sni_and_certificate_are_of_one_name(world: World, authority: Authority) -> None:
-    """All three from the same parse, lower-cased."""
+async def test_host_field_sni_and_resolver_get_the_same_name(world: World, authority: Authority) -> None:
+    """All three come from the same parse, in lower case."""
     names: list[str | None] = []
     context = authority.server_context(HOST)
     context.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -421,13 +421,13 @@ async def test_host_sni_and_certificate_are_of_one_name(world: World, authority:
     assert world.resolver.asked == [HOST]
 
 
-async def test_the_environment_routes_and_trusts_nothing(
+async def test_the_environment_sets_neither_proxy_nor_authority(
     authority: Authority,
     tls_upstream: MakeUpstream,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Neither a proxy, nor another authority, nor a file for session keys can be set from outside the configuration."""
+    """A proxy, another authority or a file for session keys can be set only in the configuration."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     with Upstream(lambda _seen: answer()) as proxy, tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -445,7 +445,7 @@ async def test_the_environment_routes_and_trusts_nothing(
         assert (proxy.connections, keys.exists()) == (0, False)
 
 
-async def test_authorities_are_found_where_distributions_keep_them(
+async def test_authorities_are_found_in_the_distributions_usual_places(
     authority: Authority, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An OpenSSL built with other paths still finds the system's bundle."""
@@ -465,7 +465,7 @@ async def test_authorities_are_found_where_distributions_keep_them(
     "content", ["", "not a certificate", "é", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
 def test_an_authority_file_without_a_certificate_stops_the_daemon(authority: Authority, content: str) -> None:
-    """At its start, with the name of the setting; with a certificate after it, and words of any language, it is taken."""
+    """The daemon stops at its start and names the setting; a file with a certificate after text in any language is accepted."""
     with pytest.raises(AileronError, match=r"egress\.ca_file holds no certificate"):
         client_context(content)
 
@@ -473,8 +473,8 @@ def test_an_authority_file_without_a_certificate_stops_the_daemon(authority: Aut
     assert ssl.PEM_cert_to_DER_cert(authority.ca_pem) in trusted
 
 
-async def test_the_systems_resolver_serves_by_default(authority: Authority) -> None:
-    """`localhost` comes from /etc/hosts; an unknown name is an OSError, and so a network error."""
+async def test_the_system_s_resolver_is_the_default(authority: Authority) -> None:
+    """`localhost` comes from /etc/hosts."""
     assert "127.0.0.1" in await SystemResolver()("localhost", 443)
     with Upstream(lambda _seen: answer(b"ok"), authority.server_context("localhost")) as upstream:
         world = World(authority.ca_pem)
@@ -499,8 +499,8 @@ async def test_the_systems_resolver_serves_by_default(authority: Authority) -> N
         ("sesame", "unknown"),
     ],
 )
-async def test_a_denial_on_record_says_where_to_and_no_more(world: World, url: str, destination: str) -> None:
-    """Host and port as far as the URL has any; no path, query or user of it."""
+async def test_a_recorded_denial_names_only_host_and_port(world: World, url: str, destination: str) -> None:
+    """The denial has host and port as far as the URL has them, and no path, query or user."""
     with pytest.raises(AileronError) as caught:
         await world.ask(None, url=url, method="GET" + "T" * 99, grant=Grant())
 
@@ -510,10 +510,10 @@ async def test_a_denial_on_record_says_where_to_and_no_more(world: World, url: s
     assert "sesame" not in repr(denial)
 
 
-async def test_a_denial_that_cannot_be_recorded_is_still_none_that_leaves(
+async def test_a_request_whose_denial_cannot_be_recorded_is_still_not_sent(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk: the invocation hears of that, and the request stays where it is."""
+    """A full disk gives the invocation that error, and the request is not sent."""
 
     async def full(_denial: object) -> None:
         raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @contextlib.contextmanager
 def connected() -> Iterator[tuple[Wire, socket.socket, socket.socket]]:
-    """A wire, its own socket, and the peer's."""
+    """Yield a wire, its own socket, and the peer's socket."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _address = listener.accept()
@@ -32,7 +32,7 @@ def connected() -> Iterator[tuple[Wire, socket.socket, socket.socket]]:
 
 
 async def test_an_open_silent_connection_is_quiet() -> None:
-    """And one closed from this side is neither open nor quiet; closing it again does nothing."""
+    """A wire closed from this side is neither open nor quiet; closing it again does nothing."""
     with connected() as (wire, _ours, _theirs):
         assert (wire.is_open(), wire.is_quiet()) == (True, True)
         wire.close()
@@ -41,8 +41,8 @@ async def test_an_open_silent_connection_is_quiet() -> None:
 
 
 @pytest.mark.parametrize("how", ["data", "end", "reset"])
-async def test_a_connection_whose_peer_did_anything_is_not_quiet(how: str) -> None:
-    """Bytes that nobody asked for, an end of stream, a reset."""
+async def test_a_connection_on_which_the_peer_acted_is_not_quiet(how: str) -> None:
+    """The peer sent unrequested bytes, an end of stream, or a reset."""
     with connected() as (wire, ours, theirs):
         if how == "data":
             theirs.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -56,8 +56,8 @@ async def test_a_connection_whose_peer_did_anything_is_not_quiet(how: str) -> No
         assert not wire.is_quiet()
 
 
-async def test_a_session_ticket_is_not_an_answer(authority: Authority) -> None:
-    """TLS 1.3 servers send tickets after the handshake: the socket is readable, the connection still good."""
+async def test_a_session_ticket_does_not_count_as_a_response(authority: Authority) -> None:
+    """TLS 1.3 servers send tickets after the handshake: the socket is readable, and the connection is still good."""
     with Upstream(lambda _seen: answer(), authority.server_context(HOST)) as upstream:
         wire, address = await dial(["127.0.0.1"], upstream.port, client_context(authority.ca_pem), HOST)
         with anyio.fail_after(10):
@@ -68,8 +68,8 @@ async def test_a_session_ticket_is_not_an_answer(authority: Authority) -> None:
         wire.close()
 
 
-async def test_a_reset_is_a_read_or_a_write_error() -> None:
-    """In httpcore2's words, so that it can hear an early answer after a failed write."""
+async def test_a_reset_raises_a_read_or_a_write_error() -> None:
+    """The errors are httpcore2's, so that it can read an early response after a failed write."""
     with connected() as (wire, ours, theirs):
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.close()
@@ -81,8 +81,8 @@ async def test_a_reset_is_a_read_or_a_write_error() -> None:
             await wire.write(b"x")
 
 
-async def test_a_tls_stream_that_is_cut_is_an_error_and_not_an_end(authority: Authority) -> None:
-    """Without close_notify whoever is on the way could have cut it; with it, it is over. Whatever this Python's default is."""
+async def test_a_truncated_tls_stream_is_an_error_and_not_an_end(authority: Authority) -> None:
+    """Anyone on the path could truncate a stream without close_notify; Python's default does not matter."""
     for is_cut in (True, False):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -121,7 +121,7 @@ async def test_reading_can_be_limited() -> None:
         assert await wire.read(4) == b"9"
 
 
-def test_an_address_without_a_route_is_not_our_own() -> None:
-    """Asking the kernel about it fails, which says the same; an own address of either family is found."""
+def test_an_address_without_a_route_is_not_this_machine_s_own() -> None:
+    """The kernel's error for such an address means the same; an own address is found."""
     assert is_own_address("127.0.0.1")
     assert not is_own_address("2606:4700::1111")

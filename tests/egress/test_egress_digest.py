@@ -42,12 +42,12 @@ RFC = Challenge(
 
 
 def asked(url: str = "http://www.example.org/dir/index.html", method: str = "GET") -> Outgoing:
-    """A request before it has an answer."""
+    """Return a request before it is answered."""
     return Outgoing(method, parse_url(url))
 
 
 def parameters(field: str) -> dict[str, str]:
-    """Those of an `Authorization: Digest`, without quotes."""
+    """Return the parameters of an `Authorization: Digest`, without quotes."""
     assert field.startswith("Digest ")
     found = re.findall(r'([a-z*]+)=(?:"((?:[^"\\]|\\.)*)"|([^",]+))(?:, |$)', field.removeprefix("Digest "))
     return {name: re.sub(r"\\(.)", r"\1", quoted) or bare for name, quoted, bare in found}
@@ -64,8 +64,8 @@ def parameters(field: str) -> dict[str, str]:
     ],
     ids=["md5", "sha-256"],
 )
-def test_the_answers_of_rfc_7616(algorithm: str, response: str) -> None:
-    """Section 3.9.1; what is quoted and what is not is the RFC's too."""
+def test_the_answers_match_the_examples_of_rfc_7616(algorithm: str, response: str) -> None:
+    """The examples are those of section 3.9.1; the quoting is the RFC's too."""
     challenge = Challenge(RFC.realm, RFC.nonce, RFC.opaque, algorithm)
     made = answer(Round(challenge, "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"), USER, PASSWORD, asked())
 
@@ -78,8 +78,8 @@ def test_the_answers_of_rfc_7616(algorithm: str, response: str) -> None:
 
 
 @pytest.mark.parametrize("userhash", [True, False], ids=["hashed", "in-the-clear"])
-def test_the_answer_of_rfc_7616_with_a_name_that_is_no_ascii(userhash: bool) -> None:
-    """Section 3.9.2, as erratum 4897 corrects it."""
+def test_the_answer_with_a_non_ascii_name_matches_rfc_7616(userhash: bool) -> None:
+    """The example is that of section 3.9.2, as erratum 4897 corrects it."""
     (challenge,) = [
         read_challenges(
             [
@@ -102,8 +102,8 @@ def test_the_answer_of_rfc_7616_with_a_name_that_is_no_ascii(userhash: bool) -> 
         assert made.field.startswith("Digest username*=UTF-8''J%C3%A4s%C3%B8n%20Doe, ")
 
 
-def test_the_answer_of_rfc_2617() -> None:
-    """Section 3.5: no algorithm is said, and none is said back."""
+def test_the_answer_matches_the_example_of_rfc_2617() -> None:
+    """The challenge of section 3.5 names no algorithm, so the answer names none."""
     challenge = Challenge(
         "testrealm@host.com", "dcd98b7102dd2f0e8b11d0f600bfb0c093", "5ccc069c403ebaf9f0171e9517f40e41"
     )
@@ -124,10 +124,10 @@ def test_the_answer_of_rfc_2617() -> None:
     count=st.integers(1, 0xFFFFFFFF),
 )
 @example("GET", 'a"b\\c', 'n"\\', "MD5", 'x"\\y', b"p", "?a", 1)
-def test_an_answer_is_what_a_server_computes_from_it(
+def test_a_server_computes_the_same_answer_from_the_field(
     method: str, realm: str, nonce: str, algorithm: str, user: str, password: bytes, query: str, count: int
 ) -> None:
-    """From the field alone and what it knows of the user; the challenge comes out of a field too."""
+    """The server uses only the field and what it knows of the user; the challenge is read from a field too."""
     quoted = [re.sub(r'(["\\])', r"\\\1", text) for text in (realm, nonce)]
     challenge = read_challenges(
         [f'DIGEST realm="{quoted[0]}",nonce="{quoted[1]}",qop="auth",algorithm={algorithm}']
@@ -177,7 +177,7 @@ GOOD = 'Digest realm="r", nonce="n", qop="auth"'
     ],
 )  # fmt: skip
 def test_the_strongest_challenge_is_found(values: list[str], algorithm: str) -> None:
-    """Among others, in one field or in several, however it is spelled."""
+    """Other challenges stand beside it, in one field or several, in any spelling."""
     best = read_challenges(values).best
     assert best is not None
     assert best.algorithm == algorithm
@@ -196,8 +196,8 @@ def test_the_strongest_challenge_is_found(values: list[str], algorithm: str) -> 
         'Digest realm="r" nonce="n" qop="auth"',
     ],
 )  # fmt: skip
-def test_what_is_no_challenge_that_can_be_answered(value: str) -> None:
-    """Nothing is guessed: a field that is malformed, a parameter that is there twice, and RFC 2069 without qop are none."""
+def test_a_challenge_that_cannot_be_answered_is_not_read(value: str) -> None:
+    """Malformed fields, repeated parameters and RFC 2069 without qop are rejected instead of guessed at."""
     assert read_challenges([value]).best is None
     assert read_challenges([", ".join([GOOD, *(f"x{number}=y" for number in range(29))])]).best == Challenge("r", "n")
     assert read_challenges([GOOD]).best == Challenge("r", "n")
@@ -212,8 +212,8 @@ def test_what_is_no_challenge_that_can_be_answered(value: str) -> None:
 @example(["a=" * 4096])
 @example([", " * 4096])
 @example(['a="' * 2700])
-def test_reading_never_raises_and_never_invents(values: list[str]) -> None:
-    """Whatever a server writes; and what it takes is a part of that."""
+def test_reading_challenges_never_raises_and_never_invents_a_scheme(values: list[str]) -> None:
+    """Any text from a server is accepted; each scheme that is read occurs in it."""
     offered = read_challenges(values)
     assert all(scheme in " ".join(values).lower() for scheme in offered.schemes)
     if offered.best is not None:
@@ -221,16 +221,16 @@ def test_reading_never_raises_and_never_invents(values: list[str]) -> None:
 
 
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\nb"], ids=["none", "empty", "colon", "line"])
-def test_a_user_name_that_no_answer_can_hold(username: str | None) -> None:
-    """It would have been refused when it was bound."""
+def test_a_user_name_that_no_answer_can_hold_fails(username: str | None) -> None:
+    """Such a name would have been refused at binding."""
     lent = LentCredential("digest", Secret(PASSWORD), username, round=Round(RFC, "c"))
     with pytest.raises(AileronError, match="user name") as caught:
         inject(use("digest"), lent, asked())
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 
 
-def test_without_a_challenge_nothing_is_sent() -> None:
-    """The password is looked for in the answer all the same."""
+def test_no_field_is_added_without_a_challenge() -> None:
+    """The password is still scrubbed from the response."""
     made = inject(use("digest"), LentCredential("digest", Secret(PASSWORD), USER), asked())
     assert (made.request.fields, made.roots, made.once) == ((), {PASSWORD}, frozenset())
 
@@ -239,7 +239,7 @@ def test_without_a_challenge_nothing_is_sent() -> None:
 
 
 def test_a_challenge_is_kept_for_a_while_for_one_password() -> None:
-    """Counted on with each answer, and with the same client nonce; not for another host, binding or password."""
+    """Each answer raises the count and keeps the client nonce; another host, binding or password gets none."""
     clock = [0.0]
     rounds, name, other = Rounds(lambda: clock[0]), BindingName("digest", "s", "a"), BindingName("digest", "s", "b")
     here, there = HostPort("a.example", 443), HostPort("b.example", 443)
@@ -262,8 +262,8 @@ def test_a_challenge_is_kept_for_a_while_for_one_password() -> None:
     assert rounds.next(name, here, b"x") is None
 
 
-def test_what_is_kept_has_a_bound() -> None:
-    """The one that was used longest ago goes."""
+def test_the_number_of_kept_challenges_is_bounded() -> None:
+    """The challenge that was used longest ago is dropped."""
     rounds, name = Rounds(), BindingName("digest", "s", "a")
     for number in range(MAX_KEPT):
         rounds.keep(name, HostPort("a.example", number + 1), b"x", Round.first(RFC))
@@ -278,7 +278,7 @@ def test_what_is_kept_has_a_bound() -> None:
 
 
 class Strict:
-    """A service with one user, which wants each count once and in order, and can be told what else to do."""
+    """A service with one user, which accepts each count once and in order, and whose verdicts a test can replace."""
 
     def __init__(self, password: bytes = PASSWORD) -> None:
         self.password = password
@@ -316,25 +316,25 @@ class Strict:
         return "welcome"
 
     def forget(self) -> None:
-        """It was started anew: no nonce is known."""
+        """Forget all nonces, as a restart would."""
         self.nonces = dict.fromkeys(self.nonces, 1000)
 
 
 async def ask(world: World, upstream: Upstream, path: str = "/", **options: object) -> Got:
-    """A request with the password."""
+    """Send a request with the password."""
     options.setdefault("grant", world.grant_for(upstream, credential=use("digest")))
     return await world.ask(upstream, path, credential="digest", **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def mufasa(world: World) -> World:
-    """With the right name and password."""
+    """Return a world with the right name and password."""
     world.vault.username, world.vault.secret = USER, PASSWORD
     return world
 
 
-async def test_answers_are_counted(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """One nonce serves many requests, of whatever method, path and body."""
+async def test_the_answers_to_one_nonce_are_counted(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """A nonce serves many requests, with any method, path and body."""
     service = Strict()
     with tls_upstream(service) as upstream:
         first = await ask(mufasa, upstream, "/a?b=c", method="POST", body=b"one")
@@ -347,8 +347,8 @@ async def test_answers_are_counted(mufasa: World, tls_upstream: MakeUpstream) ->
     assert PASSWORD not in bytes(upstream.received)
 
 
-async def test_a_nonce_that_is_too_old_costs_one_exchange(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """The service says that it was the nonce alone; the password is not paused."""
+async def test_a_stale_nonce_costs_one_exchange(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """The service says that only the nonce was stale; the password is not paused."""
     service = Strict()
     with tls_upstream(service) as upstream:
         await ask(mufasa, upstream)
@@ -360,10 +360,10 @@ async def test_a_nonce_that_is_too_old_costs_one_exchange(mufasa: World, tls_ups
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["at-first", "later"])
-async def test_a_service_that_takes_every_answer_for_too_old_ends(
+async def test_a_service_that_calls_every_answer_stale_is_given_up(
     mufasa: World, tls_upstream: MakeUpstream, is_known: bool
 ) -> None:
-    """It gets three answers at most, also where it had accepted one before; nobody can tell that from a wrong password."""
+    """The service gets three answers at most, even if it accepted one before: this cannot be told from a wrong password."""
     service = Strict()
     with tls_upstream(service) as upstream:
         grant = mufasa.grant_for(upstream, credential=use("digest"))
@@ -382,10 +382,10 @@ async def test_a_service_that_takes_every_answer_for_too_old_ends(
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "429 Too Many Requests", "502 Bad Gateway"])
-async def test_a_status_that_says_nothing_of_the_password_changes_nothing(
+async def test_a_status_that_says_nothing_about_the_password_keeps_the_state(
     mufasa: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
-    """It is relayed: a challenge is not kept for it, and one that is kept stays."""
+    """The response is relayed: its challenge is not kept, and a kept challenge stays."""
     service, before = Strict(), [False]
 
     def half_open(seen: Seen) -> bytes:
@@ -411,7 +411,7 @@ async def test_a_status_that_says_nothing_of_the_password_changes_nothing(
 async def test_a_password_that_was_changed_at_the_service_is_tried_once_more(
     mufasa: World, tls_upstream: MakeUpstream
 ) -> None:
-    """What was accepted until now may be refused for its nonce by a service that does not say so; then it is enough."""
+    """A service that does not report stale nonces may refuse an accepted password for its nonce; a second refusal is final."""
     service = Strict()
     with tls_upstream(service) as upstream:
         grant = mufasa.grant_for(upstream, credential=use("digest"))
@@ -427,8 +427,8 @@ async def test_a_password_that_was_changed_at_the_service_is_tried_once_more(
         assert (await ask(mufasa, upstream, grant=grant)).status == 200
 
 
-async def test_many_requests_with_a_wrong_password_are_one_try(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """All are asked at once; one answers, and the others hear of its refusal."""
+async def test_concurrent_requests_with_a_wrong_password_try_it_once(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """All are challenged at once; a single request answers, and the others get its refusal."""
     service = Strict(b"another password")
     with tls_upstream(service) as upstream:
         grant, errors = mufasa.grant_for(upstream, credential=use("digest")), list[AileronError]()
@@ -447,8 +447,8 @@ async def test_many_requests_with_a_wrong_password_are_one_try(mufasa: World, tl
     assert {error.failure.failure_class for error in errors} == {FailureClass.BINDING_FAILED}
 
 
-async def test_many_requests_with_the_right_one_all_pass(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """Also at a service that wants its counts in order, which requests at the same time do not keep."""
+async def test_concurrent_requests_with_the_right_password_all_pass(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """They pass even at a service that accepts counts only in order, which concurrent requests do not keep."""
     service = Strict()
     with tls_upstream(service) as upstream:
         grant, meter, bodies = mufasa.grant_for(upstream, credential=use("digest")), Meter(Budget()), list[bytes]()
@@ -466,8 +466,10 @@ async def test_many_requests_with_the_right_one_all_pass(mufasa: World, tls_upst
     assert "wrong" not in service.says
 
 
-async def test_waiting_for_the_others_answer_ends_at_the_deadline(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """One of two requests answers a challenge, and the service thinks about it; the other sends nothing more."""
+async def test_waiting_for_another_request_s_answer_ends_at_the_deadline(
+    mufasa: World, tls_upstream: MakeUpstream
+) -> None:
+    """Another request has answered the challenge and the service is slow; this one waits and sends nothing more."""
     service, go = Strict(), threading.Event()
 
     def slow(seen: Seen) -> bytes:
@@ -495,14 +497,14 @@ async def test_waiting_for_the_others_answer_ends_at_the_deadline(mufasa: World,
 
 
 async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
 
 
 async def test_a_streamed_body_is_held_and_sent_again(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """Up to 1 MiB."""
+    """A body of more than 1 MiB is refused."""
     service = Strict()
     with tls_upstream(service) as upstream:
         grant = mufasa.grant_for(upstream, credential=use("digest"))
@@ -515,8 +517,8 @@ async def test_a_streamed_body_is_held_and_sent_again(mufasa: World, tls_upstrea
     assert reason_of(refused) == "body_held"
 
 
-async def test_what_needs_no_password_is_sent_once(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """A service that does not ask gets none of it, and no second request."""
+async def test_a_request_that_needs_no_password_is_sent_once(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """A service that does not ask gets no answer and no second request."""
     with tls_upstream(lambda seen: http(repr(seen.values("authorization")).encode())) as upstream:
         got = await ask(mufasa, upstream, method="POST", body=b"x")
 
@@ -524,8 +526,10 @@ async def test_what_needs_no_password_is_sent_once(mufasa: World, tls_upstream: 
 
 
 @pytest.mark.parametrize("field", ["", "WWW-Authenticate: Bearer", 'WWW-Authenticate: Digest realm="r", nonce="n"'])
-async def test_a_401_that_cannot_be_answered_says_so(mufasa: World, tls_upstream: MakeUpstream, field: str) -> None:
-    """Nothing was sent that could have been refused."""
+async def test_a_401_that_cannot_be_answered_is_reported_as_such(
+    mufasa: World, tls_upstream: MakeUpstream, field: str
+) -> None:
+    """The password was not sent, so the service cannot have refused it."""
     with tls_upstream(lambda _seen: http(b"", *filter(None, [field]), status="401 No")) as upstream:
         error = await mufasa.refusal(
             upstream, credential="digest", grant=mufasa.grant_for(upstream, credential=use("digest"))
@@ -536,8 +540,8 @@ async def test_a_401_that_cannot_be_answered_says_so(mufasa: World, tls_upstream
     assert len(upstream.requests) == 1
 
 
-def test_a_websocket_is_not_opened_with_it() -> None:
-    """The request that opens one is sent once; a request beside it may answer."""
+def test_a_websocket_is_not_opened_with_digest() -> None:
+    """The request that opens a WebSocket is sent once; an ordinary request may answer a challenge."""
     granted = Grant(hosts=(HostPort(HOST, 443),), credential=use("digest"))
     url = parse_url(f"https://{HOST}/")
     with pytest.raises(RefusedError, match="HTTP Digest answers a challenge, and the handshake") as caught:
@@ -548,8 +552,8 @@ def test_a_websocket_is_not_opened_with_it() -> None:
     assert admit(url, EgressRequest("GET", f"https://{HOST}/", credential="digest"), granted).use is not None
 
 
-async def test_the_connector_has_no_answer_of_its_own(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """Its `Authorization` is refused beside the credential."""
+async def test_a_connector_cannot_send_its_own_digest_answer(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """The connector's `Authorization` is refused beside the credential."""
     with tls_upstream(Strict()) as upstream:
         grant = mufasa.grant_for(upstream, credential=use("digest"))
         mine = (("Authorization", 'Digest username="x"'),)
@@ -559,7 +563,7 @@ async def test_the_connector_has_no_answer_of_its_own(mufasa: World, tls_upstrea
 
 
 async def test_neither_password_nor_proof_comes_back(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """From an answer that reflects its request, and from the rows."""
+    """The response reflects its request; neither the response nor the rows have them."""
     sent: list[str] = []
 
     def reflects(seen: Seen) -> bytes:
@@ -575,8 +579,8 @@ async def test_neither_password_nor_proof_comes_back(mufasa: World, tls_upstream
     assert_clean([got, mufasa.journal.rows], PASSWORD, sent[0].encode())
 
 
-async def test_the_services_own_proof_is_not_relayed(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """A connector could try guesses of the password on it; of a request without the credential, the field says nothing of it."""
+async def test_the_service_s_own_proof_is_not_relayed(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """A connector could check guesses of the password against it. In a response without the credential the field is relayed."""
     field = 'tion-Info: nextnonce="n", rspauth="6629fae49393a05397450978507c4ef1"'
     said = http(b"", f"Authentica{field}", f"proxy-authentica{field}", "X-Other: 1")
     with tls_upstream(lambda _seen: said) as upstream:
@@ -588,8 +592,8 @@ async def test_the_services_own_proof_is_not_relayed(mufasa: World, tls_upstream
     assert names == [["x-other"], ["authentication-info", "proxy-authentication-info", "x-other"]]
 
 
-def test_nothing_of_it_prints() -> None:
-    """Neither what is lent nor what is made of it."""
+def test_objects_that_hold_the_password_do_not_print_it() -> None:
+    """The cases are the loan, the injection, the answer and the offered challenge."""
     lent = LentCredential("digest", Secret(PASSWORD), USER, round=Round(RFC, "c"))
     made = inject(use("digest"), lent, asked())
     assert_clean([lent, made, answer(Round(RFC, "c"), USER, PASSWORD, asked()), Offered(RFC, frozenset())], PASSWORD)

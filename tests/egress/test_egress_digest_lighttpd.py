@@ -1,4 +1,4 @@
-"""HTTP Digest at lighttpd as Debian has it: MD5, SHA-256, hashed names, a wrong password."""
+"""HTTP Digest at Debian's lighttpd: MD5, SHA-256, hashed names, a wrong password."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER, PASSWORD = "Mufasa", b"Circle of Life"
 
 @pytest.fixture(scope="module")
 def lighttpd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lighttpd]:
-    """With one user."""
+    """Start lighttpd with one user."""
     with Lighttpd(tmp_path_factory.mktemp("lighttpd"), USER, PASSWORD.decode()) as server:
         yield server
 
@@ -28,7 +28,7 @@ def lighttpd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lighttpd]:
 def at(
     server: Lighttpd, world: World, password: bytes = PASSWORD, user: str = USER
 ) -> Callable[..., AsyncIterator[Got]]:
-    """Ask it for paths with this password."""
+    """Return a function that requests paths from the server with this password."""
     world.vault.secret, world.vault.username = password, user
     destination = HostPort(HOST, server.port)
     grant = world.grant(destination, credential=use("digest"), plain=True)
@@ -43,21 +43,23 @@ def at(
 
 
 def statuses(world: World) -> list[int | None]:
-    """Of all exchanges, as the ledger has them."""
+    """Return the statuses of all exchanges, as the ledger has them."""
     return [row.status for row in world.journal.rows if isinstance(row, RequestReport)]
 
 
 @pytest.mark.parametrize("path", REALMS)
-async def test_lighttpd_takes_the_answer_and_the_next_one_at_once(world: World, lighttpd: Lighttpd, path: str) -> None:
-    """MD5, SHA-256, a choice of both, and a user name that is hashed: one question, then none."""
+async def test_lighttpd_accepts_the_answer_and_challenges_only_once(
+    world: World, lighttpd: Lighttpd, path: str
+) -> None:
+    """Cases: MD5, SHA-256, a choice of both, and a hashed user name. Only the first request is challenged."""
     got = [one async for one in at(lighttpd, world)(*[f"{path}/page"] * 3)]
 
     assert [(one.status, one.body) for one in got] == [(200, REALMS[path].encode())] * 3
     assert statuses(world) == [401, 200, 200, 200]
 
 
-async def test_lighttpd_refuses_a_wrong_password_which_is_tried_once(world: World, lighttpd: Lighttpd) -> None:
-    """And neither by this nor by the next request; another password is."""
+async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lighttpd: Lighttpd) -> None:
+    """The next request with it fails without a try; another password is tried."""
     wrong = at(lighttpd, world, b"not the password")
     for expected in ("refused the user name or the password", f"is not tried again for {PAUSE_S:.0f} s"):
         with pytest.raises(AileronError) as caught:
@@ -73,14 +75,14 @@ async def test_lighttpd_refuses_a_wrong_password_which_is_tried_once(world: Worl
 
 
 async def test_a_service_that_asks_for_basic_gets_nothing(world: World, lighttpd: Lighttpd) -> None:
-    """No downgrade: the password would be sent."""
+    """A downgrade to Basic would send the password itself."""
     with pytest.raises(AileronError, match='asks for Basic, not Digest; the connector needs kind = "basic"'):
         _ = [one async for one in at(lighttpd, world)("basic/page")]
     assert statuses(world) == [401]
 
 
-async def test_two_realms_of_one_host_are_asked_in_turn(world: World, lighttpd: Lighttpd) -> None:
-    """What is kept is the last one's: going to and fro costs an exchange, and locks nothing."""
+async def test_two_realms_of_one_host_are_answered_in_turn(world: World, lighttpd: Lighttpd) -> None:
+    """Only the last realm's challenge is kept: each change costs an exchange, and locks nothing."""
     got = [one.status async for one in at(lighttpd, world)("md5/page", "sha/page", "md5/page")]
 
     assert got == [200, 200, 200]

@@ -1,4 +1,4 @@
-"""The engine against real servers: what goes out, what comes back, in which order, and what is written down."""
+"""The engine against real servers: what is sent, what comes back, in which order, and what is recorded."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MakeUpstream = Callable[[Script], Upstream]
 
 
 async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
 
 
 async def test_a_granted_request_reaches_its_host_and_comes_back(world: World, tls_upstream: MakeUpstream) -> None:
-    """Method, target and body arrive; status, fields and body return."""
+    """Method, target and body arrive; status, fields and body come back."""
     with tls_upstream(lambda seen: answer(b"pong:" + seen.body, "X-Kind: test", status="201 Created")) as upstream:
         got = await world.ask(upstream, "/v1/items?x=1", method="POST", body=b"ping")
 
@@ -42,8 +42,8 @@ async def test_a_granted_request_reaches_its_host_and_comes_back(world: World, t
     assert upstream.requests[0].target == "/v1/items?x=1"
 
 
-async def test_the_wire_carries_what_was_checked_and_nothing_else(world: World, tls_upstream: MakeUpstream) -> None:
-    """Byte for byte: our Host, the connector's fields as spelled, identity, our framing, the credential."""
+async def test_the_wire_carries_exactly_the_checked_request(world: World, tls_upstream: MakeUpstream) -> None:
+    """Byte for byte it is our Host, the connector's fields as spelled, identity, our framing, and the credential."""
     headers = (("host", "evil.io"), ("accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
                ("Connection", "X-Mine, Authorization"), ("X-Mine", "1"), ("Expect", "100-continue"))  # fmt: skip
     world.vault.secret = b"sesame-12345"
@@ -61,7 +61,7 @@ async def test_the_wire_carries_what_was_checked_and_nothing_else(world: World, 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Again", "308 There"])
 async def test_a_redirect_is_returned_and_not_followed(world: World, tls_upstream: MakeUpstream, status: str) -> None:
-    """Wherever it leads: the credential was meant for this host."""
+    """The redirect's target makes no difference: the credential was meant for this host."""
     world.resolver.table["evil.io"] = ["127.0.0.1"]
     with tls_upstream(lambda _seen: answer(b"", "Location: https://evil.io/", status=status)) as upstream:
         got = await world.ask(upstream, credential="api_key", grant=world.grant_for(upstream, credential=use()))
@@ -72,8 +72,10 @@ async def test_a_redirect_is_returned_and_not_followed(world: World, tls_upstrea
 
 
 @pytest.mark.parametrize("status", ["400 Bad", "401 Who", "407 Proxy", "429 Slow", "500 Broken", "503 Later"])
-async def test_an_error_of_the_service_is_an_answer(world: World, tls_upstream: MakeUpstream, status: str) -> None:
-    """Relayed with its body: what it means is the connector's business."""
+async def test_an_error_status_of_the_service_is_a_response(
+    world: World, tls_upstream: MakeUpstream, status: str
+) -> None:
+    """The response is relayed with its body: its meaning is the connector's business."""
     with tls_upstream(lambda _seen: answer(b"why", "Retry-After: 3", status=status)) as upstream:
         got = await world.ask(upstream)
 
@@ -81,8 +83,8 @@ async def test_an_error_of_the_service_is_an_answer(world: World, tls_upstream: 
     assert world.journal.last.failure is None
 
 
-async def test_a_streamed_body_goes_up_in_chunks_or_under_its_length(world: World, tls_upstream: MakeUpstream) -> None:
-    """Without a length chunked, with one as announced."""
+async def test_a_streamed_body_is_sent_chunked_or_under_its_length(world: World, tls_upstream: MakeUpstream) -> None:
+    """The body without a length is chunked; the other goes under its announced length."""
     with tls_upstream(lambda seen: answer(seen.body)) as upstream:
         chunked = await world.ask(upstream, method="POST", body=parts(b"ab", b"", b"cd"))
         sized = await world.ask(upstream, method="PUT", body=parts(b"ab", b"cd"), headers=(("content-length", "4"),))
@@ -93,10 +95,10 @@ async def test_a_streamed_body_goes_up_in_chunks_or_under_its_length(world: Worl
 
 
 @pytest.mark.parametrize("chunks", [(b"abc",), (b"abc", b"de")])
-async def test_a_streamed_body_is_held_to_its_length(
+async def test_a_streamed_body_must_have_its_announced_length(
     world: World, tls_upstream: MakeUpstream, chunks: tuple[bytes, ...]
 ) -> None:
-    """Too short or too long, the upstream never sees a whole request."""
+    """The upstream never sees a whole request if the body is too short or too long."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         error = await world.refusal(upstream, method="PUT", body=parts(*chunks), headers=(("Content-Length", "4"),))
 
@@ -105,8 +107,8 @@ async def test_a_streamed_body_is_held_to_its_length(
     assert world.journal.last.failure is FailureClass.CAPABILITY_DENIED
 
 
-async def test_a_large_body_goes_up_at_the_pace_of_the_upstream(world: World, tls_upstream: MakeUpstream) -> None:
-    """More than any socket buffer holds: the engine waits, and every byte arrives."""
+async def test_a_large_body_is_sent_at_the_pace_of_the_upstream(world: World, tls_upstream: MakeUpstream) -> None:
+    """The body is larger than any socket buffer: the engine waits, and every byte arrives."""
     body = bytes(range(256)) * 16384
     with tls_upstream(lambda seen: answer(b"%d" % (seen.body == body))) as upstream:
         got = await world.ask(upstream, method="POST", body=body)
@@ -115,8 +117,8 @@ async def test_a_large_body_goes_up_at_the_pace_of_the_upstream(world: World, tl
     assert world.journal.last.bytes_up == len(body)
 
 
-async def test_a_large_answer_comes_in_bounded_pieces(world: World, tls_upstream: MakeUpstream) -> None:
-    """Chunked or sized, every byte once (conftest checks the pieces)."""
+async def test_a_large_response_is_read_in_bounded_pieces(world: World, tls_upstream: MakeUpstream) -> None:
+    """Every byte arrives once, chunked or sized (conftest checks the pieces)."""
     body = bytes(range(256)) * 8192
     scripts: list[Script] = [
         lambda _seen: answer(body),
@@ -129,7 +131,7 @@ async def test_a_large_answer_comes_in_bounded_pieces(world: World, tls_upstream
             assert world.journal.last.bytes_down == len(body)
 
 
-async def test_answers_without_a_body_are_complete(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_responses_without_a_body_are_complete(world: World, tls_upstream: MakeUpstream) -> None:
     """HEAD, 204 and 304 end with their head, and the connection is kept."""
 
     def script(seen: Seen) -> bytes:
@@ -146,8 +148,8 @@ async def test_answers_without_a_body_are_complete(world: World, tls_upstream: M
     assert upstream.connections == 1
 
 
-async def test_interim_answers_are_skipped(world: World, tls_upstream: MakeUpstream) -> None:
-    """A few of them: 103 Early Hints is in use."""
+async def test_interim_responses_are_skipped(world: World, tls_upstream: MakeUpstream) -> None:
+    """A few are allowed: 103 Early Hints is in use."""
     early = b"HTTP/1.1 103 Early\r\nLink: </x>\r\n\r\n"
     with tls_upstream(lambda _seen: early * 3 + answer(b"ok")) as upstream:
         got = await world.ask(upstream)
@@ -155,8 +157,8 @@ async def test_interim_answers_are_skipped(world: World, tls_upstream: MakeUpstr
     assert (got.status, got.body, got.header("link")) == (200, b"ok", [])
 
 
-async def test_an_encoded_answer_is_decoded(world: World, tls_upstream: MakeUpstream) -> None:
-    """Although identity was asked for; the fields that described the encoded form are gone."""
+async def test_an_encoded_response_is_decoded(world: World, tls_upstream: MakeUpstream) -> None:
+    """The upstream ignored the request for identity; the fields that described the encoded form are gone."""
     body = gzip.compress(b"hello" * 100)
     with tls_upstream(lambda _seen: answer(body, "Content-Encoding: gzip")) as upstream:
         got = await world.ask(upstream)
@@ -170,8 +172,8 @@ async def test_an_encoded_answer_is_decoded(world: World, tls_upstream: MakeUpst
 # --- what is written down -------------------------------------------------------------------------------------------
 
 
-async def test_the_intent_is_written_before_anything_leaves(world: World, tls_upstream: MakeUpstream) -> None:
-    """Resolved and lent by then, but not yet connected."""
+async def test_the_intent_is_recorded_before_anything_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+    """The name is resolved and the secret lent by then, but there is no connection yet."""
     before: list[tuple[int, int, int]] = []
     with tls_upstream(lambda _seen: answer(b"12345")) as upstream:
         world.journal.on_sending = lambda: before.append(
@@ -193,7 +195,7 @@ async def test_the_intent_is_written_before_anything_leaves(world: World, tls_up
     assert 0 < report.ms < 20_000
 
 
-async def test_what_cannot_be_written_down_does_not_happen(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_request_that_cannot_be_recorded_is_not_sent(world: World, tls_upstream: MakeUpstream) -> None:
     """A full disk stops the request before the connection."""
 
     def disk_full() -> None:
@@ -209,10 +211,8 @@ async def test_what_cannot_be_written_down_does_not_happen(world: World, tls_ups
         assert (await world.ask(upstream)).status == 200
 
 
-async def test_a_locked_vault_stops_the_request_before_it_is_written_down(
-    world: World, tls_upstream: MakeUpstream
-) -> None:
-    """The lender's error arrives as it is; a request without a credential does not need the vault."""
+async def test_a_locked_vault_stops_the_request_before_it_is_recorded(world: World, tls_upstream: MakeUpstream) -> None:
+    """The lender's error arrives unchanged; a request without a credential does not need the vault."""
     world.vault.locked = True
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use())
@@ -226,7 +226,7 @@ async def test_a_locked_vault_stops_the_request_before_it_is_written_down(
 async def test_a_ledger_that_hangs_stops_the_request(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is sent while the intent is not durable, however long that takes."""
+    """The intent must be durable before anything is sent, and the wait for that is bounded."""
     monkeypatch.setattr(steps, "JOURNAL_S", 0.05)
 
     class HangingJournal(type(world.journal)):  # type: ignore[misc]
@@ -241,8 +241,10 @@ async def test_a_ledger_that_hangs_stops_the_request(
     assert (upstream.connections, world.journal.rows) == (0, [])
 
 
-async def test_an_error_of_the_reader_is_ours_in_the_ledger(world: World, tls_upstream: MakeUpstream) -> None:
-    """A bug in the caller ends the exchange as an internal error, not as a success."""
+async def test_an_error_of_the_reader_is_recorded_as_an_internal_error(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """A bug in the caller does not end the exchange as a success."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/")
         grant, meter = world.grant_for(upstream), Meter(Budget())
@@ -254,8 +256,8 @@ async def test_an_error_of_the_reader_is_ours_in_the_ledger(world: World, tls_up
 
 
 @pytest.mark.parametrize("path", ["/head", "/body"])
-async def test_a_cancelled_request_is_still_written_down(world: World, tls_upstream: MakeUpstream, path: str) -> None:
-    """While waiting for the answer, and while reading it; the loan is given back (conftest checks)."""
+async def test_a_cancelled_request_is_still_recorded(world: World, tls_upstream: MakeUpstream, path: str) -> None:
+    """The request is cancelled while it waits for the response or reads it; the loan is given back (conftest checks)."""
     reached, release, token = anyio.Event(), threading.Event(), anyio.lowlevel.current_token()
 
     def script(seen: Seen) -> Iterator[bytes]:
@@ -284,8 +286,8 @@ async def test_a_cancelled_request_is_still_written_down(world: World, tls_upstr
     assert world.journal.last.status == (None if path == "/head" else 200)
 
 
-async def test_leaving_an_answer_unread_is_no_failure(world: World, tls_upstream: MakeUpstream) -> None:
-    """The connector lost interest: the connection is closed, the row is complete."""
+async def test_leaving_a_response_unread_is_not_a_failure(world: World, tls_upstream: MakeUpstream) -> None:
+    """The connector lost interest: the connection is closed, and the row is complete."""
     with tls_upstream(lambda _seen: answer(b"x" * 500_000)) as upstream:
         grant = world.grant_for(upstream)
         request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/")
@@ -302,7 +304,7 @@ async def test_leaving_an_answer_unread_is_no_failure(world: World, tls_upstream
 
 
 async def test_a_connection_outlives_an_invocation(world: World, tls_upstream: MakeUpstream) -> None:
-    """Five steps, one connection, one look-up."""
+    """Five steps use one connection and one lookup."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         for _step in range(5):
             await world.ask(upstream)
@@ -311,7 +313,7 @@ async def test_a_connection_outlives_an_invocation(world: World, tls_upstream: M
 
 
 async def test_a_connection_is_not_shared_between_credentials(world: World, tls_upstream: MakeUpstream) -> None:
-    """One for each identity and one for none; each is used again by its own."""
+    """Each identity has its own, and so have requests without a credential; each is reused by its own."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         for _round in range(2):
             await world.ask(upstream)
@@ -321,8 +323,8 @@ async def test_a_connection_is_not_shared_between_credentials(world: World, tls_
     assert upstream.connections == 3
 
 
-async def test_a_withdrawn_exception_takes_its_connections_along(world: World, tls_upstream: MakeUpstream) -> None:
-    """A host that was private by the user's leave is resolved and refused anew without it."""
+async def test_withdrawing_an_exception_ends_its_connections(world: World, tls_upstream: MakeUpstream) -> None:
+    """A host that was private by the user's exception is resolved and refused anew without it."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         granted = world.grant_for(upstream)
         await world.ask(upstream, grant=granted)
@@ -332,7 +334,7 @@ async def test_a_withdrawn_exception_takes_its_connections_along(world: World, t
 
 
 async def test_a_kept_connection_stays_with_the_vetted_peer(world: World, tls_upstream: MakeUpstream) -> None:
-    """DNS rebinding: the name now says another address; the connection is not made again, and a new one is vetted."""
+    """DNS rebinding: the name now has another address. The kept connection stays in use, and a new one is vetted."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         await world.ask(upstream)
         world.resolver.table[HOST] = ["169.254.169.254"]
@@ -345,7 +347,7 @@ async def test_a_kept_connection_stays_with_the_vetted_peer(world: World, tls_up
 
 
 async def test_a_connection_closed_by_the_peer_is_replaced(world: World, tls_upstream: MakeUpstream) -> None:
-    """Between two steps, and even while the intent of the second is being written."""
+    """The peer closes it between two steps, and even while the intent of the second is being written."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         await world.ask(upstream)
         upstream.drop_connections()
@@ -369,7 +371,7 @@ async def test_a_connection_closed_by_the_peer_is_replaced(world: World, tls_ups
     ids=["close", "second answer", "204 with a body", "half a head", "to the end"],
 )
 async def test_a_connection_with_anything_left_over_is_not_kept(world: World, script: Script) -> None:
-    """An upstream brought to answer twice would answer somebody else's request."""
+    """An upstream that was brought to answer twice would answer another caller's request."""
     with Upstream(script) as upstream:
         for _step in range(2):
             got = await world.ask(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
@@ -381,7 +383,7 @@ async def test_a_connection_with_anything_left_over_is_not_kept(world: World, sc
 async def test_idle_connections_are_bounded(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In number for each key and in all, and in age; the oldest leave first."""
+    """The bounds are on their number and their age; the oldest leave first."""
     pool = world.egress.pool
     with tls_upstream(lambda _seen: answer()) as upstream:
         grants = [world.grant_for(upstream, credential=use(kind)) for kind in ("api_key", "oauth2")]
@@ -402,8 +404,8 @@ async def test_idle_connections_are_bounded(
     pool.close()
 
 
-async def test_parallel_requests_have_a_connection_each(world: World, tls_upstream: MakeUpstream) -> None:
-    """As many as one step may have open at once; one more waits for a place, and gets it."""
+async def test_parallel_requests_have_one_connection_each(world: World, tls_upstream: MakeUpstream) -> None:
+    """A step may have a limited number open; one request more waits for a place, and gets it."""
     release, all_there = threading.Event(), anyio.Event()
     token = anyio.lowlevel.current_token()
 
@@ -434,7 +436,7 @@ async def test_parallel_requests_have_a_connection_each(world: World, tls_upstre
     [("requests", Budget(requests=1)), ("bytes_up", Budget(bytes_up=9)), ("bytes_down", Budget(bytes_down=9))],
 )
 async def test_a_step_ends_at_its_budget(world: World, tls_upstream: MakeUpstream, limit: str, budget: Budget) -> None:
-    """Of requests, of bytes sent and of bytes received; the first request is within it, the second goes over."""
+    """The budget bounds requests, bytes sent and bytes received; the first request is within it, the second exceeds it."""
     with tls_upstream(lambda _seen: answer(b"12345")) as upstream:
         grant = world.grant_for(upstream, budget=budget)
         meter = Meter(budget)
@@ -446,8 +448,8 @@ async def test_a_step_ends_at_its_budget(world: World, tls_upstream: MakeUpstrea
     assert len(upstream.requests) == (2 if limit == "bytes_down" else 1)
 
 
-async def test_a_streamed_body_counts_as_it_goes(world: World, tls_upstream: MakeUpstream) -> None:
-    """The chunk that would go over is not sent."""
+async def test_a_streamed_body_counts_while_it_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+    """The chunk that would exceed the budget is not sent."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         error = await world.refusal(
             upstream,
@@ -472,10 +474,10 @@ async def test_a_compression_bomb_ends_at_the_budget(world: World, tls_upstream:
 
 
 @pytest.mark.parametrize("when", ["before the head", "in the body"])
-async def test_an_upstream_that_stops_talking_costs_the_deadline_only(
+async def test_a_silent_upstream_costs_no_more_than_the_deadline(
     world: World, tls_upstream: MakeUpstream, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure says so, and may be tried again. The connection is there before."""
+    """The failure says that it took too long, and is retriable. The connection was made before."""
     silent, release = threading.Event(), threading.Event()
 
     def script(seen: Seen) -> Iterator[bytes]:
@@ -504,8 +506,8 @@ async def test_an_upstream_that_stops_talking_costs_the_deadline_only(
 # --- names and addresses --------------------------------------------------------------------------------------------
 
 
-async def test_the_second_address_serves_when_the_first_does_not(world: World, tls_upstream: MakeUpstream) -> None:
-    """In the resolver's order; the row says which one it was."""
+async def test_the_second_address_is_used_when_the_first_fails(world: World, tls_upstream: MakeUpstream) -> None:
+    """Addresses are tried in the resolver's order; the row has the one that was used."""
     world.resolver.table[HOST] = ["127.0.0.2", "127.0.0.1"]
     with tls_upstream(lambda _seen: answer()) as upstream:
         assert (await world.ask(upstream)).status == 200
@@ -513,10 +515,10 @@ async def test_the_second_address_serves_when_the_first_does_not(world: World, t
     assert world.journal.last.address == "127.0.0.1"
 
 
-async def test_an_address_that_swallows_packets_costs_one_attempt(
+async def test_an_address_that_drops_packets_costs_one_attempt(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then the next one serves; alone, it costs the time for connecting, not that of the step."""
+    """The next address is used then; a single one costs the time for connecting, not that of the step."""
     monkeypatch.setattr("aileron.egress.dial.ATTEMPT_S", 0.1)
     world.resolver.table[HOST] = ["127.0.0.2", "127.0.0.1"]
     with tls_upstream(lambda _seen: answer()) as upstream, swallowing("127.0.0.2", upstream.port):
@@ -532,7 +534,7 @@ async def test_an_address_that_swallows_packets_costs_one_attempt(
 
 @contextlib.contextmanager
 def swallowing(address: str, port: int) -> Iterator[None]:
-    """A listener whose queue is full: Linux drops further handshakes unanswered (listen(2))."""
+    """Listen with a full queue: Linux drops further handshakes unanswered (listen(2))."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(socket.create_server((address, port), backlog=0))
         for _queued in range(2):
@@ -542,7 +544,7 @@ def swallowing(address: str, port: int) -> Iterator[None]:
 
 
 async def test_a_refused_connection_is_a_network_error(world: World) -> None:
-    """With the kernel's word for it; the intent was written, so the end is too."""
+    """The message has the kernel's reason; the intent was recorded, so the end is too."""
     with Upstream(lambda _seen: answer()) as gone:
         pass
     error = await world.refusal(gone)
@@ -560,7 +562,7 @@ async def test_a_refused_connection_is_a_network_error(world: World) -> None:
 async def test_a_name_without_usable_addresses_is_a_network_error(
     world: World, tls_upstream: MakeUpstream, answers: list[str] | None, words: str
 ) -> None:
-    """No answer, an empty one, or too many; nothing is connected and nothing is written down."""
+    """The resolver gives no answer, an empty one, or too many; nothing is connected and nothing is recorded."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         if answers is None:
             del world.resolver.table[HOST]
@@ -573,10 +575,10 @@ async def test_a_name_without_usable_addresses_is_a_network_error(
         assert (upstream.connections, world.journal.rows) == (0, [])
 
 
-async def test_a_resolver_that_hangs_costs_its_own_deadline_only(
+async def test_a_hanging_resolver_costs_only_its_own_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the whole step's."""
+    """The deadline of the whole step stays far away."""
     monkeypatch.setattr(steps, "RESOLVE_S", 0.05)
 
     async def hang(host: str, port: int) -> list[str]:

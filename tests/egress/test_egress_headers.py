@@ -1,4 +1,4 @@
-"""Header fields and framing: what a connector may say, what it may not, and what an upstream may."""
+"""Header fields and framing: the fields that a connector may set, those it may not, and those that an upstream may send."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREDENTIAL = frozenset({"authorization", "x-api-key"})
 
 
 def refused(fields: list[Field], reserved: frozenset[str] = NONE) -> Reason | None:
-    """The reason these fields are refused, None if they are not."""
+    """Return the reason for which these fields are refused, or None if they are not."""
     try:
         keep_request_fields(fields, reserved)
     except RefusedError as error:
@@ -37,23 +37,23 @@ def refused(fields: list[Field], reserved: frozenset[str] = NONE) -> Reason | No
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PROPFIND", "M-SEARCH", "VERSION-CONTROL", "get"])
-def test_a_method_goes_out_as_spelled(method: str) -> None:
-    """Extension methods included: WebDAV needs them."""
+def test_a_method_is_sent_as_spelled(method: str) -> None:
+    """Extension methods are allowed: WebDAV needs them."""
     assert check_method(method) == method
 
 
 @pytest.mark.parametrize(
     "method", ["", "CONNECT", "connect", "TRACE", "Track", "GET ", " GET", "GET\r\nX: y", "GÉT", "G/T", "1", "A" * 33]
 )
-def test_a_tunnel_an_echo_or_no_method_at_all_is_refused(method: str) -> None:
-    """And so is anything that could write a second line."""
+def test_a_method_for_tunnels_or_echoes_or_an_invalid_one_is_refused(method: str) -> None:
+    """Any text that could write a second line is refused as well."""
     with pytest.raises(RefusedError) as caught:
         check_method(method)
     assert caught.value.reason is Reason.METHOD
 
 
-def test_ordinary_fields_go_out_in_order_and_as_spelled() -> None:
-    """Duplicates and case are the connector's; white space around a value is not."""
+def test_ordinary_fields_are_sent_in_order_and_as_spelled() -> None:
+    """Duplicates and case are kept; white space around a value is removed."""
     fields = [("X-b", "1"), ("accept", "*/*"), ("X-B", "2"), ("Cookie", "a=b"), ("X-E", ""), ("X-T", " \ta b\t")]
 
     assert keep_request_fields(fields, NONE) == (*fields[:5], ("X-T", "a b"))
@@ -66,20 +66,20 @@ def test_ordinary_fields_go_out_in_order_and_as_spelled() -> None:
      "x-forwarded-for", "X-Real-IP", "HTTP2-Settings", "Transfer_Encoding", "X_Forwarded_For", "Proxy_Authorization"],
 )  # fmt: skip
 def test_fields_of_the_connection_and_of_a_proxy_are_dropped(name: str) -> None:
-    """They are not the connector's to set, in whichever spelling; what is beside them stays."""
+    """A connector may not set them, in any spelling; other fields stay."""
     assert keep_request_fields([(name, "x"), ("X-Other", "y")], NONE) == (("X-Other", "y"),)
 
 
 @pytest.mark.parametrize("name", ["Upgrade", "upgrade", "UPGRADE"])
 @pytest.mark.parametrize("value", ["websocket", "h2c", "TLS/1.0", ""])
-def test_a_switch_of_protocols_is_refused(name: str, value: str) -> None:
-    """Loudly, not by leaving the field out: what works with a WebSocket does not work without."""
+def test_a_field_that_asks_to_switch_protocols_is_refused(name: str, value: str) -> None:
+    """The field is refused instead of dropped: a client that needs a WebSocket does not work without one."""
     assert refused([("Connection", "Upgrade"), (name, value)]) is Reason.UPGRADE
     assert refused([("Upgrade-Insecure-Requests", "1")]) is None
 
 
 def test_fields_that_connection_names_are_dropped_too() -> None:
-    """Whatever their spelling, and from every Connection field."""
+    """The spelling makes no difference, and every Connection field counts."""
     fields = [("connection", "close, X-One"), ("X-ONE", "1"), ("X_Two", "2"), ("Connection", "x-two"), ("X-Three", "3")]
 
     assert keep_request_fields(fields, NONE) == (("X-Three", "3"),)
@@ -87,7 +87,7 @@ def test_fields_that_connection_names_are_dropped_too() -> None:
 
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\rb", "a\0b", "\x1b[0m", "\x7f", "é", "\u0100", "a\x0bb"])
 def test_a_value_that_could_end_a_field_is_refused(value: str) -> None:
-    """Even in a field that would be dropped anyway."""
+    """A value like that is refused even in a field that would be dropped anyway."""
     assert refused([("X-A", value)]) is Reason.HEADER_VALUE
     assert refused([("Host", value)]) is Reason.HEADER_VALUE
     assert refused([("X-A", "harmless")]) is None
@@ -95,26 +95,26 @@ def test_a_value_that_could_end_a_field_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "X A", "X:", "X-A ", " X", "X\r\nY", "é", "X\0", "(x)", "X" * 257])
 def test_a_name_that_is_no_token_is_refused(name: str) -> None:
-    """A space before the colon has hidden fields from checks before."""
+    """A space before the colon has been used to hide fields from checks."""
     assert refused([(name, "x")]) is Reason.HEADER_NAME
 
 
 @pytest.mark.parametrize(
     "name", ["Authorization", "authorization", "AUTHORIZATION", "X-Api-Key", "X_API_KEY", "x-api_key"]
 )
-def test_a_field_of_the_credential_is_refused_beside_it(name: str) -> None:
-    """In any case, and with an underscore that a CGI server would read as a hyphen; without a credential it may stay."""
+def test_a_field_of_the_credential_is_refused_beside_the_credential(name: str) -> None:
+    """The case makes no difference, and `_` counts as `-`, as CGI servers read it; without a credential the field may stay."""
     assert refused([(name, "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
     assert refused([(name, "mine")]) is None
 
 
 def test_connection_cannot_smuggle_a_reserved_field_past_the_check() -> None:
-    """Naming Authorization in Connection does not make it a hop-by-hop field first."""
+    """A Connection field that names Authorization does not make it a hop-by-hop field first."""
     assert refused([("Connection", "Authorization"), ("Authorization", "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
 
 
 def test_too_many_or_too_large_fields_are_refused() -> None:
-    """Exactly at the limits they pass."""
+    """Fields exactly at the limits pass."""
     assert refused([("A", "b")] * MAX_HEADER_FIELDS) is None
     assert refused([("A", "b")] * (MAX_HEADER_FIELDS + 1)) is Reason.HEADER_LIMIT
     assert refused([("A", "b" * (MAX_HEADER_BYTES - 1))]) is None
@@ -122,8 +122,8 @@ def test_too_many_or_too_large_fields_are_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=6))
-def test_any_fields_are_refused_or_cannot_break_a_line(fields: list[Field]) -> None:
-    """What passes is one line for each field and nothing of the connection's."""
+def test_any_accepted_fields_cannot_break_a_line(fields: list[Field]) -> None:
+    """Accepted fields make one line each, and none of them belongs to the connection."""
     try:
         kept = keep_request_fields(fields, CREDENTIAL)
     except RefusedError:
@@ -153,15 +153,15 @@ async def _stream() -> AsyncIterator[bytes]:
         ("GET", [], b"abc", (("Content-Length", "3"), 3)),
     ],
 )
-def test_a_body_in_hand_is_framed_by_its_length(
+def test_a_complete_body_is_framed_by_its_length(
     method: str, fields: list[Field], body: bytes | None, expected: tuple[Field | None, int]
 ) -> None:
-    """Whatever the connector said about it, as long as that is true."""
+    """Any true statement of the connector about the length is accepted."""
     assert frame_body(method, fields, body) == expected
 
 
-def test_a_streamed_body_is_chunked_or_held_to_its_length() -> None:
-    """One plain Content-Length is kept; without one the body is chunked."""
+def test_a_streamed_body_is_chunked_or_framed_by_its_announced_length() -> None:
+    """A plain Content-Length is kept; without one the body is chunked."""
     assert frame_body("PUT", [], _stream()) == (("Transfer-Encoding", "chunked"), None)
     assert frame_body("PUT", [("content-length", " 12 ")], _stream()) == (("Content-Length", "12"), 12)
 
@@ -178,23 +178,23 @@ def test_a_streamed_body_is_chunked_or_held_to_its_length() -> None:
     ],
 )
 def test_a_doubtful_length_is_refused(fields: list[Field]) -> None:
-    """The spellings by which requests were smuggled past proxies."""
+    """The cases are spellings by which requests were smuggled past proxies."""
     for body in (_stream(), b"12345"):
         with pytest.raises(RefusedError) as caught:
             frame_body("POST", fields, body)
         assert caught.value.reason is Reason.BODY_LENGTH
 
 
-def test_a_length_that_is_not_the_bodys_is_refused() -> None:
-    """Also for a body that is not there."""
+def test_a_length_that_does_not_match_the_body_is_refused() -> None:
+    """A length without a body is refused too."""
     for body in (b"1234", None):
         with pytest.raises(RefusedError) as caught:
             frame_body("POST", [("Content-Length", "5")], body)
         assert caught.value.reason is Reason.BODY_LENGTH
 
 
-def test_a_response_head_loses_the_fields_of_the_connection_only() -> None:
-    """Those that Connection names included; everything else stays, bytes as they are."""
+def test_a_response_head_loses_only_the_fields_of_the_connection() -> None:
+    """Fields that Connection names go too; all others stay, byte for byte."""
     fields = [(b"Connection", b"keep-alive, X-Hop"), (b"X-Hop", b"1"), (b"Keep-Alive", b"5"), (b"Location", b"/x"),
               (b"Set-Cookie", b"a=\xe9"), (b"Transfer-Encoding", b"chunked")]  # fmt: skip
 
@@ -204,8 +204,8 @@ def test_a_response_head_loses_the_fields_of_the_connection_only() -> None:
     assert head.fields == ((b"Location", b"/x"), (b"Set-Cookie", b"a=\xe9"))
 
 
-def test_an_encoded_response_loses_what_describes_the_encoded_form() -> None:
-    """Only where there is a body to decode: for HEAD and 304 the fields describe what a GET would bring."""
+def test_an_encoded_response_loses_the_fields_about_its_encoding() -> None:
+    """They go only if there is a body to decode: for HEAD and 304 they describe what a GET would bring."""
     fields = [(b"Content-Encoding", b"GZIP, identity"), (b"Content-Length", b"9"), (b"ETag", b"x")]
 
     head = read_response_head("GET", 200, fields)
@@ -217,14 +217,14 @@ def test_an_encoded_response_loses_what_describes_the_encoded_form() -> None:
 
 
 @pytest.mark.parametrize("status", [100, 101, 199, 600, 999, 0])
-def test_a_status_that_is_no_final_one_is_a_bad_answer(status: int) -> None:
-    """An unsolicited switch of protocols among them."""
+def test_a_status_that_is_not_final_is_a_bad_answer(status: int) -> None:
+    """An unsolicited switch of protocols is among the cases."""
     with pytest.raises(BadAnswerError):
         read_response_head("GET", status, [])
 
 
 def test_two_framings_or_too_large_a_head_are_a_bad_answer() -> None:
-    """A response that two readers could cut in two places, or that no frame could hold."""
+    """Two readers could cut such a response in two places, or no frame could hold its head."""
     with pytest.raises(BadAnswerError):
         read_response_head("GET", 200, [(b"content-length", b"1"), (b"Transfer-Encoding", b"chunked")])
     with pytest.raises(BadAnswerError):
@@ -256,8 +256,8 @@ BAD_HEADS = [
 
 
 @given(st.sampled_from([*GOOD_HEADS, *BAD_HEADS]), st.lists(st.integers(0, 90), max_size=5))
-def test_lines_of_a_head_end_in_one_way_only(said: bytes, cuts: list[int]) -> None:
-    """However they arrive; a body may hold what it likes."""
+def test_the_lines_of_a_head_may_end_only_in_crlf(said: bytes, cuts: list[int]) -> None:
+    """The cuts of the input make no difference; a body may hold any bytes."""
     edges = [0, *sorted(min(place, len(said)) for place in cuts), len(said)]
     lines = HeadLines()
     is_clean = all(lines.are_clean(said[start:stop]) for start, stop in itertools.pairwise(edges))
@@ -265,8 +265,8 @@ def test_lines_of_a_head_end_in_one_way_only(said: bytes, cuts: list[int]) -> No
 
 
 @pytest.mark.parametrize("said", [*GOOD_HEADS, *BAD_HEADS])
-def test_a_line_is_judged_alike_whole_and_byte_by_byte(said: bytes) -> None:
-    """Each of the examples, for certain."""
+def test_a_head_is_judged_the_same_whole_and_byte_by_byte(said: bytes) -> None:
+    """Every example is covered for certain, not by sampling."""
     for parts in ([said], [said[at : at + 1] for at in range(len(said))]):
         lines = HeadLines()
         assert all(lines.are_clean(part) for part in parts) is (said in GOOD_HEADS)

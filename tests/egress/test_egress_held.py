@@ -1,4 +1,4 @@
-"""A body in pieces that has to be whole is read to its end, before anything is lent, within a bound, and sent with its length."""
+"""Held bodies: a streamed body that must be whole is read to its end before anything is lent, and sent with its length."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MakeUpstream = Callable[[Script], Upstream]
 
 KEYED = use(body="json:/token")
 JSON = ("Content-Type", "application/json")
-"""A key in the body: at most 1 MiB of it is held."""
+"""Content type of a body that carries the key: at most 1 MiB of it is held."""
 
 
 async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
 
 
-async def test_a_held_body_goes_out_with_its_length(world: World, tls_upstream: MakeUpstream) -> None:
-    """And not in chunks; beside no credential it goes out as it comes."""
+async def test_a_held_body_is_sent_with_its_length(world: World, tls_upstream: MakeUpstream) -> None:
+    """The held body is not chunked; without the credential the same body is streamed."""
     with tls_upstream(lambda seen: answer(b"%d" % len(seen.body))) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
         for credential in ("api_key", None):
@@ -49,7 +49,7 @@ async def test_a_held_body_goes_out_with_its_length(world: World, tls_upstream: 
 
 
 async def test_nothing_is_lent_before_a_body_is_whole(world: World, tls_upstream: MakeUpstream) -> None:
-    """Nor is a connection opened, while the connector takes its time."""
+    """The connector takes its time; until then there is no connection either."""
     seen: list[tuple[int, int]] = []
     with tls_upstream(lambda _seen: answer()) as upstream:
 
@@ -66,10 +66,10 @@ async def test_nothing_is_lent_before_a_body_is_whole(world: World, tls_upstream
 
 
 @pytest.mark.parametrize("headers", [(JSON,), (JSON, ("Content-Length", str(3 << 19)))], ids=["in-pieces", "announced"])
-async def test_a_longer_body_than_is_held_is_refused(
+async def test_a_body_longer_than_the_limit_for_held_ones_is_refused(
     world: World, tls_upstream: MakeUpstream, headers: tuple[tuple[str, str], ...]
 ) -> None:
-    """With what to do; nothing is lent, and nothing leaves."""
+    """The error says what to do; no secret is lent, and no connection is made."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
         body = pieces(*[bytes(1 << 19)] * 3)
@@ -81,8 +81,8 @@ async def test_a_longer_body_than_is_held_is_refused(
     assert "more than 1 MiB; send it in parts" in str(error)
 
 
-async def test_a_held_body_is_held_to_the_length_that_was_announced(world: World, tls_upstream: MakeUpstream) -> None:
-    """Shorter or longer: refused, as for one that goes out as it comes."""
+async def test_a_held_body_must_have_its_announced_length(world: World, tls_upstream: MakeUpstream) -> None:
+    """A shorter or longer body is refused, as a streamed one is."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
         for chunks in ((b"{}",), (b'{"a": 1', b', "b": 2}')):
@@ -99,7 +99,7 @@ async def test_a_held_body_is_held_to_the_length_that_was_announced(world: World
 
 
 async def test_a_step_holds_a_bounded_number_of_bodies(world: World, tls_upstream: MakeUpstream) -> None:
-    """One more waits until the deadline, and is a network_error that says nothing was sent; then there is room again."""
+    """Another body waits until the deadline and fails as network_error in phase `queue`; afterwards there is room again."""
     stuck = anyio.Event()
 
     async def waiting() -> AsyncIterator[bytes]:

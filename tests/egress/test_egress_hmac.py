@@ -1,4 +1,4 @@
-"""Requests signed with an HMAC: published examples, the receivers of services, and the bytes on the wire."""
+"""Requests signed with an HMAC: published examples, the services' own receivers, and the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EVERYTHING = HmacTemplate(
 
 
 def of_page(heading: str) -> HmacTemplate:
-    """The template that the manifest's page shows below this comment."""
+    """Return the template that the manifest's page shows below this comment."""
     block = re.search(rf"```text\n# {re.escape(heading)}\n(.*?)```", MANIFEST_PAGE.read_text(encoding="utf-8"), re.S)
     assert block is not None
     table = tomllib.loads(block[1])["capabilities"]["credential"]["hmac"]
@@ -60,15 +60,15 @@ def of_page(heading: str) -> HmacTemplate:
 
 
 def request(body: bytes | None = b"", url: str = "https://hooks.example.com/in", method: str = "POST") -> Outgoing:
-    """A request before it is signed."""
+    """Return a request before it is signed."""
     return Outgoing(method, parse_url(url), body=body)
 
 
 # --- published examples and the services' own receivers ---------------------------------------------------------------
 
 
-def test_githubs_published_example() -> None:
-    """docs.github.com, "Validating webhook deliveries"."""
+def test_the_signature_matches_github_s_published_example() -> None:
+    """The example is in docs.github.com, "Validating webhook deliveries"."""
     signed = sign(of_page("as GitHub signs"), KEY, request(b"Hello, World!"), Occasion(0, "x"))
 
     expected = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
@@ -76,8 +76,8 @@ def test_githubs_published_example() -> None:
     assert signed.signature == expected
 
 
-def test_slacks_published_example() -> None:
-    """docs.slack.dev, "Verifying requests from Slack"."""
+def test_the_signature_matches_slack_s_published_example() -> None:
+    """The example is in docs.slack.dev, "Verifying requests from Slack"."""
     body = (
         b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
         b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
@@ -102,8 +102,8 @@ class _Stopped(Clock):
         return self._at
 
 
-def test_slacks_own_receiver_takes_it_for_five_minutes() -> None:
-    """And refuses it when the clock that signed was an hour off, or the body is another."""
+def test_slack_s_own_receiver_accepts_the_signature_only_near_its_time() -> None:
+    """The receiver refuses it when its clock is an hour off, or the body is another."""
     now, body = 1_700_000_000, '{"text": "pâté"}'
     signed = sign(of_page("as Slack signs"), KEY, request(body.encode()), Occasion(now * 1000 + 999, "x"))
 
@@ -113,8 +113,8 @@ def test_slacks_own_receiver_takes_it_for_five_minutes() -> None:
     assert (takes(now, body), takes(now + 3600, body), takes(now, body + " ")) == (True, False, False)
 
 
-def test_stripes_own_receiver_takes_it() -> None:
-    """The signature is over the time and the body, and one field has both."""
+def test_stripe_s_own_receiver_accepts_the_signature() -> None:
+    """The signature is over the time and the body, and one field has time and signature."""
     body = '{"id": "evt_1", "object": "event"}'
     signed = sign(of_page("as Stripe signs"), b"whsec_a-text-of-stripes", request(body.encode()), Occasion.now())
     ((name, value),) = signed.fields
@@ -126,8 +126,8 @@ def test_stripes_own_receiver_takes_it() -> None:
         verify(body.replace("1", "2"), value, "whsec_a-text-of-stripes", 300)
 
 
-def test_the_receiver_of_standard_webhooks_takes_it() -> None:
-    """Its key is decoded; the wrong key, another body and an hour are refused."""
+def test_the_receiver_of_standard_webhooks_accepts_the_signature() -> None:
+    """The key is decoded; a wrong key, another body or an hour's delay is refused."""
     template, body = of_page("Standard Webhooks"), b'{"type": "ping"}'
     signed = dict(sign(template, WHSEC, request(body), Occasion.now()).fields)
     late = dict(sign(template, WHSEC, request(body), Occasion(time.time_ns() // 1_000_000 - 3_600_000, "x")).fields)
@@ -149,10 +149,10 @@ def test_the_receiver_of_standard_webhooks_takes_it() -> None:
     time_ms=st.integers(0, 4_102_444_800_000),
     key=st.binary(min_size=1, max_size=100),
 )
-def test_every_placeholder_stands_for_what_goes_out(
+def test_every_placeholder_is_replaced_by_what_is_sent(
     method: str, path: str, query: str | None, body: bytes | None, time_ms: int, key: bytes
 ) -> None:
-    """Computed anew with plain concatenation: whatever is in a path or a body stands for itself."""
+    """The expected values come from plain concatenation: placeholders in a path or a body are left alone."""
     path = re.sub("[{}]", "x", path).replace("//", "/").replace("/.", "/a")
     url = f"https://api.example.com:8443{path}" + ("" if query is None else "?" + re.sub("[{}]", "x", query))
     asked = request(body, url, method)
@@ -171,8 +171,8 @@ def test_every_placeholder_stands_for_what_goes_out(
     )
 
 
-def test_an_id_is_random_and_the_same_within_a_request() -> None:
-    """As is the time."""
+def test_an_id_is_random_and_constant_within_a_request() -> None:
+    """The time is constant within a request too."""
     made = [dict(inject_into(EVERYTHING, KEY).request.fields) for _request in range(3)]
 
     ids = {re.findall("id=([0-9a-f]{32});", fields["X-Signature"])[0] for fields in made}
@@ -184,7 +184,7 @@ def test_an_id_is_random_and_the_same_within_a_request() -> None:
 
 
 def inject_into(template: HmacTemplate, secret: bytes, body: bytes | None = b"") -> Injection:
-    """The request with its signature."""
+    """Return the injection that signs a request."""
     return inject(use("hmac", hmac=template), LentCredential("hmac", Secret(secret)), request(body))
 
 
@@ -198,8 +198,8 @@ def inject_into(template: HmacTemplate, secret: bytes, body: bytes | None = b"")
     ],
     ids=["utf8", "base64", "hex", "whsec"],
 )
-def test_a_key_is_read_as_the_manifest_says(form: KeyForm, stored: bytes, key: bytes) -> None:
-    """The signature is the decoded key's; the key itself is what is looked for in answers."""
+def test_a_key_is_decoded_as_the_manifest_says(form: KeyForm, stored: bytes, key: bytes) -> None:
+    """The signature is made with the decoded key; responses are searched for the stored form."""
     made = inject_into(HmacTemplate(key=form, message="{body}", headers=(("X-S", "{signature}"),)), stored, body=b"a")
 
     signature = hmac.new(key, b"a", "sha256").hexdigest()
@@ -222,7 +222,7 @@ def test_a_key_is_read_as_the_manifest_says(form: KeyForm, stored: bytes, key: b
     ids=["letters", "padding", "odd", "blanks", "bare", "empty", "binary"],
 )
 def test_a_key_that_cannot_be_read_fails_and_is_not_quoted(form: KeyForm, stored: bytes, says: str) -> None:
-    """With what to do."""
+    """The message says what to do."""
     template = HmacTemplate(key=form, message="{body}", headers=(("X-S", "{signature}"),))
     with pytest.raises(AileronError) as caught:
         inject_into(template, stored)
@@ -235,8 +235,8 @@ def test_a_key_that_cannot_be_read_fails_and_is_not_quoted(form: KeyForm, stored
     assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
 
 
-def test_every_placeholder_of_a_manifest_has_a_value_and_a_line_on_its_page() -> None:
-    """And no other has: the parser and whoever signs go by one list."""
+def test_every_placeholder_of_a_manifest_has_a_value_and_a_row_on_its_page() -> None:
+    """The parser and the signer use one list, so an unlisted placeholder has neither."""
     for name in sorted(PLACEHOLDERS):
         template = HmacTemplate(message=f"{{{name}}}", headers=(("X-S", "{signature}"),))
         assert template.placeholders == {name, "signature"}
@@ -248,8 +248,8 @@ def test_every_placeholder_of_a_manifest_has_a_value_and_a_line_on_its_page() ->
     assert set(re.findall(r"`\{(\w+)\}`", table)) == PLACEHOLDERS | IN_FIELDS
 
 
-def test_whether_a_body_is_signed_is_known_beforehand() -> None:
-    """In the message or in a field, itself or by its hash."""
+def test_signs_body_says_whether_the_body_is_signed() -> None:
+    """The body may be in the message or in a field, itself or by its hash."""
     field = (("X-S", "{signature}"),)
     assert signs_body(HmacTemplate(message="{body}", headers=field))
     assert signs_body(HmacTemplate(message="{time}", headers=(("X-D", "{body_sha256}"), *field)))
@@ -260,7 +260,7 @@ def test_whether_a_body_is_signed_is_known_beforehand() -> None:
 
 
 def checks_everything(key: bytes) -> Script:
-    """A receiver that computes EVERYTHING's signature from the bytes it was sent, and says whether they agree."""
+    """Return a receiver that computes EVERYTHING's signature from the bytes it got, and answers whether it matches."""
 
     def script(seen: Seen) -> bytes:
         fields = {name.lower(): value for name, value in seen.fields}
@@ -278,8 +278,10 @@ def checks_everything(key: bytes) -> Script:
 @pytest.mark.parametrize(
     "body", [None, b"", b'{"a": "{time}"}', bytes(range(256))], ids=["none", "empty", "json", "bytes"]
 )
-async def test_what_is_signed_is_what_is_sent(world: World, tls_upstream: MakeUpstream, body: bytes | None) -> None:
-    """Computed by the receiver from the raw request: nothing was added after the signature that could change it."""
+async def test_the_signed_bytes_are_the_sent_bytes(
+    world: World, tls_upstream: MakeUpstream, body: bytes | None
+) -> None:
+    """The receiver computes the signature from the raw request: no later change could affect it."""
     world.vault.secret = KEY
     with tls_upstream(checks_everything(KEY)) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=EVERYTHING))
@@ -304,8 +306,8 @@ async def test_what_is_signed_is_what_is_sent(world: World, tls_upstream: MakeUp
     assert KEY not in bytes(upstream.received)
 
 
-async def test_the_signature_is_over_what_http_2_carries(world: World, authority: Authority) -> None:
-    """Its pseudo-header fields have the same method, host and target."""
+async def test_the_signature_covers_what_http_2_carries(world: World, authority: Authority) -> None:
+    """The pseudo-header fields have the same method, host and target."""
     world.vault.secret = KEY
     seen_by: list[H2Seen] = []
 
@@ -332,8 +334,10 @@ async def test_the_signature_is_over_what_http_2_carries(world: World, authority
 
 
 @pytest.mark.parametrize("name", ["X-Signature", "x_signature", "X-SIGNED-TARGET", "Authorization"])
-async def test_a_connector_sets_no_field_of_the_signature(world: World, tls_upstream: MakeUpstream, name: str) -> None:
-    """Nor does a library in it that signs by itself; a field beside them passes."""
+async def test_a_connector_cannot_set_a_field_of_the_signature(
+    world: World, tls_upstream: MakeUpstream, name: str
+) -> None:
+    """A library that signs by itself cannot either; a field with another name passes."""
     world.vault.secret = KEY
     with tls_upstream(checks_everything(KEY)) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=EVERYTHING))
@@ -345,10 +349,10 @@ async def test_a_connector_sets_no_field_of_the_signature(world: World, tls_upst
     assert "x-signature" in reserved_fields(need("hmac", hmac=EVERYTHING))
 
 
-async def test_a_signature_does_not_come_back_and_the_next_one_is_another(
+async def test_a_signature_is_masked_in_its_response_and_the_next_one_differs(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """It is masked in the answer to its request. The key is, wherever it would come from."""
+    """The key is masked too, and the rows have neither."""
     world.vault.secret = KEY
     with tls_upstream(lambda seen: answer(json.dumps([*seen.fields, KEY.decode()]).encode())) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=EVERYTHING))

@@ -1,4 +1,4 @@
-"""A webhook that the receiver refuses while the clocks differ: said with what mends it; all else is relayed."""
+"""A webhook that the receiver refuses while the clocks differ: the failure names the fix; all other responses are relayed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATUSES = ("400 Bad Request", "401 Unauthorized", "403 Forbidden")
 
 
 def refusal(minutes: float, status: str) -> bytes:
-    """No, from a service whose clock is so many minutes from ours."""
+    """Return a refusal by a service whose clock is this many minutes from ours."""
     at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
     return answer(b"no matching signature", f"Date: {email.utils.format_datetime(at, usegmt=True)}", status=status)
 
@@ -32,10 +32,10 @@ def refusal(minutes: float, status: str) -> bytes:
     ("minutes", "words"), [(-60, "60 minutes ahead of"), (60, "60 minutes behind")], ids=["ahead", "behind"]
 )
 @pytest.mark.parametrize("status", STATUSES)
-async def test_a_clock_that_is_off_is_said(
+async def test_a_wrong_clock_is_reported(
     world: World, tls_upstream: MakeUpstream, minutes: float, words: str, status: str
 ) -> None:
-    """By how much, and how to set it; nobody would see it in an answer that only says no."""
+    """The message says by how much, and how to set the clock; a response that only refuses would not show it."""
     with tls_upstream(lambda _seen: refusal(minutes, status)) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=TIMED))
         failure = (await world.refusal(upstream, method="POST", body=b"x", credential="hmac", grant=grant)).failure
@@ -56,10 +56,10 @@ async def test_a_clock_that_is_off_is_said(
     ],
     ids=["a-little-behind", "a-little-ahead", "accepted", "not-found", "no-time"],
 )
-async def test_what_says_nothing_of_the_clock_is_relayed(
+async def test_a_response_that_says_nothing_about_the_clock_is_relayed(
     world: World, tls_upstream: MakeUpstream, minutes: float, status: str, template: HmacTemplate
 ) -> None:
-    """Another clock alone is no failure, nor is a refusal alone; without a time in the signature it cannot be the clock."""
+    """Neither another clock alone nor a refusal alone is a failure; a signature without a time cannot fail for the clock."""
     with tls_upstream(lambda _seen: refusal(minutes, status)) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=template))
         got = await world.ask(upstream, method="POST", body=b"x", credential="hmac", grant=grant)
@@ -68,15 +68,17 @@ async def test_what_says_nothing_of_the_clock_is_relayed(
 
 
 @pytest.mark.parametrize("field", ["", "Date: ", "Date: yesterday", "Date: Thu, 99 Nov 2026 99:00:00 GMT"])
-async def test_a_service_that_does_not_say_the_time(world: World, tls_upstream: MakeUpstream, field: str) -> None:
-    """Its answer is relayed."""
+async def test_a_response_without_a_usable_date_is_relayed(
+    world: World, tls_upstream: MakeUpstream, field: str
+) -> None:
+    """A refusal whose `Date` is missing or malformed says nothing about the clock."""
     with tls_upstream(lambda _seen: answer(b"", *filter(None, [field]), status=STATUSES[1])) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=TIMED))
         assert (await world.ask(upstream, credential="hmac", grant=grant)).status == 401
 
 
-def test_whether_the_time_is_signed_is_known_beforehand() -> None:
-    """In seconds or milliseconds."""
+def test_signs_time_says_whether_the_time_is_signed() -> None:
+    """The time may be in seconds or milliseconds."""
     assert signs_time(TIMED)
     assert signs_time(HmacTemplate(message="{time_ms}{body}", headers=TIMELESS.headers))
     assert not signs_time(TIMELESS)

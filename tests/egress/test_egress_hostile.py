@@ -1,4 +1,4 @@
-"""Upstreams that lie: every broken answer is a network error, costs bounded memory, and its connection is not kept."""
+"""Upstreams that lie: every broken response is a network error, costs bounded memory, and its connection is not kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INTERIM = b"HTTP/1.1 102 Wait\r\nX: " + b"x" * 1000 + b"\r\n\r\n"
 
 
 def flood_of_interim_answers(_seen: Seen) -> Iterator[bytes]:
-    """More than the head may cost, and then a good answer."""
+    """Yield more interim responses than the head may cost, and then a good response."""
     for _each in range(2 * HEAD_BYTES // len(INTERIM)):
         yield INTERIM
     yield answer(b"ok")
@@ -102,8 +102,8 @@ LIES: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_broken_answer_is_a_network_error_and_its_connection_is_not_kept(world: World, lie: str) -> None:
-    """The failure names the host and quotes nothing; the next request gets a new connection and a good answer."""
+async def test_a_broken_response_is_a_network_error_and_its_connection_is_not_kept(world: World, lie: str) -> None:
+    """The failure names the host; the next request gets a new connection and a good response."""
     honest: list[bool] = []
     with Upstream(lambda seen: answer(b"ok") if honest else LIES[lie](seen)) as upstream:
         grant = world.plain_grant(upstream)
@@ -135,8 +135,8 @@ async def test_a_failed_body_stays_failed(world: World) -> None:
     assert world.journal.last.failure is FailureClass.NETWORK_ERROR
 
 
-async def test_an_answer_before_the_body_is_sent_is_an_answer(world: World) -> None:
-    """A server that refuses an upload early is heard, and the connection is closed."""
+async def test_a_response_before_the_body_is_sent_counts_as_the_response(world: World) -> None:
+    """A server that refuses an upload early is heard."""
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -151,7 +151,7 @@ async def test_an_answer_before_the_body_is_sent_is_an_answer(world: World) -> N
 
 
 class EarlyUpstream(Upstream):
-    """Answers as soon as it has seen a head, and closes for reading."""
+    """An upstream that answers as soon as it has seen a head, and then closes its sending side."""
 
     def __init__(self, said: bytes) -> None:
         super().__init__(lambda _seen: said)
@@ -169,7 +169,7 @@ ZEROS = 1 << 20
 
 
 def bomb(mebibytes: int, filler: int = 0) -> bytes:
-    """A gzip stream of so many MiB, made of one block again and again; `filler` random bytes in each spoil the ratio."""
+    """Return a gzip stream of this many MiB, one block repeated; `filler` random bytes in each block lower the ratio."""
     stream = zlib.compressobj(9, wbits=31)
     begin = stream.compress(b"") + stream.flush(zlib.Z_FULL_FLUSH)
     block = stream.compress(random.Random(1).randbytes(filler) + bytes(ZEROS - filler)) + stream.flush(
@@ -188,10 +188,10 @@ def bomb(mebibytes: int, filler: int = 0) -> bytes:
     ],
     ids=["ten gigabytes", "a bomb in a bomb", "within the ratio", "not compressed"],
 )
-async def test_however_much_comes_only_a_piece_of_it_is_held(
+async def test_only_a_piece_of_any_response_is_held_in_memory(
     world: World, body: bytes, coding: str | None, budget: Budget, limit: str | None
 ) -> None:
-    """What the engine allocates on the way stays below 2 MiB, whether the ratio or the budget ends it; measured."""
+    """The engine allocates less than 2 MiB on the way, whether the ratio or the budget ends the response; this is measured."""
     fields = [] if coding is None else [f"Content-Encoding: {coding}"]
     head = answer(b"", *fields).replace(b"Content-Length: 0", b"Content-Length: %d" % len(body))
     view = memoryview(body)
@@ -221,8 +221,8 @@ async def test_however_much_comes_only_a_piece_of_it_is_held(
 
 
 @pytest.mark.parametrize("chunk", [b"x", b""], ids=["pieces for the reader", "nothing to give out"])
-async def test_an_answer_that_never_waits_leaves_the_loop_its_turns(chunk: bytes) -> None:
-    """One read of a socket brings ten thousand chunks: while they are worked through, others get theirs."""
+async def test_a_response_that_never_waits_does_not_block_the_event_loop(chunk: bytes) -> None:
+    """A single read of a socket can bring ten thousand chunks: other tasks run while they are processed."""
     chunks, turns, is_over = iter([chunk] * 30), 0, False
 
     async def read() -> bytes | None:

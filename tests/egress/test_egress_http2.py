@@ -1,4 +1,4 @@
-"""HTTP/2 upstreams: a real server, frames byte by byte, and every way a peer can abuse them; the rules are those of HTTP/1.1."""
+"""HTTP/2 upstreams: a real server, frames byte by byte, and every abuse by a peer; the rules are those of HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def h2_upstream(authority: Authority) -> MakeH2:
 
 
 def hello(seen: H2Seen) -> list[bytes]:
-    """A whole answer."""
+    """Return the frames of a whole response."""
     return [head(seen, OK), data(seen, b"hello", end=True)]
 
 
 async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
@@ -63,13 +63,13 @@ async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
 
 @pytest.fixture(scope="module")
 def real(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealH2Server]:
-    """hypercorn with a certificate of the test's authority."""
+    """Start hypercorn with a certificate of the test's authority."""
     with RealH2Server(tmp_path_factory.mktemp("h2"), authority._ca, HOST) as server:
         yield server
 
 
-async def test_a_real_server_is_spoken_to_in_its_own_protocol(world: World, real: RealH2Server) -> None:
-    """Bodies in both directions, sized, streamed and large, errors and redirects, all over one connection."""
+async def test_requests_to_a_real_server_use_http_2(world: World, real: RealH2Server) -> None:
+    """Bodies in both directions (sized, streamed, large), errors and redirects all go over one connection."""
     real.scopes.clear()
     grant = world.grant(HostPort(HOST, real.port))
 
@@ -97,8 +97,8 @@ async def test_a_real_server_is_spoken_to_in_its_own_protocol(world: World, real
     assert world.resolver.asked == [HOST]
 
 
-async def test_requests_at_once_have_a_connection_each(world: World, real: RealH2Server) -> None:
-    """No stream shares its connection with another: what arrives belongs to one request."""
+async def test_parallel_requests_have_one_connection_each(world: World, real: RealH2Server) -> None:
+    """Streams never share a connection: all that arrives on it belongs to one request."""
     real.scopes.clear()
     grant = world.grant(HostPort(HOST, real.port))
 
@@ -115,8 +115,8 @@ async def test_requests_at_once_have_a_connection_each(world: World, real: RealH
 # --- what goes out --------------------------------------------------------------------------------------------------
 
 
-async def test_the_frames_carry_what_was_checked_and_nothing_else(world: World, h2_upstream: MakeH2) -> None:
-    """`:authority` is ours whatever `Host` says, nothing of the connection goes out, and no table keeps the credential."""
+async def test_the_frames_carry_exactly_the_checked_request(world: World, h2_upstream: MakeH2) -> None:
+    """`:authority` ignores the connector's `Host`, no field of the connection goes out, and no table keeps the credential."""
     headers = (("host", "evil.io"), ("Accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
                ("Connection", "X-Mine, Authorization"), ("X-Mine", "1"), ("Expect", "100-continue"), ("TE", "trailers"),
                ("HTTP2-Settings", "AAA"), ("Cookie", "a=b"))  # fmt: skip
@@ -149,10 +149,10 @@ async def test_the_frames_carry_what_was_checked_and_nothing_else(world: World, 
         ((("Authorization", "mine"),), "header_credential"),
     ],
 )
-async def test_a_connector_cannot_write_pseudo_fields(
+async def test_a_connector_cannot_set_pseudo_fields_or_invalid_ones(
     world: World, h2_upstream: MakeH2, headers: tuple[tuple[str, str], ...], reason: str
 ) -> None:
-    """They are refused as names before a name is resolved; the same request without them passes."""
+    """They are refused before the host name is resolved; the same request without them passes."""
     with h2_upstream(hello) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, credential="api_key", headers=headers, grant=grant)
@@ -161,10 +161,8 @@ async def test_a_connector_cannot_write_pseudo_fields(
         assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"hello"
 
 
-async def test_a_body_that_is_not_as_long_as_it_said_is_never_a_whole_request(
-    world: World, h2_upstream: MakeH2
-) -> None:
-    """Too short or too long: the stream is not ended, the connection closed."""
+async def test_a_body_that_differs_from_its_length_is_never_a_whole_request(world: World, h2_upstream: MakeH2) -> None:
+    """The stream is not ended and the connection is closed, whether the body is too short or too long."""
     with h2_upstream(hello) as upstream:
         for chunks in ((b"abc",), (b"abc", b"de")):
             sized = (("Content-Length", "4"),)
@@ -180,8 +178,10 @@ async def test_a_body_that_is_not_as_long_as_it_said_is_never_a_whole_request(
 # --- what comes back ------------------------------------------------------------------------------------------------
 
 
-async def test_interim_answers_trailers_and_padding_are_read_and_not_relayed(world: World, h2_upstream: MakeH2) -> None:
-    """The answer is the final head and the data."""
+async def test_interim_responses_trailers_and_padding_are_read_and_not_relayed(
+    world: World, h2_upstream: MakeH2
+) -> None:
+    """The relayed response is the final head and the data."""
 
     def script(seen: H2Seen) -> list[bytes]:
         padded = raw(DATA, PADDED, seen.stream, b"\x05world" + bytes(5))
@@ -206,10 +206,10 @@ async def test_interim_answers_trailers_and_padding_are_read_and_not_relayed(wor
     ("status", "method", "announced"),
     [("200", "HEAD", "1000"), ("204", "GET", None), ("304", "GET", "1000"), ("200", "GET", "0")],
 )
-async def test_answers_without_a_body_end_with_their_head(
+async def test_responses_without_a_body_end_with_their_head(
     world: World, h2_upstream: MakeH2, status: str, method: str, announced: str | None
 ) -> None:
-    """Whatever length a GET would have; the connection is kept."""
+    """The length that a GET would have makes no difference; the connection is kept."""
     length = () if announced is None else (("content-length", announced),)
     with h2_upstream(lambda seen: [head(seen, (":status", status), *length, end=True)]) as upstream:
         for _time in range(2):
@@ -218,8 +218,8 @@ async def test_answers_without_a_body_end_with_their_head(
     assert upstream.connections == 1
 
 
-async def test_a_reflected_credential_is_scrubbed_here_too(world: World, h2_upstream: MakeH2) -> None:
-    """In fields, split over frames at every place, compressed; a trailer is not relayed."""
+async def test_a_reflected_credential_is_scrubbed_in_http_2(world: World, h2_upstream: MakeH2) -> None:
+    """The credential comes back in fields, split over frames at every place, and compressed; a trailer is not relayed."""
     secret = world.vault.secret = b"canary-/7Gq+Zw9tK0=~"
 
     def script(seen: H2Seen) -> list[bytes]:
@@ -249,8 +249,8 @@ async def test_a_reflected_credential_is_scrubbed_here_too(world: World, h2_upst
     ("limit", "budget"),
     [("requests", Budget(requests=1)), ("bytes_up", Budget(bytes_up=9)), ("bytes_down", Budget(bytes_down=9))],
 )
-async def test_a_budget_ends_the_step_here_too(world: World, h2_upstream: MakeH2, limit: str, budget: Budget) -> None:
-    """The first request is within it, the second goes over."""
+async def test_a_budget_ends_the_step_in_http_2(world: World, h2_upstream: MakeH2, limit: str, budget: Budget) -> None:
+    """The first request is within the budget, the second exceeds it."""
     with h2_upstream(hello) as upstream:
         grant, meter = world.grant_for(upstream, budget=budget), Meter(budget)
         await world.ask(upstream, method="POST", body=b"12345", grant=grant, meter=meter)
@@ -259,8 +259,8 @@ async def test_a_budget_ends_the_step_here_too(world: World, h2_upstream: MakeH2
     assert error.failure.details == {"limit": limit}
 
 
-async def test_an_answer_before_the_body_is_sent_is_an_answer(world: World, h2_upstream: MakeH2) -> None:
-    """Refused early, with a reset that asks for no more: heard, and the connection not used again."""
+async def test_a_response_before_the_body_is_sent_counts_as_the_response(world: World, h2_upstream: MakeH2) -> None:
+    """The server refuses early, with a reset that asks for no more: the response is read, and the connection is not reused."""
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -278,8 +278,8 @@ async def test_an_answer_before_the_body_is_sent_is_an_answer(world: World, h2_u
     assert upstream.connections == 2
 
 
-async def test_a_graceful_goodbye_lets_the_request_finish(world: World, h2_upstream: MakeH2) -> None:
-    """GOAWAY that spares it, before, in the middle of, or after the answer; the next request has a connection of its own."""
+async def test_a_graceful_goaway_lets_the_request_finish(world: World, h2_upstream: MakeH2) -> None:
+    """The GOAWAY spares the request and comes before, within or after the response; the next request gets a new connection."""
     for place in range(3):
 
         def script(seen: H2Seen, place: int = place) -> list[bytes]:
@@ -295,8 +295,8 @@ async def test_a_graceful_goodbye_lets_the_request_finish(world: World, h2_upstr
         world.egress.pool._closed = False
 
 
-async def test_frames_of_the_connection_between_two_requests_are_in_order(world: World, h2_upstream: MakeH2) -> None:
-    """A ping, a window, new settings: the kept connection serves; it answers the ping with the next request."""
+async def test_connection_frames_between_two_requests_keep_the_connection(world: World, h2_upstream: MakeH2) -> None:
+    """The server sends a ping, a window and new settings; the ping is acknowledged."""
     after = raw(PING, 0, 0, b"12345678") + raw(WINDOW, 0, 0, b"\0\0\1\0") + raw(SETTINGS, 0, 0, b"")
     with h2_upstream(lambda seen: [*hello(seen), after]) as upstream:
         for _time in range(3):
@@ -328,10 +328,10 @@ async def test_frames_of_the_connection_between_two_requests_are_in_order(world:
         "too much",
     ],
 )
-async def test_an_answer_nobody_asked_for_costs_the_connection(
+async def test_an_unrequested_response_costs_the_connection(
     world: World, h2_upstream: MakeH2, after: Callable[[H2Seen], bytes]
 ) -> None:
-    """It can never be the answer to the next request, of this invocation or another."""
+    """Such a response can never become that of the next request, of this invocation or another."""
     has_said_it = threading.Event()
 
     def too_much(seen: H2Seen) -> Iterator[bytes]:
@@ -349,7 +349,7 @@ async def test_an_answer_nobody_asked_for_costs_the_connection(
 # --- lies -----------------------------------------------------------------------------------------------------------
 
 BOMB = block(("x", "y" * 4000)).replace(b"\0", b"\x40", 1) + b"\xbe" * 16000
-"""One field that the table keeps, and then its index sixteen thousand times: 20 KiB that decode to 64 MiB."""
+"""A field that the table keeps, and then its index sixteen thousand times: 20 KiB that decode to 64 MiB."""
 
 LIES: dict[str, Callable[[H2Seen], list[bytes]]] = {
     "no answer": lambda seen: [CLOSE],
@@ -440,7 +440,7 @@ LIES: dict[str, Callable[[H2Seen], list[bytes]]] = {
 async def test_a_lie_in_frames_is_a_network_error_and_its_connection_is_not_kept(
     world: World, h2_upstream: MakeH2, lie: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The failure names the host, quotes and links nothing; the next request gets a new connection and a good answer."""
+    """The failure has no cause or context, and nothing is logged; the next request gets a new connection and a good response."""
     honest: list[bool] = []
     with (
         h2_upstream(lambda seen: hello(seen) if honest else LIES[lie](seen)) as upstream,
@@ -465,8 +465,8 @@ async def test_a_lie_in_frames_is_a_network_error_and_its_connection_is_not_kept
         assert upstream.connections == 2
 
 
-async def test_a_server_that_allows_no_request_gets_none(world: World, h2_upstream: MakeH2) -> None:
-    """MAX_CONCURRENT_STREAMS of 0, once known: the next connection is no better, and the failure says so."""
+async def test_a_server_that_allows_no_streams_gets_no_request(world: World, h2_upstream: MakeH2) -> None:
+    """The server sets MAX_CONCURRENT_STREAMS to 0 after the first response: the next request is a network error."""
     none = raw(SETTINGS, 0, 0, b"\0\3\0\0\0\0")
     # In one piece with the end of the answer: by the time that is read, so is this.
     with h2_upstream(lambda seen: [head(seen, OK), none + data(seen, b"hello", end=True)]) as upstream:
@@ -476,10 +476,10 @@ async def test_a_server_that_allows_no_request_gets_none(world: World, h2_upstre
 
 
 @pytest.mark.parametrize("when", ["before the head", "in the body", "without a window"])
-async def test_a_peer_that_drips_cannot_stretch_the_deadline(
+async def test_a_slow_peer_cannot_stretch_the_deadline(
     world: World, h2_upstream: MakeH2, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is absolute: pings and single bytes, without end, do not move it. Connecting is done before."""
+    """The deadline is absolute: endless pings and single bytes do not move it. The connection was made before."""
     release, drops = threading.Event(), [0]
 
     def script(seen: H2Seen) -> Iterator[bytes]:
@@ -515,7 +515,7 @@ GOOD = (
 
 
 async def exchange(said: list[bytes]) -> bytes:
-    """What a client makes of a peer that says this."""
+    """Return the body that a client reads from a peer that sends this."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs:
@@ -529,8 +529,8 @@ async def exchange(said: list[bytes]) -> bytes:
         return b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]
 
 
-async def test_what_a_peer_said_before_it_went_is_heard() -> None:
-    """It refuses an upload and closes: the rest cannot be written, and the answer is there all the same."""
+async def test_a_response_before_the_peer_closed_is_read() -> None:
+    """The peer refuses an upload and closes: the rest cannot be written, but the response can be read."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     gone, heard = anyio.Event(), list[tuple[int, bytes]]()
@@ -561,8 +561,8 @@ async def test_what_a_peer_said_before_it_went_is_heard() -> None:
     assert not client.is_idle()
 
 
-async def test_of_many_frames_no_more_are_taken_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One read brings thousands; between two of them the reader can give the event loop a turn."""
+async def test_no_more_frames_are_processed_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read brings thousands; between two of them the reader can give the event loop a turn."""
     taken = 0
     take = H2Connection.receive_data
 
@@ -584,16 +584,16 @@ async def test_of_many_frames_no_more_are_taken_than_are_wanted(monkeypatch: pyt
 
 
 @given(st.lists(st.integers(0, len(GOOD)), max_size=5))
-def test_any_cut_gives_the_same_answer(cuts: list[int]) -> None:
-    """However its bytes arrive."""
+def test_any_cut_of_the_bytes_gives_the_same_response(cuts: list[int]) -> None:
+    """The response does not depend on how its bytes arrive."""
     edges = [0, *sorted(cuts), len(GOOD)]
     said = [GOOD[start:stop] for start, stop in itertools.pairwise(edges)]
     assert anyio.run(exchange, said) == b"hello"
 
 
 @given(st.one_of(st.binary(max_size=200), st.integers(0, 1 << 32)))
-def test_any_bytes_are_an_answer_or_an_error_of_ours(noise: bytes | int) -> None:
-    """Random ones, and a good answer with some of its bytes changed, cut out or doubled."""
+def test_any_bytes_are_a_response_or_an_http_error(noise: bytes | int) -> None:
+    """The bytes are random, or a good response with some of its bytes changed, cut out or added."""
     if isinstance(noise, int):
         chance, changed = random.Random(noise), bytearray(GOOD)
         for _change in range(chance.randint(1, 4)):
@@ -608,8 +608,8 @@ def test_any_bytes_are_an_answer_or_an_error_of_ours(noise: bytes | int) -> None
     assert caught is None or (caught.__cause__, caught.__context__) == (None, None)
 
 
-async def test_where_http2_is_not_spoken_the_older_one_is(world: World, authority: Authority) -> None:
-    """A server that chooses http/1.1, and one that chooses nothing; neither is tried in the other protocol."""
+async def test_a_server_without_http_2_is_asked_over_http_1_1(world: World, authority: Authority) -> None:
+    """The servers choose http/1.1 or nothing. Control: one that chooses HTTP/2."""
     from tests.support.upstream import Upstream, answer
 
     for protocols in (["http/1.1"], []):
@@ -625,7 +625,7 @@ async def test_where_http2_is_not_spoken_the_older_one_is(world: World, authorit
             assert b"".join([piece async for piece in got]) == b"hello"
 
 
-def test_the_certificates_of_these_tests_lie_where_the_server_reads_them(tmp_path: Path, authority: Authority) -> None:
+def test_the_certificate_of_the_real_server_is_written_where_it_reads_it(tmp_path: Path, authority: Authority) -> None:
     """Positive control of the real server's set-up."""
     RealH2Server(tmp_path, authority._ca, HOST)
     assert (tmp_path / "h2.pem").read_bytes().startswith(b"-----BEGIN CERTIFICATE")

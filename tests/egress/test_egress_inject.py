@@ -1,4 +1,4 @@
-"""Injection: each kind's wire form, and the secrets that cannot travel."""
+"""Injection: each kind's wire form, and the secrets that cannot be sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ URL = parse_url("https://api.example.com/v1")
 
 
 def injected(credential: CredentialUse, secret: bytes, username: str | None = None, url: Url = URL) -> Injection:
-    """What a request becomes that had no field."""
+    """Inject a credential into a request without fields."""
     lent = LentCredential(credential.need.kind, Secret(secret), username)
     return inject(credential, lent, Outgoing("GET", url))
 
@@ -38,8 +38,8 @@ def injected(credential: CredentialUse, secret: bytes, username: str | None = No
         (use("api_key", format="Token token={key}, {x}"), ("Authorization", "Token token=sesame-12345, {x}")),
     ],
 )
-def test_a_key_becomes_the_declared_field(credential: CredentialUse, expected: tuple[str, str]) -> None:
-    """Bearer where nothing else is declared; oauth2 is always Bearer."""
+def test_a_key_is_sent_in_the_declared_field(credential: CredentialUse, expected: tuple[str, str]) -> None:
+    """Bearer is the default form; oauth2 is always Bearer."""
     made = injected(credential, b"sesame-12345")
 
     assert made.request.fields == (expected,)
@@ -47,8 +47,8 @@ def test_a_key_becomes_the_declared_field(credential: CredentialUse, expected: t
     assert made.roots == {b"sesame-12345"}
 
 
-def test_a_password_becomes_basic_in_utf_8() -> None:
-    """RFC 7617; the pair and its base64 are scrubbed like the password itself."""
+def test_a_password_is_sent_as_basic_in_utf_8() -> None:
+    """The form is that of RFC 7617; the pair and its base64 are scrubbed like the password itself."""
     made = injected(use("basic"), "pässword".encode(), "ann")
 
     wire = base64.b64encode("ann:pässword".encode())
@@ -57,7 +57,7 @@ def test_a_password_becomes_basic_in_utf_8() -> None:
 
 
 def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
-    """After the connector's own parameters, or alone."""
+    """The key stands alone or after the connector's own parameters."""
     made = injected(use("api_key", query="api key"), b"sesame&=1#")
 
     assert made.request.fields == ()
@@ -71,8 +71,8 @@ def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
     ["key=1", "x=1&key=2", "%6bey=1", "k%65y", "x=1;key=2", "KEY=1", "%256bey=1", "key[]=1", "key[0]=1", "key%5B%5D=1", "+key=1",
      "%20key=1", "%09key", "key%00=1", "key%00x=1", "key+=1", "&&key", "key=&key=", "key%ff[]=1&Key=2"],
 )  # fmt: skip
-def test_the_credentials_parameter_is_the_credentials_alone(query: str) -> None:
-    """Two of one name would leave it to the server which counts."""
+def test_a_connector_cannot_set_the_credential_s_parameter(query: str) -> None:
+    """Servers differ in which of two parameters with one name counts."""
     with pytest.raises(RefusedError) as caught:
         check_query(need(query="key"), parse_url(f"https://h/?{query}"))
 
@@ -83,8 +83,8 @@ def test_the_credentials_parameter_is_the_credentials_alone(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["api.key=1", "api_key=1", "API%20key=1", "api+key=1", "api.key[]=1"])
-def test_names_that_php_takes_for_one_are_one(query: str) -> None:
-    """A dot and a blank are an underscore there."""
+def test_parameter_names_that_php_treats_as_equal_are_equal(query: str) -> None:
+    """PHP reads a dot or a blank in a name as an underscore."""
     with pytest.raises(RefusedError):
         check_query(need(query="api.key"), parse_url(f"https://h/?{query}"))
     check_query(need(query="api.key"), parse_url("https://h/?api-key=1&apikey=1"))
@@ -92,8 +92,8 @@ def test_names_that_php_takes_for_one_are_one(query: str) -> None:
 
 @pytest.mark.parametrize("kind", ["oauth2", "oauth2_client"])
 @pytest.mark.parametrize("query", ["access_token=1", "x=1&Access_Token=2", "access.token=1", "access%5ftoken"])
-def test_a_token_travels_in_one_way(kind: CredentialKind, query: str) -> None:
-    """RFC 6750 has a second one, in the query: a connector may not use it beside the first. A key has nothing to do with it."""
+def test_a_connector_cannot_send_a_second_token_in_the_query(kind: CredentialKind, query: str) -> None:
+    """RFC 6750 also allows a token in the query: a connector may not use that beside the header. Keys are not affected."""
     with pytest.raises(RefusedError) as caught:
         check_query(need(kind), parse_url(f"https://h/?{query}"))
     assert caught.value.reason is Reason.HEADER_CREDENTIAL
@@ -108,7 +108,7 @@ def test_a_token_travels_in_one_way(kind: CredentialKind, query: str) -> None:
     "secret", [b"sesame\r\nX: y", b"sesame-\n1", b"sesame-\0-", b"short12", b"x" * 8193, b"sesame-\x7f"]
 )
 def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) -> None:
-    """Whatever the kind, and without a word of it in the message."""
+    """This holds for every kind, and the message quotes none of the secret."""
     with pytest.raises(AileronError) as caught:
         injected(use(kind), secret, "ann")
 
@@ -120,8 +120,8 @@ def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) ->
 
 
 @pytest.mark.parametrize("kind", ["api_key", "basic", "hmac", "aws_sigv4", "mtls"])
-def test_a_secret_that_cannot_be_sent_is_named(kind: str) -> None:
-    """By its name in the vault, where the loan says it: nobody has to look it up."""
+def test_the_error_for_a_secret_that_cannot_be_sent_names_it(kind: str) -> None:
+    """The name in the vault comes from the loan: the user does not have to look it up."""
     template = HmacTemplate(key="hex", message="{body}", headers=(("X-S", "{signature}"),))
     form = {"hmac": {"hmac": template}, "aws_sigv4": {"aws": AwsScope(region="r", service="s3")}}.get(kind, {})
     lent = LentCredential(kind, Secret(b"no\nkey-"), "ann", stored=Stored("files-key"))
@@ -130,8 +130,8 @@ def test_a_secret_that_cannot_be_sent_is_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("secret", [b"sesame-\xe9\xe9", "sesame-ü".encode(), b" sesame-123", b"sesame-123 "])
-def test_a_secret_no_header_can_carry_is_refused_there_only(secret: bytes) -> None:
-    """Basic and the query encode it; a field would change it."""
+def test_a_secret_that_no_header_can_carry_is_refused_only_in_headers(secret: bytes) -> None:
+    """Basic and the query encode such a secret; a field would change it."""
     with pytest.raises(AileronError, match="cannot carry"):
         injected(use("api_key"), secret)
 
@@ -141,7 +141,7 @@ def test_a_secret_no_header_can_carry_is_refused_there_only(secret: bytes) -> No
 
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\r\nb", "a\0"])
 def test_a_user_name_that_would_change_the_pair_is_refused(username: str | None) -> None:
-    """RFC 7617 section 2: the first colon ends it."""
+    """The first colon ends the user name (RFC 7617, section 2)."""
     with pytest.raises(AileronError, match="user name"):
         injected(use("basic"), b"sesame-123", username)
 
@@ -159,18 +159,18 @@ def test_a_form_that_cannot_carry_a_secret_is_refused(credential: CredentialUse)
 
 
 def test_a_loan_of_another_kind_is_refused() -> None:
-    """The vault and the grant must mean the same thing."""
+    """The vault and the grant must name the same kind."""
     with pytest.raises(AileronError, match="kind basic"):
         inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"), Outgoing("GET", URL))
 
 
-def test_what_carries_a_secret_prints_nothing() -> None:
-    """Neither the loan nor the injection."""
+def test_objects_that_carry_a_secret_do_not_print_it() -> None:
+    """The cases are the loan and the injection."""
     assert "sesame" not in repr(injected(use("api_key"), b"sesame-123"))
     assert "sesame" not in repr(LentCredential("api_key", Secret(b"sesame-123")))
 
 
 def test_authorization_is_reserved_beside_every_credential() -> None:
-    """And the declared field with it."""
+    """The declared field is reserved too."""
     assert reserved_fields(need()) == {"authorization"}
     assert reserved_fields(need(header="X-Api-Key")) == {"authorization", "x-api-key"}

@@ -1,4 +1,4 @@
-"""Each kind of credential from the loan to the wire; one of a connector's own beside it is refused, however it is spelled."""
+"""Each kind of credential from the loan to the wire; a connector's own credential beside it is refused in any spelling."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Kind = tuple[CredentialUse, tuple[str, str] | None]
 
 @pytest.fixture(params=KINDS, ids=[kind.replace(" ", "-") for kind in KINDS])
 def kind(request: pytest.FixtureRequest, world: World) -> Kind:
-    """Each kind, with its secret in the vault."""
+    """Return each kind, with its secret in the vault."""
     world.vault.secret, world.vault.username = SECRET, "ann"
     return KINDS[request.param]
 
 
 async def test_each_kind_reaches_the_wire_once(world: World, tls_upstream: MakeUpstream, kind: Kind) -> None:
-    """In its one place, after the connector's own fields and parameters, and nowhere else."""
+    """The credential is in its one place, after the connector's own fields and parameters."""
     credential, field = kind
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=credential)
@@ -60,10 +60,10 @@ async def test_each_kind_reaches_the_wire_once(world: World, tls_upstream: MakeU
     ["Authorization", "authorization", "AUTHORIZATION", "aUTHORIZATION", " Authorization", "Authorization ", "Authorization\t",
      "Author\u0131zation", "Authorization:", "\nAuthorization", "Authorization\0", "X-A\r\nAuthorization"],
 )  # fmt: skip
-async def test_a_connectors_own_authorization_is_refused_beside_each(
+async def test_a_connector_s_own_authorization_is_refused_beside_each_kind(
     world: World, tls_upstream: MakeUpstream, kind: Kind, name: str
 ) -> None:
-    """As the credential's, or as no name of a field; beside none it is the connector's business."""
+    """The reason is the credential's field or an invalid name; without a credential the field is the connector's business."""
     credential, _field = kind
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=credential)
@@ -77,8 +77,10 @@ async def test_a_connectors_own_authorization_is_refused_beside_each(
 
 
 @pytest.mark.parametrize("name", ["X-Api-Key", "x-api-key", "X_Api_Key", "X-API_KEY"])
-async def test_a_connectors_own_key_is_refused_beside_it(world: World, tls_upstream: MakeUpstream, name: str) -> None:
-    """CGI makes `-` and `_` one; beside a key that travels elsewhere the field is one like any other."""
+async def test_a_connector_s_own_key_is_refused_beside_the_credential(
+    world: World, tls_upstream: MakeUpstream, name: str
+) -> None:
+    """CGI reads `-` and `_` as one; beside a key in another place the field is an ordinary one."""
     world.vault.secret = SECRET
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use(header="X-Api-Key", format="{key}"))
@@ -96,10 +98,10 @@ async def test_a_connectors_own_key_is_refused_beside_it(world: World, tls_upstr
     + [(use(kind), query) for kind in ("oauth2", "oauth2_client")
        for query in ("access_token=mine", "x=1&ACCESS_TOKEN=mine", "access%255ftoken=mine")],
 )  # fmt: skip
-async def test_a_connectors_own_parameter_is_refused_beside_it(
+async def test_a_connector_s_own_parameter_is_refused_beside_the_credential(
     world: World, tls_upstream: MakeUpstream, credential: CredentialUse, query: str
 ) -> None:
-    """Which of two would count, servers do not agree on; without the credential it is the connector's business."""
+    """Servers differ in which of two counts; without the credential it is the connector's business."""
     world.vault.secret = SECRET
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=credential)
@@ -112,7 +114,7 @@ async def test_a_connectors_own_parameter_is_refused_beside_it(
 
 
 async def test_each_kind_is_scrubbed_in_every_form(world: World, tls_upstream: MakeUpstream, kind: Kind) -> None:
-    """Whatever way it went in: of the list of encodings none brings it back."""
+    """The secret does not come back in any encoding of the list, in whichever form it was sent."""
     credential, _field = kind
     roots = [SECRET, b"ann:" + SECRET, BASIC.removeprefix("Basic ").encode()]
     roots = roots if credential.need.kind == "basic" else roots[:1]

@@ -1,4 +1,4 @@
-"""The table of kinds: each kind of credential is in it, and says of itself what the rules need to know."""
+"""The table of kinds: it has each kind of credential, with what the rules need to know about it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ HANDSHAKE = (("Connection", "Upgrade"), ("Upgrade", "websocket"))
 
 
 def test_every_kind_is_in_the_table() -> None:
-    """A manifest's parser takes no other."""
+    """A manifest's parser accepts no other kind."""
     assert tuple(KINDS) == ALL
     assert {kind for kind in ALL if kind.startswith("oauth2")} == RENEWABLE
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_each_says_what_stands_beside_it(kind: CredentialKind) -> None:
-    """Only a certificate stands in no field; only a token has a second way in the query."""
+def test_each_kind_says_which_fields_and_parameters_are_reserved(kind: CredentialKind) -> None:
+    """Only a certificate uses no field; only a token could also be in the query."""
     assert (reserved_fields(need(kind)) == frozenset()) == (kind == "mtls")
     assert "authorization" in reserved_fields(need(kind)) or kind == "mtls"
     if kind in RENEWABLE:
@@ -41,15 +41,15 @@ def test_each_says_what_stands_beside_it(kind: CredentialKind) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "mtls"])
-def test_each_is_searched_for_where_it_could_have_been_sent(kind: CredentialKind) -> None:
-    """Also a key that only signs, and a login's password: a service that has them may show them. A certificate's is not sent."""
+def test_each_kind_is_scrubbed_wherever_it_could_have_been_sent(kind: CredentialKind) -> None:
+    """Keys that only sign and login passwords count: a service that has them may show them. A certificate's key is not sent."""
     username = "AKIDEXAMPLE0123456789" if kind == "aws_sigv4" else "ann"
     assert needles_for([LentCredential(kind, Secret(SECRET), username)], HostPort("h", 443)).covers({SECRET})
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_loan_of_another_kind_goes_into_no_request(kind: CredentialKind) -> None:
-    """Of whichever two."""
+def test_a_loan_of_another_kind_is_never_injected(kind: CredentialKind) -> None:
+    """Each kind is tried with a loan of the kind before it in the list."""
     other = ALL[ALL.index(kind) - 1]
     with pytest.raises(AileronError, match=f"is of kind {other}, not {kind}"):
         inject(use(kind), LentCredential(other, Secret(SECRET), "ann"), Outgoing("GET", parse_url("https://h/")))
@@ -67,10 +67,10 @@ def test_a_loan_of_another_kind_goes_into_no_request(kind: CredentialKind) -> No
     ],
     ids=["basic", "api_key", "first_message", "digest", "login"],
 )
-def test_what_has_no_place_is_not_left_out(
+def test_a_credential_without_a_place_in_the_request_is_an_error(
     credential: CredentialUse, goes: tuple[bool, bool], is_websocket: bool
 ) -> None:
-    """The rules refuse it before anything is lent; were they wrong, the request would leave without its credential."""
+    """The rules refuse it before anything is lent; if they were wrong, the request would leave without its credential."""
     request = Outgoing("GET", parse_url("https://h/"), HANDSHAKE if is_websocket else ())
     lent = LentCredential(credential.need.kind, Secret(SECRET), "ann" if credential.need.kind != "api_key" else None)
     if goes[is_websocket]:

@@ -1,4 +1,4 @@
-"""A canary secret, reflected by upstreams in every way they have, and looked for in everything that comes out."""
+"""A canary secret: upstreams reflect it in every way, and it must not be in anything that comes out."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ pytestmark = pytest.mark.anyio
 Echo = Callable[[bytes], bytes | Iterable[bytes]]
 
 KEY = b"canary-/7Gq+Zw9tK0=~"
-"""As above, with characters that a header can carry."""
+"""A canary of only those characters that a header can carry."""
 
 
 def forms(secret: bytes) -> set[bytes]:
-    """Every published form of a secret."""
+    """Return every published form of a secret."""
     return {form for _name, encode in ENCODINGS for form in encode(secret)}
 
 
 def assert_clean(seen: object, *secrets: bytes) -> None:
-    """No form of a secret in the representation of anything."""
+    """Check that the representation of an object has no form of the secrets."""
     text = seen if isinstance(seen, bytes) else repr(seen).encode()
     for secret in secrets:
         assert not [form for form in forms(secret) if form in text]
 
 
 def credential_of(seen: Seen) -> bytes:
-    """What the upstream was sent."""
+    """Return the credential that the upstream was sent."""
     return seen.values("authorization")[0].encode("latin-1")
 
 
@@ -64,8 +64,8 @@ ECHOES: dict[str, Echo] = {
 
 @pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
-async def test_an_upstream_that_reflects_the_credential_reflects_stars(world: World, kind: str, echo: str) -> None:
-    """In body, fields, chunks, encodings and compression; the length is kept, and the ledger counts it."""
+async def test_an_upstream_that_reflects_the_credential_is_masked(world: World, kind: str, echo: str) -> None:
+    """The cases are body, fields, chunks, encodings and compression; the length is kept, and the ledger counts the matches."""
     world.vault.secret, world.vault.username = KEY, "ann" if kind == "basic" else None
     with Upstream(lambda seen: ECHOES[echo](credential_of(seen))) as upstream:
         grant = world.grant_for(upstream, credential=use(kind), plain=True)
@@ -84,7 +84,7 @@ async def test_an_upstream_that_reflects_the_credential_reflects_stars(world: Wo
 
 
 async def test_a_key_in_the_query_does_not_come_back_in_links(world: World) -> None:
-    """Pagination links repeat the URL, however the server encodes it; the ledger has no query at all."""
+    """Pagination links repeat the URL in the server's encoding; the ledger has no query at all."""
     world.vault.secret = CANARY
 
     def script(seen: Seen) -> bytes:
@@ -102,8 +102,8 @@ async def test_a_key_in_the_query_does_not_come_back_in_links(world: World) -> N
     assert world.journal.rows[0].path == "/v1"  # type: ignore[union-attr]
 
 
-async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_answers_too(world: World) -> None:
-    """A request without the credential fetches what one with it left behind; within a step both are scrubbed."""
+async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_responses(world: World) -> None:
+    """A request without the credential fetches what an earlier one left there; within a step both responses are scrubbed."""
     world.vault.secret = KEY
     left: list[bytes] = []
 
@@ -123,8 +123,8 @@ async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_answers_too(
     assert got.scrubbed == 1
 
 
-async def test_an_answer_that_is_under_way_is_scrubbed_of_what_is_lent_meanwhile(world: World) -> None:
-    """A request without the credential waits for a log, in which one with it then appears."""
+async def test_a_response_in_progress_is_scrubbed_of_secrets_lent_meanwhile(world: World) -> None:
+    """A request without the credential waits for a log in which another request's credential then appears."""
     world.vault.secret = KEY
     lent, left = threading.Event(), list[bytes]()
 
@@ -166,10 +166,10 @@ BREAKS: dict[str, Echo] = {
 
 
 @pytest.mark.parametrize("where", BREAKS)
-async def test_an_error_that_an_upstream_made_of_the_credential_does_not_quote_it(
+async def test_an_error_made_of_the_credential_does_not_quote_it(
     world: World, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    """Not in the failure, not in a traceback with causes and contexts, not in the ledger, not in a log at DEBUG."""
+    """The upstream breaks HTTP with it. Failure, traceback with causes and contexts, ledger and DEBUG log do not have it."""
     world.vault.secret = KEY
     with Upstream(lambda seen: BREAKS[where](credential_of(seen))) as upstream, caplog.at_level(logging.DEBUG):
         grant = world.grant_for(upstream, credential=use(), plain=True)
@@ -188,7 +188,7 @@ async def test_an_error_that_an_upstream_made_of_the_credential_does_not_quote_i
 
 
 async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """httpcore2 would log response heads as they came; nothing of the kind is on, whatever the configuration."""
+    """httpcore2 would log response heads as they came; that logging is off, whatever the configuration."""
     world.vault.secret = KEY
     echo = ECHOES["in a field"]
     with Upstream(lambda seen: echo(credential_of(seen))) as upstream, caplog.at_level(logging.DEBUG):
@@ -200,8 +200,8 @@ async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, cap
 
 
 @pytest.mark.parametrize("secret", [b"sesame\r\nX-Injected: 1", b"sesame-\0-", b"short", b"sesame-\xff\xfe-"])
-async def test_a_secret_that_cannot_travel_stops_the_request_before_the_wire(world: World, secret: bytes) -> None:
-    """No row, no connection, and not a word of it in the failure."""
+async def test_a_secret_that_cannot_be_sent_stops_the_request_before_the_wire(world: World, secret: bytes) -> None:
+    """The request has no row and no connection, and the failure quotes none of the secret."""
     world.vault.secret = secret
     with Upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use(), plain=True)
@@ -213,8 +213,8 @@ async def test_a_secret_that_cannot_travel_stops_the_request_before_the_wire(wor
     assert world.vault.lent == 1
 
 
-async def test_requests_and_credentials_have_no_telling_representation(world: World) -> None:
-    """What a traceback with local variables would print."""
+async def test_requests_and_responses_have_no_telling_representation(world: World) -> None:
+    """A traceback with local variables would print these objects."""
     request = EgressRequest("POST", "https://h/?token=sesame", (("X", "sesame"),), "api_key", b"sesame")
     assert "sesame" not in repr(request)
     assert "sesame" not in repr(world.egress)

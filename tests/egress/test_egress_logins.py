@@ -1,4 +1,4 @@
-"""Streams that are logged in, at the engine: who gets one, what is on record before, and what a refusal is to the step.
+"""Logged-in streams at the engine: who gets one, what is recorded before, and how a refusal ends the step.
 
 The process that logs in is scripted here: aileron/logins has its own tests, and tests/e2e has both together.
 """
@@ -44,7 +44,7 @@ SERVICE = b"220 it greets whoever connects\r\n"
 
 
 class Talk:
-    """One login that says what the test lets it; its stream's other end is `far`."""
+    """A login that sends the messages of a test; its stream's other end is `far`."""
 
     def __init__(self, script: list[FromLogin | None], door: Door) -> None:
         self._door = door
@@ -79,7 +79,7 @@ class Talk:
 
 
 class Door:
-    """Where logins are ordered. `scripts`: what each says; the last one is for all after it."""
+    """The door at which logins are ordered. `scripts`: the messages of each; the last script serves all further logins."""
 
     def __init__(self, *scripts: list[FromLogin | None]) -> None:
         self.scripts = list(scripts)
@@ -95,14 +95,14 @@ class Door:
 
 @contextlib.contextmanager
 def service() -> Iterator[tuple[int, socket.socket]]:
-    """A port on loopback that greets as a plain-text protocol does."""
+    """Listen on a port on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0)
         yield listening.getsockname()[1], listening
 
 
 async def greet(listening: socket.socket, times: int = 1) -> None:
-    """Whoever connects hears something."""
+    """Greet each client that connects, as a plain-text protocol does."""
     for _ in range(times):
         await anyio.wait_readable(listening)
         connection, _ = listening.accept()
@@ -111,7 +111,7 @@ async def greet(listening: socket.socket, times: int = 1) -> None:
 
 
 def grant_at(port: int, protocol: str = "imap", *, kind: str = "login", **more: Any) -> Grant:
-    """Of a login there; private, as every service of a test is on loopback."""
+    """Return a grant for a login at this port; it is private, as every service of a test is on loopback."""
     at = HostPort(HOST, port)
     target = LoginTarget.parse(f"{protocol}://{at}")
     plain = frozenset({at}) if more.pop("is_plain_allowed", False) else frozenset()
@@ -123,7 +123,7 @@ def grant_at(port: int, protocol: str = "imap", *, kind: str = "login", **more: 
 async def opened(
     world: World, port: int, grant: Grant, *, command: str | None = None, meter: Meter | None = None
 ) -> bytes:
-    """Open a stream, and read what there is at its end."""
+    """Open a stream, and read from it once."""
     deadline = anyio.current_time() + world.timeout_s
     asked = StreamRequest(HOST, port, True, command)
     meter = meter or Meter(grant.budget)
@@ -138,14 +138,14 @@ async def opened(
 
 
 async def refused(world: World, port: int, grant: Grant, **more: Any) -> AileronError:
-    """The error of a stream that must fail."""
+    """Open a stream that must fail, and return its error."""
     with pytest.raises(AileronError) as caught:
         await opened(world, port, grant, **more)
     return caught.value
 
 
 def a_world(door: Door) -> World:
-    """With a vault that lends a login."""
+    """Return a world whose vault lends a login."""
     world = World(None, door)
     world.vault.username = "me@example.com"
     return world
@@ -154,8 +154,8 @@ def a_world(door: Door) -> World:
 LOGS_IN: list[FromLogin | None] = [LoggedIn(mechanism="PLAIN"), Over(scrubbed=2)]
 
 
-async def test_a_login_is_lent_for_written_down_and_ordered_and_what_is_behind_it_is_the_stream() -> None:
-    """The positive control of this file: no TLS of ours, the connector's `tls` ignored, two rows with protocol and binding."""
+async def test_a_login_is_lent_recorded_and_ordered_and_its_stream_is_passed_on() -> None:
+    """The positive control of this file: the engine adds no TLS and ignores the connector's `tls`; two rows have the details."""
     door = Door([LoggedIn(mechanism="PLAIN")])
     world = a_world(door)
     with service() as (port, listening):
@@ -203,8 +203,10 @@ async def test_a_login_is_lent_for_written_down_and_ordered_and_what_is_behind_i
         (Problem.NOT_ALLOWED, FailureClass.CAPABILITY_DENIED, "why"),
     ],
 )
-async def test_what_a_problem_is_to_the_step(problem: Problem, expected: FailureClass, said: str) -> None:
-    """Before the stream is open, and after."""
+async def test_each_problem_of_a_login_has_its_failure_class(
+    problem: Problem, expected: FailureClass, said: str
+) -> None:
+    """The problem occurs before the stream is open, or after."""
     for script in (
         [Failed(problem=problem, message="this is why", said="535 no")],
         [LoggedIn(mechanism="PLAIN"), Over(scrubbed=0, problem=problem, message="this is why", said="535 no")],
@@ -229,8 +231,8 @@ async def test_what_a_problem_is_to_the_step(problem: Problem, expected: Failure
         )
 
 
-async def test_a_form_that_may_be_allowed_is_told_with_the_name_of_the_binding() -> None:
-    """Which the process that logs in does not know; where nothing may be allowed, nothing is said of it."""
+async def test_the_fix_for_a_weak_password_form_names_the_binding() -> None:
+    """The process that logs in does not know the binding; without a form that can be allowed, no fix is given."""
     told = []
     for may_allow in ("md5", "cleartext", None):
         door = Door([Failed(problem=Problem.WEAK_LOGIN, message="this is why", may_allow=may_allow)])
@@ -248,12 +250,12 @@ async def test_a_form_that_may_be_allowed_is_told_with_the_name_of_the_binding()
 
 
 async def end_of(door: Door) -> None:
-    """Its stream ends with it."""
+    """Wait until the first login has begun, and end its stream."""
     await last_end_of(door, 1)
 
 
-async def test_a_login_that_goes_without_a_word_is_a_network_error() -> None:
-    """It was killed."""
+async def test_a_login_that_ends_without_a_message_is_a_network_error() -> None:
+    """The process was killed, before or after the stream was open."""
     for script in ([None], [LoggedIn(mechanism="PLAIN"), None]):
         door = Door(list(script))
         world = a_world(door)
@@ -265,8 +267,8 @@ async def test_a_login_that_goes_without_a_word_is_a_network_error() -> None:
         assert error.failure.failure_class is FailureClass.NETWORK_ERROR
 
 
-async def test_what_is_refused_before_anything_is_looked_up() -> None:
-    """Each with its control: the same but for one thing is let through to the door."""
+async def test_a_login_that_the_rules_forbid_is_refused_before_any_lookup() -> None:
+    """Each case has its control: the same stream with one thing changed reaches the door."""
     ssh = ("git-upload-pack 'team/*.git'",)
     ask = "git-upload-pack 'team/a.git'"
     cases: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
@@ -309,8 +311,8 @@ async def test_what_is_refused_before_anything_is_looked_up() -> None:
             assert door.orders[0].reads_only is bool(right.get("read_only"))
 
 
-async def test_a_command_is_only_for_ssh_and_a_host_has_to_be_granted() -> None:
-    """The control is above."""
+async def test_a_command_is_only_for_ssh_and_the_host_must_be_granted() -> None:
+    """The positive control is the test above."""
     world = a_world(Door(list(LOGS_IN)))
     with service() as (port, _):
         assert reason_of(await refused(world, port, grant_at(port), command="ls")) == "login_command"
@@ -325,8 +327,8 @@ async def test_a_command_is_only_for_ssh_and_a_host_has_to_be_granted() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["one login", "two logins"])
-async def test_http_is_not_spoken_where_there_is_a_login(others: int) -> None:
-    """What is there could take a request for commands of its own. The control: the same host, another port."""
+async def test_no_http_request_is_sent_to_a_host_and_port_with_a_login(others: int) -> None:
+    """The service there could read a request as commands of its own."""
     world = a_world(Door(list(LOGS_IN)))
     with service() as (port, _):
         logins = tuple(LoginTarget.parse(f"imap://{HOST}:{one}") for one in (port, 2)[: 1 + others])
@@ -339,8 +341,8 @@ async def test_http_is_not_spoken_where_there_is_a_login(others: int) -> None:
         assert not world.resolver.asked
 
 
-async def test_a_locked_vault_is_said_before_anybody_is_connected_to() -> None:
-    """As for a request."""
+async def test_a_locked_vault_is_reported_before_anything_is_connected() -> None:
+    """The behaviour is that of an HTTP request."""
     door = Door(list(LOGS_IN))
     world = a_world(door)
     world.vault.locked = True
@@ -352,7 +354,7 @@ async def test_a_locked_vault_is_said_before_anybody_is_connected_to() -> None:
 
 
 async def test_a_token_is_made_ready_before_it_is_lent() -> None:
-    """And for a password nobody asks."""
+    """A password needs no such step."""
     for kind, asked, credential in (("oauth2", 1, "token"), ("login", 0, "password")):
         door = Door(list(LOGS_IN))
         world = a_world(door)
@@ -365,8 +367,8 @@ async def test_a_token_is_made_ready_before_it_is_lent() -> None:
         assert door.orders[0].credential == credential
 
 
-async def test_mail_is_on_record_before_it_leaves_and_a_record_that_fails_stops_it() -> None:
-    """The acknowledgement is what lets it go."""
+async def test_mail_is_recorded_before_it_is_sent_and_a_failing_record_stops_it() -> None:
+    """Only the acknowledgement lets the mail go."""
     notes: list[FromLogin] = [
         Envelope(sender="a@example.com", recipients=("b@example.com",), size=100),
         Submitted(size=98, code=250),
@@ -398,7 +400,7 @@ async def test_mail_is_on_record_before_it_leaves_and_a_record_that_fails_stops_
 
 
 def previewed_at(port: int, **more: Any) -> Grant:
-    """As `grant_at`, for an operation that changes only what a person saw."""
+    """Return a grant like `grant_at`, for an operation that changes only what a person saw."""
     grant = grant_at(port, "postgres", **more)
     assert grant.credential is not None
     return msgspec.structs.replace(grant, credential=msgspec.structs.replace(grant.credential, login="previewed"))
@@ -414,10 +416,10 @@ def previewed_at(port: int, **more: Any) -> Grant:
         ("redis", "read_only", False),
     ],
 )
-async def test_an_operation_is_held_to_its_login_at_each_place_or_has_no_stream(
+async def test_an_operation_gets_a_stream_only_if_its_login_can_be_enforced(
     protocol: str, login: str, is_let: bool
 ) -> None:
-    """Also where the manifest was read before this was asked of it: nobody is connected to."""
+    """This holds even for a manifest that was read before the rule existed: nothing is connected."""
     door = Door(list(LOGS_IN))
     world = a_world(door)
     with service() as (port, listening):
@@ -435,8 +437,8 @@ async def test_an_operation_is_held_to_its_login_at_each_place_or_has_no_stream(
     assert len(door.orders) == int(is_let)
 
 
-async def test_a_change_is_committed_where_it_was_seen_and_is_on_record_before() -> None:
-    """Once; a second stream of the step is refused, and so is one of a step of which nothing was seen."""
+async def test_a_seen_change_is_recorded_and_then_committed_once() -> None:
+    """A second stream of the step is refused, and so is that of a step whose effects nobody saw."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
     world = a_world(door)
@@ -456,8 +458,8 @@ async def test_a_change_is_committed_where_it_was_seen_and_is_on_record_before()
     assert reason_of(again) == reason_of(never) == "not_seen"
 
 
-async def test_other_effects_than_those_that_were_seen_are_not_let_through() -> None:
-    """Whatever the process that logs in says: it gets no acknowledgement, and commits nothing. Nor for another operation."""
+async def test_effects_that_differ_from_the_seen_ones_are_not_committed() -> None:
+    """The process that logs in gets no acknowledgement, and so commits nothing; nor does that of an ordinary operation."""
     effects = Effects(digest=f"sha256:{'2' * 64}", text="all rows of t deleted")
     for seen in (f"sha256:{'1' * 64}", None):
         door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
@@ -471,8 +473,8 @@ async def test_other_effects_than_those_that_were_seen_are_not_let_through() -> 
         assert door.talks[-1].acks == 0
 
 
-async def test_a_preview_tells_of_its_effects_and_commits_none() -> None:
-    """It needs nothing that was seen before."""
+async def test_a_preview_reports_its_effects_without_a_seen_digest() -> None:
+    """The order reads only, and has no digest that was seen before."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
     world = a_world(door)
@@ -486,8 +488,8 @@ async def test_a_preview_tells_of_its_effects_and_commits_none() -> None:
     assert [report.digest for report in world.journal.told] == [effects.digest]
 
 
-async def test_a_login_that_goes_while_it_commits_leaves_it_unknown() -> None:
-    """It was killed, and nobody knows whether before or after; of a preview nothing is unknown."""
+async def test_a_login_that_ends_while_it_commits_leaves_the_outcome_unknown() -> None:
+    """The process was killed before or after the commit; a preview has nothing unknown."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     for read_only, failure in ((False, FailureClass.OUTCOME_UNKNOWN), (True, FailureClass.NETWORK_ERROR)):
         door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, None])
@@ -508,10 +510,8 @@ async def test_a_login_that_goes_while_it_commits_leaves_it_unknown() -> None:
         (Problem.OUTCOME_UNKNOWN, FailureClass.OUTCOME_UNKNOWN),
     ],
 )
-async def test_a_commit_that_was_not_made_and_one_of_which_nobody_knows(
-    problem: Problem, failure: FailureClass
-) -> None:
-    """Neither is repeated by itself."""
+async def test_changed_effects_and_unknown_commits_are_not_retried(problem: Problem, failure: FailureClass) -> None:
+    """Each has its own failure class, and neither is retriable."""
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), Over(scrubbed=0, problem=problem, message="so it is")])
     world = a_world(door)
     with service() as (port, listening):
@@ -523,8 +523,8 @@ async def test_a_commit_that_was_not_made_and_one_of_which_nobody_knows(
     assert (error.failure.failure_class, error.failure.retriable) == (failure, False)
 
 
-async def test_a_refused_secret_is_not_tried_again_at_once_and_another_is() -> None:
-    """Nobody is connected to meanwhile; the other secret is the control."""
+async def test_a_refused_secret_is_not_tried_again_at_once_but_another_is() -> None:
+    """The refused secret causes no connection meanwhile; the other secret is the control."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
     world = a_world(door)
     with service() as (port, listening):
@@ -553,11 +553,11 @@ async def test_a_refused_secret_is_not_tried_again_at_once_and_another_is() -> N
         ([Failed(problem=Problem.CLOSED, message="gone")], False),
     ],
 )
-async def test_who_hangs_up_before_the_answer_does_not_try_a_refused_secret_again(
+async def test_hanging_up_before_the_verdict_does_not_allow_another_try(
     verdict: list[FromLogin | None], pause: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service has counted it. Where it says nothing either, that counts, too; an accepted secret and a service that hangs up
-    are the control.
+    """The service has counted the try, and silence counts as a refusal. Controls: an accepted secret, and a service
+    that closes the connection.
     """
     monkeypatch.setattr("aileron.egress.login.VERDICT_S", 0.3)
     door = Door([], list(LOGS_IN))
@@ -583,7 +583,7 @@ async def test_who_hangs_up_before_the_answer_does_not_try_a_refused_secret_agai
 
 
 async def test_messages_count_as_requests_and_each_ends_once() -> None:
-    """What a stream puts on record has a bound: of a client that sends and sends, and of a login that is somebody else's."""
+    """The records of a stream are bounded, both for a client that keeps sending and for a login that misbehaves."""
     mail: list[FromLogin] = [
         Envelope(sender="a@example.com", recipients=("b@example.com",)),
         Submitted(size=1, code=250),
@@ -608,13 +608,13 @@ async def test_messages_count_as_requests_and_each_ends_once() -> None:
 
 
 async def last_end_of(door: Door, count: int) -> None:
-    """As `end_of`, of the login of that number."""
+    """Wait until this many logins have begun, and end the stream of the last."""
     await wait_until_async(lambda: len(door.talks) >= count, f"{count} logins begin")
     door.talks[-1].far.close()
 
 
-async def test_many_at_once_with_one_refused_secret_are_one_attempt() -> None:
-    """Sixteen streams of one step would lock an account."""
+async def test_concurrent_logins_with_a_refused_secret_make_one_attempt() -> None:
+    """Sixteen attempts of one step could lock an account."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")])
     world = a_world(door)
     errors: list[AileronError] = []
@@ -643,20 +643,20 @@ OTHER_ACCOUNTS: dict[str, Account] = {
 
 
 async def pause_of(attempts: Attempts, secret: bytes = CANARY, account: Account = ACCOUNT) -> float:
-    """Until that is tried there."""
+    """Return the seconds until this secret may be tried at this account."""
     async with attempts.turn(account, Secret(secret)) as attempt:
         return attempts.pause_s(attempt)
 
 
 async def refuse(attempts: Attempts, secret: bytes = CANARY, account: Account = ACCOUNT) -> float:
-    """The pause after another refusal."""
+    """Record another refusal, and return the pause after it."""
     async with attempts.turn(account, Secret(secret)) as attempt:
         attempts.refused(attempt)
         return attempts.pause_s(attempt)
 
 
-async def test_pauses_grow_up_to_a_quarter_of_an_hour_and_end_with_a_login_that_is_accepted() -> None:
-    """With a clock of the test's. Nothing of the secret is in what is kept."""
+async def test_pauses_grow_to_a_quarter_of_an_hour_and_end_with_an_accepted_login() -> None:
+    """The clock is the test's. The kept digest does not contain the secret."""
     now = 0.0
     attempts = Attempts(lambda: now)
     async with attempts.turn(ACCOUNT, Secret(CANARY)) as attempt:
@@ -676,8 +676,8 @@ async def test_pauses_grow_up_to_a_quarter_of_an_hour_and_end_with_a_login_that_
 
 
 @pytest.mark.parametrize("what", OTHER_ACCOUNTS)
-async def test_another_account_is_another_series(what: str) -> None:
-    """As after `binding rebind --username`: it is tried at once, with the same secret; its refusal is a first one."""
+async def test_another_account_has_its_own_series_of_pauses(what: str) -> None:
+    """An example is the time after `binding rebind --username`: the same secret is tried at once; its refusal is the first."""
     attempts = Attempts(lambda: 0.0)
     await refuse(attempts)
     await refuse(attempts)
@@ -687,8 +687,8 @@ async def test_another_account_is_another_series(what: str) -> None:
     assert await refuse(attempts, account=OTHER_ACCOUNTS[what]) == PAUSE_S
 
 
-async def test_at_a_mail_server_another_spelling_is_the_same_account() -> None:
-    """Most count both as one; two roles of a database may differ in nothing else."""
+async def test_another_spelling_of_a_mail_address_is_the_same_account() -> None:
+    """Most mail servers treat both as one; two roles of a database may differ only in case."""
     attempts = Attempts(lambda: 0.0)
     role = Account("postgres", ACCOUNT.destination, "me")
     await refuse(attempts)
@@ -698,8 +698,8 @@ async def test_at_a_mail_server_another_spelling_is_the_same_account() -> None:
     assert await pause_of(attempts, account=role._replace(username="Me")) == 0
 
 
-async def test_another_secret_of_an_account_is_tried_at_once_and_its_refusal_counts_with_the_others() -> None:
-    """A service counts refusals of the account. After some no secret is tried, whoever stores them."""
+async def test_another_secret_is_tried_at_once_and_its_refusal_counts_for_the_account() -> None:
+    """A service counts refusals of the account. After MAX_SECRETS refused secrets no further one is tried."""
     attempts = Attempts(lambda: 0.0)
     pauses = []
     for number in range(MAX_SECRETS):
@@ -711,8 +711,8 @@ async def test_another_secret_of_an_account_is_tried_at_once_and_its_refusal_cou
     assert await pause_of(attempts, b"the right one") == pauses[-1]
 
 
-async def test_an_old_secret_stays_refused_though_a_new_one_is_accepted() -> None:
-    """Two bindings of one account, of which one was forgotten: each run of the other would let it be tried again."""
+async def test_an_old_secret_stays_refused_after_a_new_one_is_accepted() -> None:
+    """A forgotten binding of the account keeps the old secret; each run of the good binding would otherwise allow it a try."""
     attempts = Attempts(lambda: 0.0)
     await refuse(attempts, b"the old one")
     async with attempts.turn(ACCOUNT, Secret(CANARY)) as attempt:
@@ -722,8 +722,8 @@ async def test_an_old_secret_stays_refused_though_a_new_one_is_accepted() -> Non
     assert await pause_of(attempts, b"the old one") == PAUSE_S
 
 
-async def test_a_refusal_long_after_the_last_one_is_a_first_one() -> None:
-    """A password that is changed once a year does not begin with the longest pause; within the hour it goes on."""
+async def test_a_refusal_long_after_the_last_one_starts_a_new_series() -> None:
+    """A password that is changed once a year does not begin with the longest pause; within the hour the series goes on."""
     now = 0.0
     attempts = Attempts(lambda: now)
     pauses = [await refuse(attempts), await refuse(attempts)]
@@ -735,8 +735,8 @@ async def test_a_refusal_long_after_the_last_one_is_a_first_one() -> None:
     assert pauses == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, PAUSE_S]
 
 
-async def test_two_bindings_of_one_account_are_one_series_and_another_user_name_is_not() -> None:
-    """Refused with one, it is not tried with the other; for another user it is."""
+async def test_two_bindings_of_one_account_share_a_series_of_pauses() -> None:
+    """A secret that was refused with one binding is not tried with the other; for another user name it is."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
     world = a_world(door)
     with service() as (port, listening):
@@ -758,8 +758,8 @@ async def test_two_bindings_of_one_account_are_one_series_and_another_user_name_
     assert len(door.orders) == 2
 
 
-async def test_a_denial_that_is_found_out_when_the_connector_has_gone_still_ends_the_invocation() -> None:
-    """It asked and hung up."""
+async def test_a_denial_found_after_the_connector_hung_up_still_ends_the_invocation() -> None:
+    """The connector sent a forbidden command and closed the stream."""
     over = Over(scrubbed=0, problem=Problem.NOT_ALLOWED, message="VRFY is not passed on")
     door = Door([LoggedIn(mechanism="PLAIN"), over])
     world = a_world(door)
@@ -778,14 +778,14 @@ async def test_a_denial_that_is_found_out_when_the_connector_has_gone_still_ends
     assert [denial.reason for denial in world.journal.denials] == ["not_allowed"]
 
 
-async def test_without_a_process_that_logs_in_nothing_does() -> None:
-    """As in `connector test`."""
+async def test_an_engine_without_a_login_process_refuses_logins() -> None:
+    """`connector test` has such an engine."""
     world = World(None)
     with service() as (port, _):
         error = await refused(world, port, grant_at(port))
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
 
 
-def test_the_needs_of_this_file() -> None:
-    """A need without logins is as it was."""
+def test_a_credential_need_has_no_logins_by_default() -> None:
+    """The helper `need` of this file's tests adds none."""
     assert need("login").logins == ()

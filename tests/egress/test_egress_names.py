@@ -1,4 +1,4 @@
-"""Names on the wire: which questions a request causes at a real name server, and what each kind of answer leads to.
+"""Names on the wire: the queries that a request causes at a real name server, and the result of each kind of answer.
 
 The system's own resolver asks a counting name server on loopback, in namespaces of its own (tests/support/lab.py).
 """
@@ -28,7 +28,7 @@ HOME = {NAME: ["127.0.0.1"]}
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """One machine for all of them: each request there has a new engine."""
+    """Start one machine for all tests: each request there has a new engine."""
     with Lab() as made:
         yield made
 
@@ -49,8 +49,8 @@ def lab() -> Iterator[Lab]:
         ("https://api.test:{port}/../x", "url_path"),
     ],
 )
-def test_a_denied_name_causes_no_look_up(lab: Lab, url: str, reason: str) -> None:
-    """No question reaches the name server, so a name cannot carry data out; the granted name causes one for each family."""
+def test_a_denied_name_causes_no_lookup(lab: Lab, url: str, reason: str) -> None:
+    """The name server gets no query, so a name cannot carry data out; the granted name causes one for each address family."""
     zone = {**HOME, "evil.test": ["127.0.0.1"], "sub.api.test": ["127.0.0.1"]}
 
     denied = lab.ask(url, zone=zone, hosts=HOSTS, private=True)
@@ -74,8 +74,8 @@ def test_a_denied_name_causes_no_look_up(lab: Lab, url: str, reason: str) -> Non
         (["cname:metadata.google.internal", "169.254.169.254"], "address_forbidden"),
     ],
 )
-def test_one_bad_address_among_good_ones_refuses_them_all(lab: Lab, answers: list[str], reason: str) -> None:
-    """In either order, in either family, and behind an alias; an ordinary answer gets as far as connecting."""
+def test_one_bad_address_among_good_ones_refuses_all(lab: Lab, answers: list[str], reason: str) -> None:
+    """Order and family make no difference, nor does an alias; an ordinary answer gets as far as connecting."""
     mixed = lab.ask(URL, zone={NAME: answers}, hosts=HOSTS)
     assert (mixed.connections, mixed.reason) == (0, reason)
 
@@ -83,8 +83,8 @@ def test_one_bad_address_among_good_ones_refuses_them_all(lab: Lab, answers: lis
     assert (ordinary.reason, sorted(ordinary.asked)) == ("connect", BOTH)  # there is no way to 1.1.1.1 in the lab
 
 
-def test_the_address_that_was_checked_is_the_one_that_is_dialled(lab: Lab) -> None:
-    """DNS rebinding: the second answer leads inside, and nobody asks for it."""
+def test_the_checked_address_is_the_dialled_one(lab: Lab) -> None:
+    """DNS rebinding: the second answer would lead inside, and is never queried."""
     rebound = lab.ask(URL, zone={NAME: ["1.1.1.1"]}, later=HOME, hosts=HOSTS)
     assert (sorted(rebound.asked), rebound.connections, rebound.reason) == (BOTH, 0, "connect")
 
@@ -114,10 +114,10 @@ def test_the_address_that_was_checked_is_the_one_that_is_dialled(lab: Lab) -> No
         "64 KiB of addresses",
     ],
 )
-def test_whatever_a_name_server_says_ends_as_a_network_error(
+def test_any_answer_of_a_name_server_without_usable_addresses_is_a_network_error(
     lab: Lab, answers: list[str] | str | None, words: str | None
 ) -> None:
-    """Each within the resolver's own time; that a name does not exist is told apart from a server that does not answer."""
+    """The message tells a name that does not exist from a server that does not answer."""
     zone = {} if answers is None else {NAME: answers}
     report = lab.ask(URL, zone=zone, hosts=HOSTS, private=True)
 
@@ -130,8 +130,8 @@ def test_whatever_a_name_server_says_ends_as_a_network_error(
         assert words in report.failure["message"]
 
 
-def test_a_silent_name_costs_one_look_up_however_often_it_is_asked_for(lab: Lab) -> None:
-    """Requests for a name that is under way wait for its answer: none takes a thread of its own."""
+def test_a_name_without_an_answer_costs_one_lookup_for_all_its_requests(lab: Lab) -> None:
+    """Requests for a name that is being looked up wait for that answer: none takes a thread of its own."""
     once = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS)
     often = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS, times=16)
 
@@ -139,15 +139,15 @@ def test_a_silent_name_costs_one_look_up_however_often_it_is_asked_for(lab: Lab)
     assert often.reason == "resolve"
 
 
-def test_a_search_domain_leads_nowhere_without_a_certificate_for_the_name(lab: Lab) -> None:
-    """The system may expand a short name; what it then finds must prove to be the short name."""
+def test_a_name_of_a_search_domain_needs_a_certificate_for_the_short_name(lab: Lab) -> None:
+    """The system may expand a short name; the server that it finds must still prove the short name."""
     report = lab.ask("https://api:{port}/", zone={"api.corp.test": ["127.0.0.1"]}, hosts=["api:{port}"], private=True)
     assert ("api.corp.test", "A") in report.asked
     assert report.reason == "connect"
     assert "certificate is not trusted" in (report.failure or {})["message"]
 
 
-def test_a_name_of_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
+def test_a_name_in_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
     """The file is the user's; its addresses are checked like any others."""
     url, hosts = "https://in-hosts.test:{port}/", ["in-hosts.test:{port}"]
     assert lab.ask(url, zone={}, hosts=hosts).reason == "address_not_public"
@@ -155,8 +155,8 @@ def test_a_name_of_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
     assert (report.asked, report.status) == ([], 200)
 
 
-def test_an_address_of_an_own_interface_is_refused_whatever_its_kind(lab: Lab) -> None:
-    """A public one would reach services of this machine; a private one is refused as such, and with leave it is the user's."""
+def test_an_address_of_this_machine_s_interfaces_is_refused(lab: Lab) -> None:
+    """A public one would reach services of this machine; a private one is refused for being private."""
     public, private = OWN_ADDRESSES
     assert lab.ask(URL, zone={NAME: [public]}, hosts=HOSTS).reason == "address_own"
     assert lab.ask(URL, zone={NAME: ["1.1.1.1", public]}, hosts=HOSTS).reason == "address_own"
@@ -178,8 +178,8 @@ def test_an_address_of_an_own_interface_is_refused_whatever_its_kind(lab: Lab) -
         (URL, {NAME: [OWN_ADDRESSES[1]]}),
     ],
 )
-def test_the_daemons_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[str, list[str]]) -> None:
-    """By no name and no address of this machine, and although the user has allowed that host:port; another port is."""
+def test_the_daemon_s_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[str, list[str]]) -> None:
+    """Neither a name nor an address of this machine reaches it, even if the user allowed it; another port is reached."""
     hosts = [url.removeprefix("https://").removesuffix("/")]
     refused = lab.ask(url, zone=zone, hosts=hosts, private=True, is_daemon=True)
     assert (refused.reason, refused.connections) == ("address_own", 0)
@@ -188,8 +188,8 @@ def test_the_daemons_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[st
     assert allowed.reason in {None, "connect"}  # an answer, a certificate for another name, or nobody there
 
 
-def test_ten_thousand_addresses_are_looked_at_in_no_time() -> None:
-    """More than a message can hold: from a resolver that is asked another way. One bad one, at the end, is found."""
+def test_ten_thousand_addresses_are_checked() -> None:
+    """A resolver that does not use DNS messages could return that many. One bad address, at the end, is found."""
     many = [f"1.{number >> 8}.{number & 255}.1" for number in range(10_000)]
     check_addresses(HostPort(NAME, 443), many, plain=False, private=False)
     with pytest.raises(RefusedError):
@@ -197,8 +197,8 @@ def test_ten_thousand_addresses_are_looked_at_in_no_time() -> None:
 
 
 @pytest.mark.anyio
-async def test_names_under_way_are_bounded() -> None:
-    """One more than the bound is refused at once, and may be tried again; it works once there is room."""
+async def test_concurrent_lookups_are_bounded() -> None:
+    """A lookup above the bound is refused at once; it works once there is room."""
     resolver = SystemResolver()
     resolver.under_way = dict.fromkeys((f"n{number}.test" for number in range(MAX_LOOKUPS)), None)  # type: ignore[arg-type]
     with pytest.raises(socket.gaierror, match="are being looked up"):
@@ -209,8 +209,8 @@ async def test_names_under_way_are_bounded() -> None:
     assert resolver.under_way == {}
 
 
-def test_the_name_server_of_these_tests_counts() -> None:
-    """Positive control: a question to it is on its list, whoever asks."""
+def test_the_name_server_of_these_tests_counts_queries() -> None:
+    """Positive control: a query from any client is on its list."""
     from tests.support.nameserver import A, question
 
     with NameServer(HOME) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

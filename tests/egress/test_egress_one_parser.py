@@ -1,4 +1,4 @@
-"""One reading of a URL: nobody else in the product parses one, and two parsers of other families agree with ours.
+"""The single reading of a URL: nothing else in the product parses one, and two other families of parsers agree with ours.
 
 The others are the standard library's (RFC 3986, lenient) and Ada (the WHATWG URL standard, which browsers and Node.js
 follow): an attack on two parsers needs a text that one of them understands differently.
@@ -41,7 +41,7 @@ PARSERS = {
     "yarl",
     "httpx2",
 }
-"""Names under which URLs are taken apart, in the standard library and in what the product could import."""
+"""Names of functions and classes that take URLs apart, in the standard library and in what the product could import."""
 
 KNOWN = {
     ("aileron/egress/engine.py", "parse_url"): "the one place where a request's URL is parsed",
@@ -113,7 +113,7 @@ KNOWN = {
 
 
 def uses(names: set[str]) -> Iterator[tuple[str, str]]:
-    """(file, name) for every name of these that the product's code says."""
+    """Yield (file, name) for every use of one of these names in the product's code."""
     for path in sorted([*(ROOT / "aileron").rglob("*.py"), *(ROOT / "sandbox").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             said = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
@@ -121,13 +121,13 @@ def uses(names: set[str]) -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(ROOT)), said
 
 
-def test_nothing_else_takes_a_url_apart() -> None:
-    """Every use of a URL parser in the product is one of those listed above; a new one needs a reason there."""
+def test_every_use_of_a_url_parser_is_listed() -> None:
+    """A new use of a URL parser in the product needs an entry with a reason in KNOWN."""
     assert set(uses(PARSERS)) == set(KNOWN)
 
 
-def test_the_client_is_given_parts_and_no_text() -> None:
-    """httpcore2 has a parser of its own, which a URL in one piece would wake."""
+def test_the_http_client_is_given_the_parts_of_a_url() -> None:
+    """httpcore2 has a parser of its own, which a URL in one piece would use."""
     tree = ast.parse((ROOT / "aileron/egress/exchange.py").read_text(encoding="utf-8"))
     calls = [
         node
@@ -143,24 +143,24 @@ def test_the_client_is_given_parts_and_no_text() -> None:
 # --- other parsers --------------------------------------------------------------------------------------------------
 
 Reading = tuple[str, str, int, str, str]
-"""Scheme, host, port, path, query as it goes on the wire."""
+"""Scheme, host, port, path and query as they go on the wire."""
 
 
 def by_us(text: str) -> Reading:
-    """Ours."""
+    """Read a URL with Aileron's parser."""
     url: Url = parse_url(text)
     return url.scheme, url.host, url.port, url.path, url.query or ""
 
 
 def by_urllib(text: str) -> Reading:
-    """The standard library's; user, password and fragment must be none."""
+    """Read a URL with the standard library; it must have no user, password or fragment."""
     url = urllib.parse.urlsplit(text)
     assert (url.username, url.password, url.fragment) == (None, None, "")
     return url.scheme, url.hostname or "", url.port or _DEFAULT_PORTS[url.scheme], url.path or "/", url.query
 
 
 def by_ada(text: str) -> Reading:
-    """A browser's; user, password and fragment must be none."""
+    """Read a URL as a browser does; it must have no user, password or fragment."""
     url = ada_url.URL(text)
     assert (url.username, url.password, url.hash) == ("", "", "")
     scheme = url.protocol.removesuffix(":")
@@ -169,7 +169,7 @@ def by_ada(text: str) -> Reading:
 
 
 def as_browsers_write(reading: Reading) -> Reading:
-    """A browser encodes an apostrophe in a query; ours leaves it as it is, and to a server both are the same."""
+    """Encode apostrophes in the query, as a browser does; Aileron leaves them, and servers treat both the same."""
     return *reading[:4], reading[4].replace("'", "%27")
 
 
@@ -205,8 +205,8 @@ _URLS = st.builds(
 @example("https://api.example.com/v1?filter[a]=%27b'&x=;y")
 @example("https://api.example.com:443?")
 @example("HTTP://127.0.0.1:80//a/;b=1/%2f?//@:")
-def test_what_we_accept_others_read_alike(other: Callable[[str], Reading], text: str) -> None:
-    """Scheme, host, port, path and query are the same, or we refuse."""
+def test_a_url_that_is_accepted_reads_the_same_in_other_parsers(other: Callable[[str], Reading], text: str) -> None:
+    """Scheme, host, port, path and query are equal, unless Aileron refuses the URL."""
     try:
         ours = by_us(text)
     except RefusedError:
@@ -214,8 +214,8 @@ def test_what_we_accept_others_read_alike(other: Callable[[str], Reading], text:
     assert as_browsers_write(other(text)) == as_browsers_write(ours)
 
 
-def test_the_comparison_finds_a_difference() -> None:
-    """Positive control: texts on which the other two disagree, each of which we refuse."""
+def test_the_comparison_finds_differences() -> None:
+    """Positive control: the other two parsers disagree on these texts, and Aileron refuses each."""
     disagreements = {
         "https://api.example.com\\@evil.io/": ("evil.io", "api.example.com"),
         "https://api.example.com\\evil.io/": ("api.example.com\\evil.io", "api.example.com"),
@@ -237,8 +237,10 @@ def test_the_comparison_finds_a_difference() -> None:
 @pytest.mark.parametrize(
     "spelling", ["https://{host}:{port}/x", "HTTPS://{upper}:{port}/x", "hTTps://{upper}:{port}/x?y"]
 )
-async def test_all_that_names_a_destination_says_the_same(world: World, authority: Authority, spelling: str) -> None:
-    """Grant, look-up, SNI, Host and ledger of one request, however its URL is spelled."""
+async def test_host_field_sni_resolver_and_ledger_name_the_same_destination(
+    world: World, authority: Authority, spelling: str
+) -> None:
+    """The spelling of the URL makes no difference."""
     names: list[str | None] = []
     context = authority.server_context(HOST)
     context.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -256,10 +258,8 @@ async def test_all_that_names_a_destination_says_the_same(world: World, authorit
 
 
 @pytest.mark.anyio
-async def test_an_international_name_is_granted_looked_up_and_shown_in_its_ascii_form_only(
-    world: World, authority: Authority
-) -> None:
-    """A homograph cannot be written in a URL or a grant at all: people are shown `xn--`, as it is."""
+async def test_an_international_name_is_granted_and_looked_up_only_in_ascii(world: World, authority: Authority) -> None:
+    """A homograph cannot be written in a URL or a grant at all: people are shown `xn--` names unchanged."""
     name = "xn--bcher-kva.example.test"
     world.resolver.table[name] = ["127.0.0.1"]
     with Upstream(lambda _seen: answer(b"ok"), authority.server_context(name)) as upstream:

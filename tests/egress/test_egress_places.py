@@ -1,4 +1,4 @@
-"""Keys in a path and in a body: what has a place for one, what goes on the wire, and that it comes back from nowhere."""
+"""Keys in a path and in a body: which requests have a place for one, what is sent, and that the key never comes back."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MakeUpstream = Callable[..., Upstream]
 # Paths
 
 
-async def test_a_key_goes_into_the_path_and_not_into_the_record(world: World, tls_upstream: MakeUpstream) -> None:
-    """Telegram's colon stays a colon; without a credential the same path is a path like any other."""
+async def test_a_key_is_put_into_the_path_and_not_into_the_record(world: World, tls_upstream: MakeUpstream) -> None:
+    """Telegram's colon stays a colon; without a credential the placeholder is an ordinary path."""
     world.vault.secret = KEY
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=TELEGRAM)
@@ -64,8 +64,10 @@ async def test_a_key_goes_into_the_path_and_not_into_the_record(world: World, tl
      "/x/bot%7Bkey%7D/getMe", "/BOT%7Bkey%7D", "/bot%7Bkey%7D;x/getMe", "/bot%7Bkey%7D%2FgetMe",
      "/bot%7Bkey%7D/%7Bkey%7D", "/bot%7Bkey%7D/getMe?x=%7Bkey%7D", "/bot%7Bkey%7D/getMe?%7bKEY%7d"],
 )  # fmt: skip
-async def test_a_path_without_the_place_is_refused(world: World, tls_upstream: MakeUpstream, path: str) -> None:
-    """Before anything is lent, with what it should begin with; with the place it goes through."""
+async def test_a_path_without_a_place_for_the_key_is_refused(
+    world: World, tls_upstream: MakeUpstream, path: str
+) -> None:
+    """The refusal comes before anything is lent, and has the expected form; a path with the place is sent."""
     world.vault.secret = KEY
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=TELEGRAM)
@@ -78,8 +80,8 @@ async def test_a_path_without_the_place_is_refused(world: World, tls_upstream: M
     assert "mine" not in error.failure.message
 
 
-async def test_a_place_that_the_manifest_does_not_know_is_refused(world: World, tls_upstream: MakeUpstream) -> None:
-    """A library that has its key in the path, with a manifest that does not say so; without the credential it is a path."""
+async def test_a_place_in_the_path_that_is_not_declared_is_refused(world: World, tls_upstream: MakeUpstream) -> None:
+    """A library puts its key into the path, and the manifest has no `path`."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, f"{PLACE}/getMe", credential="api_key", grant=grant)
@@ -99,8 +101,10 @@ async def test_a_place_that_the_manifest_does_not_know_is_refused(world: World, 
         ("/{key}", "/%7Bkey%7D", b"-._~!$&'()*+,;=:@", "/-._~!$&'()*+,;=:@"),
     ],
 )
-def test_what_a_segment_can_hold_stays_as_it_is(template: str, path: str, secret: bytes, sent: str) -> None:
-    """RFC 3986 section 3.3, and the slash; a percent sign of the key is one on the other side."""
+def test_characters_that_a_path_segment_can_hold_are_not_encoded(
+    template: str, path: str, secret: bytes, sent: str
+) -> None:
+    """The characters are those of RFC 3986 section 3.3, and the slash; a percent sign of the key is encoded."""
     assert with_key_in_path(template, path, secret) == sent
     assert parse_url(f"https://h{sent}").path == sent
 
@@ -112,7 +116,7 @@ def test_what_a_segment_can_hold_stays_as_it_is(template: str, path: str, secret
      ("/{key}", b"sesame/..;x/1"), ("/..{key}", b";sesame-1"), ("/{key};x", b"sesame/..")],
 )  # fmt: skip
 def test_a_key_that_would_lead_to_another_path_is_refused(template: str, secret: bytes) -> None:
-    """By the binding that has it, with the command that mends it, and without a word of it."""
+    """The failure is the binding's, names the command that fixes it, and quotes none of the key."""
     with pytest.raises(AileronError) as caught:
         _injected(use(path=template), secret, template.replace("{key}", "%7Bkey%7D"))
 
@@ -128,8 +132,8 @@ def test_a_key_that_would_lead_to_another_path_is_refused(template: str, secret:
 )
 @example(b"%2e%2e/%2e%2e", "/{key}", "/x")
 @example(b"aaaa/..;", "/{key}", "/x")
-def test_whatever_the_key_is_the_path_leads_where_it_seems_to(key: bytes, template: str, rest: str) -> None:
-    """Decoded, it is what was meant; it passes the parser that the connector's own had to pass; or the key is refused."""
+def test_a_path_with_any_key_leads_where_it_seems_to(key: bytes, template: str, rest: str) -> None:
+    """The path decodes to what was meant and passes the parser of the connector's own paths, or the key is refused."""
     path = template.replace("{key}", "%7Bkey%7D") + rest
     try:
         made = with_key_in_path(template, path, key)
@@ -147,8 +151,8 @@ def test_whatever_the_key_is_the_path_leads_where_it_seems_to(key: bytes, templa
 # Bodies
 
 
-async def test_a_key_goes_into_a_json_body(world: World, tls_upstream: MakeUpstream) -> None:
-    """Numbers, order and everything else stay; the length is that of what is sent."""
+async def test_a_key_is_put_into_a_json_body(world: World, tls_upstream: MakeUpstream) -> None:
+    """Numbers, order and everything else stay; the length is that of the sent body."""
     world.vault.secret = KEY
     body = b'{ "n": 12345678901234567890.10, "auth" : {"z":[1e400, -0.0],"a":"\\u00e9\\/"}, "b":1}'
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -163,8 +167,8 @@ async def test_a_key_goes_into_a_json_body(world: World, tls_upstream: MakeUpstr
     assert seen.values("transfer-encoding") == []
 
 
-async def test_a_key_goes_into_a_form(world: World, tls_upstream: MakeUpstream) -> None:
-    """After the fields of the connector, or alone in an empty one."""
+async def test_a_key_is_put_into_a_form(world: World, tls_upstream: MakeUpstream) -> None:
+    """The key's field follows the connector's fields, or is alone in an empty form."""
     world.vault.secret = b"sesame&=+ 1\xc3\xa9"
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use(body="form:token"))
@@ -201,14 +205,18 @@ NO_FORM = {
 
 
 @pytest.mark.parametrize("body", NO_JSON.values(), ids=NO_JSON)
-async def test_a_json_body_without_the_place_is_refused(world: World, tls_upstream: MakeUpstream, body: bytes) -> None:
-    """Before anything is lent; none of it is in the message."""
+async def test_a_json_body_without_a_place_for_the_key_is_refused(
+    world: World, tls_upstream: MakeUpstream, body: bytes
+) -> None:
+    """The refusal comes before anything is lent, and the message is short."""
     await _refused(world, tls_upstream, "json:/auth/token", JSON, body, b'{"auth":{"tokens":1}}')
 
 
 @pytest.mark.parametrize("body", NO_FORM.values(), ids=NO_FORM)
-async def test_a_form_without_the_place_is_refused(world: World, tls_upstream: MakeUpstream, body: bytes) -> None:
-    """The same."""
+async def test_a_form_without_a_place_for_the_key_is_refused(
+    world: World, tls_upstream: MakeUpstream, body: bytes
+) -> None:
+    """The refusal comes before anything is lent, and the message is short."""
     await _refused(world, tls_upstream, "form:token", FORM, body, b"tokens=1&a=token&x[token]=1")
 
 
@@ -227,10 +235,10 @@ async def test_a_form_without_the_place_is_refused(world: World, tls_upstream: M
         ("form", (("Content-Type", "multipart/form-data; boundary=x"),), ("Content-Type", f"{FORM[1]};charset=utf-8")),
     ],
 )  # fmt: skip
-def test_a_body_that_says_it_is_something_else_is_refused(
+def test_a_body_declared_as_another_format_is_refused(
     place: str, fields: tuple[tuple[str, str], ...], good: tuple[str, str]
 ) -> None:
-    """Whoever reads it may go by what it says, and take the key for another thing."""
+    """The reader may go by the declared format, and misread the key."""
     body = b"{}" if place == "json" else b"a=1"
     with pytest.raises(RefusedError) as caught:
         check_body(need(body=f"{place}:{'/' if place == 'json' else ''}token"), fields, body)
@@ -239,8 +247,8 @@ def test_a_body_that_says_it_is_something_else_is_refused(
     check_body(need(body=f"{place}:{'/' if place == 'json' else ''}token"), (good,), body)
 
 
-async def test_a_body_in_pieces_gets_the_key_once_it_is_whole(world: World, tls_upstream: MakeUpstream) -> None:
-    """With its length; one that has no place is refused, and nothing is lent."""
+async def test_a_streamed_body_gets_the_key_once_it_is_whole(world: World, tls_upstream: MakeUpstream) -> None:
+    """The body is sent with its length; a body without a place for the key is refused, and nothing is lent."""
 
     async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
         for part in parts:
@@ -266,10 +274,10 @@ async def test_a_body_in_pieces_gets_the_key_once_it_is_whole(world: World, tls_
      ("json:/auth/token", "auth[token]=1"), ("json:/auth/token", "auth.token=1"), ("json:/auth/token", "x=1&Token=2"),
      ("json:/auth/~0token", "~token=1"), ("json:/~1auth/token", "%2Fauth=1"), ("json:/~1auth/token", "%252Fauth[]=1")],
 )  # fmt: skip
-async def test_the_query_has_no_second_opinion(
+async def test_the_key_s_name_is_refused_in_the_query_too(
     world: World, tls_upstream: MakeUpstream, place: str, query: str
 ) -> None:
-    """Servlets, Rails and PHP put parameters of both into one set."""
+    """Servlets, Rails and PHP merge the parameters of query and body."""
     fields, body = ((FORM,), b"") if place.startswith("form") else ((JSON,), b'{"auth":{},"/auth":{}}')
     asked: dict[str, Any] = {"method": "POST", "headers": fields, "body": body, "credential": "api_key"}
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -280,8 +288,8 @@ async def test_the_query_has_no_second_opinion(
     assert reason_of(error) == "header_credential"
 
 
-def test_json_carries_utf_8_alone() -> None:
-    """A key that is none is its binding's problem; a form encodes it."""
+def test_a_json_body_carries_only_utf_8_keys() -> None:
+    """Another key is the binding's problem; a form encodes it."""
     with pytest.raises(AileronError, match="UTF-8"):
         _injected(use(body="json:/token"), b"sesame-\xff", body=b"{}")
     assert _injected(use(body="form:token"), b"sesame-\xff").request.body == b"token=sesame-%FF"
@@ -301,10 +309,10 @@ _values = st.recursive(
     st.text(st.characters(min_codepoint=0x20, exclude_categories=("Cs",)), min_size=8, max_size=30),
     st.booleans(),
 )
-def test_json_with_a_key_is_the_same_json_with_a_key(
+def test_json_with_a_key_is_otherwise_the_same_json(
     body: dict[str, Any], names: list[str], key: str, plain: bool
 ) -> None:
-    """Read by another parser, with each number as it was written and each member in its place; the key's is the last."""
+    """Another parser reads each number as it was written and each member in its place; the key's member is the last."""
     at: Any = body
     for name in names[:-1]:
         at[name] = at = at[name] if isinstance(at.get(name), dict) else {}
@@ -324,7 +332,7 @@ def test_json_with_a_key_is_the_same_json_with_a_key(
 @given(st.binary(max_size=200) | st.text(st.sampled_from('{}[]",:\\tokenu0019 \n'), max_size=60).map(str.encode))
 @example(b'{"x":1,"\\u0074oken":2}')
 def test_any_bytes_are_refused_or_get_the_key(body: bytes) -> None:
-    """No other error leaves; and with a key in it, a body has one."""
+    """RefusedError is the only error, and an accepted body has the key exactly once."""
     for place, field in (("json:/token", JSON), ("form:token", FORM)):
         try:
             check_body(need(body=place), [field], body)
@@ -343,8 +351,8 @@ def test_any_bytes_are_refused_or_get_the_key(body: bytes) -> None:
     st.lists(st.tuples(st.text(st.sampled_from("tokenTOKEN[]%.+ é"), max_size=6), st.text(max_size=5)), max_size=4),
     st.binary(min_size=8, max_size=20),
 )
-def test_a_form_with_a_key_has_the_same_fields_and_one_more(fields: list[tuple[str, str]], key: bytes) -> None:
-    """In order, the key last."""
+def test_a_form_with_a_key_has_its_own_fields_and_one_more(fields: list[tuple[str, str]], key: bytes) -> None:
+    """The fields keep their order, and the key is the last."""
     body = urlencode(fields, encoding="utf-8").encode()
     try:
         check_body(need(body="form:token"), [FORM], body)
@@ -360,7 +368,7 @@ def test_a_form_with_a_key_has_the_same_fields_and_one_more(fields: list[tuple[s
 
 
 def test_a_large_body_is_edited_in_a_bounded_time() -> None:
-    """1 MiB of the smallest objects, in seconds of a processor; twenty times what it takes on a slow machine."""
+    """1 MiB of the smallest objects takes seconds of processor time; the limit is twenty times that of a slow machine."""
     body = b'{"x":[' + b",".join([b'{"k":1}'] * 120_000) + b"]}"
     began = time.process_time()
     check_body(need(body="json:/token"), [JSON], body)
@@ -374,10 +382,10 @@ def test_a_large_body_is_edited_in_a_bounded_time() -> None:
 
 @pytest.mark.parametrize("secret", [KEY, AWKWARD], ids=["telegram", "awkward"])
 @pytest.mark.parametrize("place", ["path", "json", "form"])
-async def test_what_a_service_echoes_of_it_is_masked(
+async def test_a_key_that_a_service_echoes_is_masked(
     world: World, tls_upstream: MakeUpstream, place: str, secret: bytes
 ) -> None:
-    """As it was sent: an error page with path and body, a redirect, a field; every form; what was sent, encoded once more."""
+    """The echoes: an error page with path and body, a redirect, a field, every form, and the sent form encoded once more."""
     credential, path, fields, body = {
         "path": (TELEGRAM, f"{PLACE}/getMe", (), None),
         "json": (use(body="json:/token"), "/", (JSON,), b"{}"),
@@ -414,7 +422,7 @@ async def test_what_a_service_echoes_of_it_is_masked(
 
 
 async def test_a_part_of_a_key_with_slashes_is_masked(world: World, tls_upstream: MakeUpstream) -> None:
-    """A server takes the path apart, and names the segment that is wrong; the name of the workspace is no secret."""
+    """A server splits the path and names the wrong segment; the name of the workspace is not secret."""
     world.vault.secret = b"T000/B000/sesame-0123456789"
     with tls_upstream(lambda _seen: answer(b"T000: no hook sesame-0123456789")) as upstream:
         grant = world.grant_for(upstream, credential=use(path="/services/{key}"))
@@ -431,10 +439,10 @@ async def test_a_part_of_a_key_with_slashes_is_masked(world: World, tls_upstream
     ],
     ids=["a-part", "encoded-twice"],
 )
-async def test_a_key_that_another_step_sent_is_masked_as_well(
+async def test_a_key_that_another_step_sent_is_masked_too(
     world: World, tls_upstream: MakeUpstream, key: bytes, shown: bytes
 ) -> None:
-    """Whoever asks that host later, with another credential or none, is shown no part that the service kept."""
+    """A later request to that host, with another credential or none, is not shown a part that the service kept."""
     with tls_upstream(lambda _seen: answer(b"last of T000: " + shown)) as upstream:
         host = HostPort(HOST, upstream.port)
         assert shown in (await world.ask(upstream)).body
@@ -450,8 +458,8 @@ async def test_a_key_that_another_step_sent_is_masked_as_well(
     [use(), use(query="key"), use(path="/x/{key}"), use(body="form:token")],
     ids=["header", "query", "path", "form"],
 )
-def test_what_a_step_sent_is_among_what_its_host_was_sent(credential: CredentialUse, key: bytes) -> None:
-    """So that no step has to make the forms of a secret anew."""
+def test_the_needles_of_a_step_are_among_those_of_its_host(credential: CredentialUse, key: bytes) -> None:
+    """Steps need not compute the forms of a secret anew."""
     try:
         made = _injected(credential, key, "/x/%7Bkey%7D", b"")
     except AileronError:
@@ -482,5 +490,5 @@ def _injected(credential: CredentialUse, secret: bytes, path: str = "/", body: b
 
 
 def _in_order(text: bytes) -> Any:
-    """With members as pairs, and numbers as they are written."""
+    """Parse JSON with members as pairs, and numbers as they are written."""
     return json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)

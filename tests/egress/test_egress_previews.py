@@ -1,4 +1,4 @@
-"""A step that only reads: which requests of a preview go out, each refusal beside the same request of an ordinary step."""
+"""Steps that only read: which requests of a preview are sent; each refused request is sent by an ordinary step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ READING = ("GET", "HEAD", "OPTIONS", "PROPFIND", "QUERY", "REPORT", "SEARCH")
 
 
 def reading(grant: Grant) -> Grant:
-    """The same for a preview."""
+    """Return the same grant for a preview."""
     return msgspec.structs.replace(grant, read_only=True)
 
 
 @pytest.mark.parametrize("method", READING)
-async def test_a_preview_may_read(world: World, tls_upstream: MakeUpstream, method: str) -> None:
-    """Every method that is defined to be safe, with a body where it has one, and with the credential."""
+async def test_a_preview_may_use_reading_methods(world: World, tls_upstream: MakeUpstream, method: str) -> None:
+    """Every method that is defined to be safe is sent, with a body if it has one, and with the credential."""
     with tls_upstream(lambda _seen: answer(b"" if method == "HEAD" else b"ok")) as upstream:
         grant = reading(world.grant_for(upstream, credential=use()))
         body = b"<query/>" if method in {"PROPFIND", "QUERY", "REPORT", "SEARCH"} else None
@@ -43,8 +43,8 @@ async def test_a_preview_may_read(world: World, tls_upstream: MakeUpstream, meth
     "method",
     ["POST", "PUT", "PATCH", "DELETE", "MKCOL", "MOVE", "PROPPATCH", "LOCK", "ACL", "get", "Get", "X-GET", "GETS"],
 )
-async def test_a_preview_may_do_nothing_else(world: World, tls_upstream: MakeUpstream, method: str) -> None:
-    """Refused by its reason before a look-up, a loan or a row; the very same request of an ordinary step goes out."""
+async def test_a_preview_may_use_no_other_method(world: World, tls_upstream: MakeUpstream, method: str) -> None:
+    """The refusal comes before a lookup, a loan or a row; the very same request of an ordinary step is sent."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, method=method, grant=reading(grant), credential="api_key")
@@ -59,8 +59,10 @@ async def test_a_preview_may_do_nothing_else(world: World, tls_upstream: MakeUps
 @pytest.mark.parametrize(
     "name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_METHOD_OVERRIDE"]
 )
-async def test_a_preview_names_no_second_method(world: World, tls_upstream: MakeUpstream, name: str) -> None:
-    """Frameworks that heed such a field would do what the method forbids."""
+async def test_a_preview_may_not_override_its_method_by_a_field(
+    world: World, tls_upstream: MakeUpstream, name: str
+) -> None:
+    """Frameworks that read such a field would do what the method forbids."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant, headers = world.grant_for(upstream), ((name, "DELETE"),)
         error = await world.refusal(upstream, headers=headers, grant=reading(grant))
@@ -75,10 +77,10 @@ async def test_a_preview_names_no_second_method(world: World, tls_upstream: Make
     "query",
     ["Action=TerminateInstances&Version=1", "a=1&ACTION=x", "a=1;action=x", "%41ction=x", "%2541ction", "Action[]=x"],
 )
-async def test_a_preview_names_no_operation_of_aws(
+async def test_a_preview_may_not_name_an_operation_of_aws(
     world: World, tls_upstream: MakeUpstream, service: str, query: str
 ) -> None:
-    """Its query APIs take each by GET; an ordinary step sends it, and a preview a query that only has the word in a value."""
+    """AWS query APIs accept operations by GET. An ordinary step sends it, and a preview may have the word in a value."""
     world.vault.secret, world.vault.username = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "AKIDEXAMPLE"
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use("aws_sigv4", aws=AwsScope(region="eu-1", service=service)))
@@ -92,8 +94,8 @@ async def test_a_preview_names_no_operation_of_aws(
         assert (await world.ask(upstream, harmless, grant=reading(grant), credential="aws_sigv4")).body == b"ok"
 
 
-async def test_a_method_that_is_none_is_told_as_that(world: World, tls_upstream: MakeUpstream) -> None:
-    """The grammar comes first: what is wrong with it is not that it writes."""
+async def test_a_method_that_is_never_allowed_is_refused_as_such(world: World, tls_upstream: MakeUpstream) -> None:
+    """The grammar is checked first, so the reason is not that the method writes."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         for method in ("CONNECT", "TRACE", "GET /x"):
             error = await world.refusal(upstream, method=method, grant=reading(world.grant_for(upstream)))
@@ -101,7 +103,7 @@ async def test_a_method_that_is_none_is_told_as_that(world: World, tls_upstream:
 
 
 async def test_a_preview_gets_no_stream(world: World, tls_upstream: MakeUpstream) -> None:
-    """Nobody can tell what goes up one; an ordinary step gets the same stream."""
+    """The content of a stream cannot be judged; an ordinary step gets the same stream."""
 
     async def opened(grant: Grant) -> bytes:
         deadline = anyio.current_time() + world.timeout_s

@@ -1,4 +1,4 @@
-"""A token that ended, or that a service refused: renewed, and the request sent once more; what nobody learns from it."""
+"""Tokens that expired or were refused: they are renewed, the request is sent once more, and neither token leaks."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ REFUSAL = answer(b'{"error": "expired"}', 'WWW-Authenticate: Bearer error="inval
 
 
 async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
-    """A streamed body."""
+    """Yield the chunks of a streamed body."""
     for chunk in chunks:
         await anyio.lowlevel.checkpoint()
         yield chunk
 
 
 def token_in(seen: Seen) -> bytes:
-    """The token a request came with."""
+    """Return the token of a request."""
     (value,) = seen.values("authorization")
     assert value.startswith("Bearer ")
     return value.removeprefix("Bearer ").encode()
 
 
 def takes_only(*good: bytes) -> Script:
-    """A service that knows these tokens, and says no to all others."""
+    """Return a service that accepts these tokens, and refuses all others."""
     return lambda seen: answer(b"welcome:" + seen.body) if token_in(seen) in good else REFUSAL
 
 
 def renewing_to(world: World, *tokens: bytes) -> Callable[[bytes], Awaitable[bool]]:
-    """The vault gets the next of these tokens each time it is told that one was refused; it begins with OLD."""
+    """Return a hook that puts the next of these tokens into the vault for each refused one; the vault begins with OLD."""
     world.vault.secret, rest = OLD, list(tokens)
 
     async def renew(_refused: bytes) -> bool:
@@ -60,13 +60,13 @@ def renewing_to(world: World, *tokens: bytes) -> Callable[[bytes], Awaitable[boo
 
 
 async def ask(world: World, upstream: Upstream, path: str = "/", **options: object) -> Got:
-    """A request with the token."""
+    """Send a request with the token."""
     options.setdefault("grant", world.grant_for(upstream, credential=use("oauth2")))
     return await world.ask(upstream, path, credential="oauth2", **options)  # type: ignore[arg-type]
 
 
 def rows(world: World) -> list[tuple[str, int, int | None]]:
-    """The journal in short: what, which request, with which status."""
+    """Return the journal in short: what, which request, with which status."""
     return [
         ("sending", row.number, None) if isinstance(row, RequestIntent) else ("finished", row.number, row.status)
         for row in world.journal.rows
@@ -78,7 +78,7 @@ def rows(world: World) -> list[tuple[str, int, int | None]]:
 
 @pytest.mark.parametrize(("kind", "asked"), [("oauth2", 1), ("api_key", 0), ("basic", 0)])
 async def test_only_a_token_is_made_ready(world: World, tls_upstream: MakeUpstream, kind: str, asked: int) -> None:
-    """A key and a password never end by themselves: their requests pay for no question."""
+    """Keys and passwords do not expire by themselves: their requests do not wait for a renewal."""
     world.vault.username = "ann"
     with tls_upstream(lambda _seen: answer()) as upstream:
         await world.ask(upstream, credential=kind, grant=world.grant_for(upstream, credential=use(kind)))
@@ -89,7 +89,7 @@ async def test_only_a_token_is_made_ready(world: World, tls_upstream: MakeUpstre
 async def test_a_token_is_made_ready_after_the_checks_and_before_the_loan(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """What a rule refuses asks nobody for a token; what goes out carries the one that was renewed."""
+    """A request that a rule refuses renews nothing; the sent one has the renewed token."""
     order: list[str] = []
 
     async def renew() -> None:
@@ -112,10 +112,10 @@ async def test_a_token_is_made_ready_after_the_checks_and_before_the_loan(
 @pytest.mark.parametrize(
     "failure", [FailureClass.VAULT_LOCKED, FailureClass.BINDING_FAILED, FailureClass.NETWORK_ERROR]
 )
-async def test_what_making_ready_raises_passes_and_nothing_is_sent(
+async def test_an_error_while_a_token_is_made_ready_is_passed_on_and_nothing_is_sent(
     world: World, tls_upstream: MakeUpstream, failure: FailureClass
 ) -> None:
-    """Its sentence is for the person; nothing was lent, nothing written down as sent."""
+    """The message is for the person; nothing is lent, and nothing is recorded as sent."""
 
     async def fail() -> None:
         raise AileronError(failure, "as the lender says it", boundary=Boundary.USER)
@@ -131,10 +131,10 @@ async def test_what_making_ready_raises_passes_and_nothing_is_sent(
     assert (world.vault.lent, upstream.requests, world.journal.rows) == (0, [], [])
 
 
-async def test_a_renewal_that_does_not_end_is_waited_for_until_the_deadline(
+async def test_a_hanging_renewal_is_waited_for_until_the_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And told as a wait in which nothing was sent; after the deadline none is begun."""
+    """The failure says that nothing was sent; after the deadline no renewal is begun."""
 
     async def never() -> None:
         jump(monkeypatch, world.timeout_s)
@@ -153,10 +153,10 @@ async def test_a_renewal_that_does_not_end_is_waited_for_until_the_deadline(
     assert (world.vault.asked_ready, world.vault.lent, upstream.requests) == (1, 0, [])
 
 
-async def test_a_renewal_finds_a_place_when_all_wait_for_it(
+async def test_a_renewal_gets_a_connection_slot_when_all_requests_wait_for_it(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request to the provider leaves by the same engine: those that wait must not keep it out."""
+    """The request to the provider uses the same engine: those that wait must not keep it out."""
     world.egress.slots = anyio.Semaphore(2)  # type: ignore[misc]
     renewed, waiting = anyio.Event(), 0
 
@@ -181,8 +181,8 @@ async def test_a_renewal_finds_a_place_when_all_wait_for_it(
     assert world.egress.slots.value == 2
 
 
-async def test_a_request_with_a_token_takes_a_place_like_any_other(world: World, tls_upstream: MakeUpstream) -> None:
-    """It was given back for the wait only: while the one place is taken, a second request waits, and then goes out."""
+async def test_a_request_with_a_token_takes_a_connection_slot(world: World, tls_upstream: MakeUpstream) -> None:
+    """The slot is free only during the wait: while the only one is taken, a second request waits, and is sent later."""
     world.egress.slots = anyio.Semaphore(1)  # type: ignore[misc]
     world.vault.secret = OLD
     with tls_upstream(takes_only(OLD)) as upstream:
@@ -203,10 +203,10 @@ async def test_a_request_with_a_token_takes_a_place_like_any_other(world: World,
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", None), ("POST", b"once"), ("DELETE", b"")])
-async def test_a_refused_token_is_renewed_and_the_request_sent_once_more(
+async def test_a_refused_token_is_renewed_and_the_request_is_sent_once_more(
     world: World, tls_upstream: MakeUpstream, method: str, body: bytes | None
 ) -> None:
-    """The same method, target, fields and body; only the token is another. Of the first answer nothing is left."""
+    """Method, target, fields and body are equal; only the token differs. The first response is dropped."""
     world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(takes_only(NEW)) as upstream:
         got = await ask(world, upstream, "/v1?x=%20", method=method, body=body, headers=(("X-Kept", "yes"),))
@@ -219,8 +219,8 @@ async def test_a_refused_token_is_renewed_and_the_request_sent_once_more(
     assert world.vault.refused == [OLD]
 
 
-async def test_the_second_request_is_a_request_of_its_own(world: World, tls_upstream: MakeUpstream) -> None:
-    """A number, a count, two rows, the first before its packet and after the end of the one before; and a loan."""
+async def test_the_second_request_counts_as_a_request_of_its_own(world: World, tls_upstream: MakeUpstream) -> None:
+    """The second has its own number, count, loan and rows; its first row comes after the end of the first request."""
     world.vault.on_refused = renewing_to(world, NEW)
     heard: list[int] = []
     budget = Budget(requests=2, bytes_up=8)
@@ -238,10 +238,10 @@ async def test_the_second_request_is_a_request_of_its_own(world: World, tls_upst
 
 
 @pytest.mark.parametrize("limit", ["requests", "bytes_up"])
-async def test_the_second_request_needs_its_part_of_the_budget(
+async def test_the_second_request_needs_its_share_of_the_budget(
     world: World, tls_upstream: MakeUpstream, limit: str
 ) -> None:
-    """What would go over is not sent, as ever."""
+    """A request that would exceed the budget is not sent."""
     world.vault.on_refused = renewing_to(world, NEW)
     budget = Budget(requests=1) if limit == "requests" else Budget(bytes_up=7)
     with tls_upstream(takes_only(NEW)) as upstream, pytest.raises(AileronError) as caught:
@@ -257,10 +257,10 @@ async def test_the_second_request_needs_its_part_of_the_budget(
     assert len(upstream.requests) == 1
 
 
-async def test_both_go_over_one_connection_where_the_first_answer_was_whole(
+async def test_both_requests_use_one_connection_if_the_first_response_was_whole(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """And over a second one where the service closes after it refused."""
+    """They use two if the service closes the connection after its refusal."""
     renew = renewing_to(world, NEW, NEWER)
     world.vault.on_refused = renew
 
@@ -277,7 +277,7 @@ async def test_both_go_over_one_connection_where_the_first_answer_was_whole(
     with tls_upstream(closing) as upstream:
 
         async def renew_once_it_closed(refused: bytes) -> bool:
-            """Before that, whether the second request still meets it is a race that any client has."""
+            """Renew only after the close: before it, the second request could still meet the old connection."""
             idle = [one for one in world.egress.pool.idle if one.key.destination.port == upstream.port]
             await wait_until_async(lambda: not any(one.is_alive() for one in idle), "it closes")
             return await renew(refused)
@@ -287,8 +287,8 @@ async def test_both_go_over_one_connection_where_the_first_answer_was_whole(
         assert (upstream.connections, len(upstream.requests)) == (2, 2)
 
 
-async def test_the_second_refusal_is_relayed(world: World, tls_upstream: MakeUpstream) -> None:
-    """Whole, as the service said it, and nothing is renewed for it: not now, and not for the step's next requests."""
+async def test_a_second_refusal_is_relayed(world: World, tls_upstream: MakeUpstream) -> None:
+    """The response is whole, and nothing is renewed for it or for the step's next requests."""
     world.vault.on_refused = renewing_to(world, NEW, NEWER)
 
     def script(seen: Seen) -> bytes:
@@ -305,8 +305,8 @@ async def test_the_second_refusal_is_relayed(world: World, tls_upstream: MakeUps
     assert [token_in(seen) for seen in upstream.requests] == [OLD, NEW, NEW, NEW]
 
 
-async def test_another_step_may_have_it_renewed_again(world: World, tls_upstream: MakeUpstream) -> None:
-    """The bound is a step's: how often a provider may be asked in all is the lender's to say."""
+async def test_another_step_may_renew_the_token_again(world: World, tls_upstream: MakeUpstream) -> None:
+    """The bound is for each step; the lender decides how often a provider is asked in all."""
     world.vault.on_refused = renewing_to(world, NEW, NEWER)
     with tls_upstream(takes_only(NEWER)) as upstream:
         assert (await ask(world, upstream)).status == 401
@@ -314,8 +314,8 @@ async def test_another_step_may_have_it_renewed_again(world: World, tls_upstream
     assert world.vault.refused == [OLD, NEW]
 
 
-async def test_a_refusal_is_relayed_where_nothing_was_renewed(world: World, tls_upstream: MakeUpstream) -> None:
-    """With its fields and all of its body, although the exchange is over by then."""
+async def test_a_refusal_is_relayed_if_nothing_was_renewed(world: World, tls_upstream: MakeUpstream) -> None:
+    """The response has its fields and its whole body, although the exchange is over by then."""
     big = b"0123456789abcdef" * (HELD_BYTES // 16)
     refusals = {"/": REFUSAL, "/none": answer(status="401 No"), "/big": answer(big, status="401 No")}
     world.vault.secret = OLD
@@ -330,10 +330,10 @@ async def test_a_refusal_is_relayed_where_nothing_was_renewed(world: World, tls_
     assert len(upstream.requests) == 3
 
 
-async def test_a_refusal_too_long_to_be_held_is_relayed_and_nothing_renewed(
+async def test_a_refusal_too_long_to_be_held_is_relayed_without_a_renewal(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """What is held back of an answer has a bound; one byte less is held."""
+    """The part of a response that is held back is bounded; the body here has one byte more."""
     world.vault.on_refused = renewing_to(world, NEW)
     body = b"x" * (HELD_BYTES + 1)
     with tls_upstream(lambda _seen: chunked_answer([body[:-1], body[-1:]], status="401 No")) as upstream:
@@ -345,7 +345,7 @@ async def test_a_refusal_too_long_to_be_held_is_relayed_and_nothing_renewed(
 
 
 async def test_a_streamed_body_is_not_sent_twice(world: World, tls_upstream: MakeUpstream) -> None:
-    """It is gone: the refusal is relayed, and the next request has the new token."""
+    """The body is gone: the refusal is relayed, and the next request has the new token."""
     world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(takes_only(NEW)) as upstream:
         grant, meter = world.grant_for(upstream, credential=use("oauth2")), Meter(Budget())
@@ -358,8 +358,10 @@ async def test_a_streamed_body_is_not_sent_twice(world: World, tls_upstream: Mak
 
 
 @pytest.mark.parametrize("kind", ["api_key", "basic", "none"])
-async def test_other_refusals_are_relayed_at_once(world: World, tls_upstream: MakeUpstream, kind: str) -> None:
-    """A key is not renewed; nor is the token of a request that was sent without it."""
+async def test_refusals_of_other_credentials_are_relayed_at_once(
+    world: World, tls_upstream: MakeUpstream, kind: str
+) -> None:
+    """A key is not renewed, and neither is the token for a request that was sent without it."""
     world.vault.username = "ann"
     with tls_upstream(lambda _seen: REFUSAL) as upstream:
         granted = use("oauth2" if kind == "none" else kind)
@@ -371,8 +373,8 @@ async def test_other_refusals_are_relayed_at_once(world: World, tls_upstream: Ma
 
 
 @pytest.mark.parametrize("status", ["400 No", "403 No", "407 No", "500 No"])
-async def test_only_401_says_that_a_token_is_refused(world: World, tls_upstream: MakeUpstream, status: str) -> None:
-    """A missing scope (403) is not mended by the same grant's next token."""
+async def test_only_a_401_means_that_a_token_is_refused(world: World, tls_upstream: MakeUpstream, status: str) -> None:
+    """A missing scope (403) is not fixed by the next token of the same grant."""
     world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(lambda _seen: answer(b"no", status=status)) as upstream:
         assert (await ask(world, upstream)).status == int(status[:3])
@@ -382,10 +384,10 @@ async def test_only_401_says_that_a_token_is_refused(world: World, tls_upstream:
 @pytest.mark.parametrize(
     "failure", [FailureClass.VAULT_LOCKED, FailureClass.BINDING_FAILED, FailureClass.NETWORK_ERROR]
 )
-async def test_what_renewing_raises_passes_after_the_refusal_is_on_record(
+async def test_an_error_of_the_renewal_is_passed_on_after_the_refusal_is_recorded(
     world: World, tls_upstream: MakeUpstream, failure: FailureClass
 ) -> None:
-    """That a person has to sign in again is more than a service's 401 says."""
+    """The need for a new sign-in is more than a service's 401 says."""
 
     async def fail(_refused: bytes) -> bool:
         raise AileronError(failure, "sign in again", boundary=Boundary.USER)
@@ -402,7 +404,7 @@ async def test_what_renewing_raises_passes_after_the_refusal_is_on_record(
 async def test_a_renewal_after_a_refusal_ends_at_the_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is one of the step's waits."""
+    """The renewal is one of the step's waits."""
 
     async def never(_refused: bytes) -> bool:
         jump(monkeypatch, world.timeout_s)
@@ -420,8 +422,8 @@ async def test_a_renewal_after_a_refusal_ends_at_the_deadline(
 
 
 @pytest.mark.parametrize("how", ["breaks off", "breaks HTTP", "unknown coding"])
-async def test_a_refusal_that_breaks_is_an_error_and_renews_nothing(world: World, how: str) -> None:
-    """It was not read whole, so nobody knows what was refused."""
+async def test_a_broken_refusal_is_an_error_and_renews_nothing(world: World, how: str) -> None:
+    """The response was not read completely, so it is unclear what was refused."""
     head = "HTTP/1.1 401 No\r\nContent-Length: 9\r\n"
     said = {
         "breaks off": f"{head}\r\nno".encode(),
@@ -442,8 +444,8 @@ async def test_a_refusal_that_breaks_is_an_error_and_renews_nothing(world: World
     assert world.journal.last.failure is FailureClass.NETWORK_ERROR
 
 
-async def test_many_refused_at_once_are_each_sent_once_more(world: World, tls_upstream: MakeUpstream) -> None:
-    """All had the same token: each says so, and which of them is the one that renews is the lender's business."""
+async def test_concurrent_refused_requests_are_each_sent_once_more(world: World, tls_upstream: MakeUpstream) -> None:
+    """All had the same token and report it; the lender decides which report renews it."""
     world.vault.secret = OLD
 
     async def renew(refused: bytes) -> bool:
@@ -468,8 +470,8 @@ async def test_many_refused_at_once_are_each_sent_once_more(world: World, tls_up
     assert meter.requests == len(upstream.requests) == 12 + len(world.vault.refused)
 
 
-async def test_the_old_token_and_the_new_one_are_scrubbed(world: World, tls_upstream: MakeUpstream) -> None:
-    """From both answers, and from those to later requests without a credential: a service may have kept either."""
+async def test_the_old_and_the_new_token_are_scrubbed(world: World, tls_upstream: MakeUpstream) -> None:
+    """They are scrubbed from later responses without a credential too: a service may have kept either."""
     world.vault.on_refused = renewing_to(world, NEW)
     both = OLD + b" and " + NEW
 
@@ -491,7 +493,7 @@ async def test_the_old_token_and_the_new_one_are_scrubbed(world: World, tls_upst
 async def test_an_error_after_a_renewal_quotes_neither_token(
     world: World, tls_upstream: MakeUpstream, second: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor does anything that led to it: both were echoed, where libraries quote what they choke on."""
+    """Causes and logs do not quote them either: both were echoed where libraries quote what they cannot parse."""
     world.vault.on_refused = renewing_to(world, NEW)
     caplog.set_level(logging.DEBUG)
 
@@ -515,7 +517,7 @@ async def test_an_error_after_a_renewal_quotes_neither_token(
 
 @pytest.mark.parametrize("body", [None, b"x" * 100_000])
 async def test_a_token_is_renewed_over_http2_as_well(world: World, authority: Authority, body: bytes | None) -> None:
-    """With its body, over the connection that the refusal came on."""
+    """The body is sent again, over the connection on which the refusal came."""
     world.vault.on_refused = renewing_to(world, NEW)
     seen_bodies: list[bytes] = []
 
@@ -535,10 +537,8 @@ async def test_a_token_is_renewed_over_http2_as_well(world: World, authority: Au
     assert (upstream.connections, [row[1:] for row in rows(world)[1::2]]) == (1, [(1, 401), (2, 200)])
 
 
-async def test_a_connector_that_leaves_during_the_renewal_leaves_nothing_behind(
-    world: World, tls_upstream: MakeUpstream
-) -> None:
-    """Cancelled there: the refusal is on record, no loan is out, no place taken, and no second request leaves."""
+async def test_cancelling_during_the_renewal_leaves_nothing_behind(world: World, tls_upstream: MakeUpstream) -> None:
+    """The refusal is recorded, no slot is taken, and no second request is sent."""
     world.vault.secret, begun = OLD, anyio.Event()
 
     async def renew(_refused: bytes) -> bool:
@@ -558,8 +558,10 @@ async def test_a_connector_that_leaves_during_the_renewal_leaves_nothing_behind(
     assert world.egress.slots.value == engine_module.MAX_CONNECTIONS
 
 
-async def test_an_answer_that_is_left_unread_is_ended(world: World, tls_upstream: MakeUpstream) -> None:
-    """The second exchange is on record like the first, whatever the caller read of it."""
+async def test_an_unread_response_after_a_renewal_is_recorded_as_ended(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """The second exchange is recorded like the first, however much of it the caller read."""
     world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(takes_only(NEW)) as upstream:
         request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/", (), "oauth2")

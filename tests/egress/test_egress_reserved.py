@@ -1,4 +1,4 @@
-"""The provider's endpoints for tokens: no spelling of them leaves, and whatever is not one of them does."""
+"""The provider's token endpoints: no spelling of them is sent, and every other path is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESERVED = (
 
 
 def refused(path: str, *, host: str = "https://accounts.example") -> bool:
-    """Whether a request to this path is one to the provider's."""
+    """Return whether this path is reserved for the provider."""
     return is_reserved(parse_url(host + path), RESERVED)
 
 
@@ -56,7 +56,7 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("path", SPELLINGS)
 def test_a_spelling_of_an_endpoint_is_refused(path: str) -> None:
-    """At its host; the same path at another host, or at another port of the same, is not the provider's."""
+    """The path is refused at its host; at another host, or another port of the host, it is not the provider's."""
     assert refused(path)
 
     assert not refused(path, host="https://api.example")
@@ -69,8 +69,8 @@ def test_a_spelling_of_an_endpoint_is_refused(path: str) -> None:
      "/oauth2/v20/token", "/oauth2/v2.0/t%25oken", "/oauth2/v2.0/x/%252e%252e/%252e%252e/token", "/a/oauth2/v2.0/token",
      "/oauth2/v2.0/token-%2f", "/a%2Fb", "/caf%C3%A9/100%25", "/device", "/users/me;v=1/x", "/" + "a" * 4000, "/%41" * 500],
 )  # fmt: skip
-def test_what_is_no_endpoint_passes(path: str) -> None:
-    """A provider may serve its API from the same host: its other paths are a connector's to ask."""
+def test_a_path_that_is_no_endpoint_passes(path: str) -> None:
+    """A provider may serve its API from the same host: a connector may request its other paths."""
     assert not refused(path)
 
 
@@ -78,16 +78,16 @@ def test_what_is_no_endpoint_passes(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/o%2Fauth/tok%65n", "/o/auth/token", "/O%252fauth/token", "/o/auth;v=2/token", "/o/auth;v=3/token/"]
 )
-def test_an_endpoint_that_is_spelled_oddly_is_refused_in_plain_too(endpoint: str, path: str) -> None:
-    """A manifest may write its address as it likes: what its server makes of it is as much in doubt."""
+def test_an_endpoint_with_an_odd_spelling_is_refused_in_the_plain_one_too(endpoint: str, path: str) -> None:
+    """A manifest may write the address in any way; the server's reading of it is just as doubtful."""
     reserved = ("https://accounts.example" + endpoint,)
 
     assert is_reserved(parse_url("https://accounts.example" + path), reserved)
     assert not is_reserved(parse_url("https://accounts.example/o/auth/tokens"), reserved)
 
 
-def test_scheme_and_port_are_read_as_they_are() -> None:
-    """The device's endpoint is at a port of its own; plain http to an endpoint's port is the endpoint."""
+def test_an_endpoint_is_reserved_at_its_own_port_for_every_scheme() -> None:
+    """The device's endpoint has a port of its own; plain http to an endpoint's port counts as the endpoint."""
     assert refused("/device", host="https://accounts.example:8443")
     assert refused("/device", host="http://accounts.example:8443")
     assert refused(TOKEN, host="http://accounts.example:443")
@@ -141,7 +141,7 @@ _TAILS = [
 
 @st.composite
 def spelled(draw: st.DrawFn, path: str) -> str:
-    """A path, each of its parts written in some way."""
+    """Draw a path whose parts are each written in some way."""
     parts = []
     for segment in path[1:].split("/"):
         parts.append(draw(st.sampled_from([slash for slash in _SLASHES if parts or not slash.startswith(";")])))
@@ -153,7 +153,7 @@ def spelled(draw: st.DrawFn, path: str) -> str:
 @given(path=spelled(TOKEN))
 @settings(max_examples=500)
 def test_every_spelling_of_an_endpoint_is_refused(path: str) -> None:
-    """Whatever mixture of encodings, widths, cases, separators and tails; `refused` would raise were the URL refused as such."""
+    """The mixtures cover encodings, widths, cases, separators and tails; `refused` would raise if the URL itself were refused."""
     assert refused(path)
 
 
@@ -163,14 +163,14 @@ def test_every_spelling_of_an_endpoint_is_refused(path: str) -> None:
 )
 @settings(max_examples=500)
 def test_every_spelling_of_another_path_passes(original: str, data: st.DataObject) -> None:
-    """The control of the one above: the same mixture, another path."""
+    """This is the control of the test above: the same mixtures, but another path."""
     assert not refused(data.draw(spelled(original)))
 
 
 @given(path=st.text("/%25;.\\cfFeEtoken2u0A?#", max_size=40))
 @settings(max_examples=500)
-def test_any_path_is_read_or_refused_as_a_url(path: str) -> None:
-    """No text is too odd to be decided, and a decision does not depend on how often it is asked for."""
+def test_any_path_is_decided_or_refused_as_a_url(path: str) -> None:
+    """The decision does not depend on the order of the reserved addresses."""
     try:
         url = parse_url("https://accounts.example/" + path)
     except RefusedError:
@@ -179,8 +179,8 @@ def test_any_path_is_read_or_refused_as_a_url(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["X-Original-URL", "x_rewrite_url", " X-Override-Url", "X-ORIGINAL-URI"])
-def test_a_field_that_names_another_path_is_refused_there(name: str) -> None:
-    """Some frameworks route by it; at hosts without an endpoint of the provider it is a field like any other."""
+def test_a_field_that_names_another_path_is_refused_at_the_provider(name: str) -> None:
+    """Some frameworks route by it; at hosts without an endpoint of the provider it is an ordinary field."""
     with pytest.raises(RefusedError) as caught:
         check_reserved(parse_url("https://accounts.example/"), [(name, TOKEN)], RESERVED)
     assert caught.value.reason is Reason.PROVIDER_ENDPOINT
@@ -190,7 +190,7 @@ def test_a_field_that_names_another_path_is_refused_there(name: str) -> None:
 
 
 def test_an_endpoint_that_cannot_be_read_refuses_everything() -> None:
-    """It came from a file whose parser let it pass: then nobody knows what is reserved."""
+    """An endpoint like that came from a file whose parser let it pass, so it is unknown what is reserved."""
     url = parse_url("https://api.example/")
 
     assert is_reserved(url, ("https://Accounts.example./token",))
@@ -208,7 +208,7 @@ def test_an_endpoint_that_cannot_be_read_refuses_everything() -> None:
 async def test_no_request_reaches_an_endpoint_of_the_provider(
     world: World, tls_upstream: MakeUpstream, credential: str | None, method: str
 ) -> None:
-    """With the credential or without, nothing is looked up or lent for it; the rest of the host is served."""
+    """The request causes no lookup and no loan, with the credential or without; the rest of the host is served."""
     with tls_upstream(lambda _seen: answer(b"for all")) as upstream:
         host = HostPort(HOST, upstream.port)
         grant = Grant(
@@ -229,7 +229,7 @@ async def test_no_request_reaches_an_endpoint_of_the_provider(
 
 @pytest.mark.anyio
 async def test_an_endpoint_on_loopback_is_refused_without_tls_too(world: World) -> None:
-    """As a provider of a test has it."""
+    """A provider that a test starts is reached like this."""
     with Upstream(lambda _seen: answer()) as upstream:
         host = HostPort(HOST, upstream.port)
         grant = Grant(
@@ -243,7 +243,7 @@ async def test_an_endpoint_on_loopback_is_refused_without_tls_too(world: World) 
 
 @pytest.mark.anyio
 async def test_a_stream_to_a_provider_is_refused(world: World, tls_upstream: MakeUpstream) -> None:
-    """HTTP could be spoken in it; to a host without an endpoint of the provider it opens."""
+    """A stream could carry HTTP; one to a host without an endpoint of the provider opens."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         host = HostPort(HOST, upstream.port)
 

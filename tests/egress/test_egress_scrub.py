@@ -1,4 +1,4 @@
-"""The scrubber: every published form, at every cut, and nothing else; checked against a naive reference."""
+"""The scrubber masks every published form, at every cut, and nothing else; a naive reference checks it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ENCODED = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/
 
 
 def folded(data: bytes) -> bytes:
-    """What of a form counts where its case and what stands between may differ."""
+    """Return the bytes of a form that count where its case and separators may differ."""
     return bytes(byte for byte in data if byte in KEPT).lower()
 
 
 def is_end(data: bytes, at: int, crossed: set[int]) -> bool:
-    """Whether no occurrence crosses this byte."""
+    """Return whether no occurrence crosses this byte."""
     if data[at] in crossed or not 0 < data[at] < 0x20:
         return False
     if data[at] not in b"\r\n":
@@ -40,7 +40,7 @@ def is_end(data: bytes, at: int, crossed: set[int]) -> bool:
 
 
 def ends_in_a_row(part: bytes) -> bool:
-    """Of something that is wrapped, so that it goes on behind the line end."""
+    """Return whether the part ends in a row of wrapped text, which goes on after the line end."""
     threes = [part[-24:][at : at + 3] for at in range(0, 24, 3)]
     return (
         part[-1:] == b"="
@@ -53,17 +53,17 @@ def ends_in_a_row(part: bytes) -> bool:
 
 
 def is_pair(digits: bytes) -> bool:
-    """Two hexadecimal ones."""
+    """Return whether these are two hexadecimal digits."""
     return len(digits) == 2 and set(digits) <= set(b"0123456789abcdefABCDEF")
 
 
 def is_encoded(part: bytes, size: int) -> bool:
-    """So many bytes of an encoded text."""
+    """Return whether the part is that many bytes of an encoded text."""
     return len(part) == size and ENCODED.issuperset(part)
 
 
 def wraps_in_json(data: bytes) -> set[int]:
-    """Where the escaped line ends of a wrapped text stand."""
+    """Return the places of the escaped line ends of wrapped texts."""
     found = set[int]()
     for wrap in (b"\\r\\n", b"\\n"):
         for at in range(len(data)):
@@ -73,7 +73,7 @@ def wraps_in_json(data: bytes) -> set[int]:
 
 
 def masked(data: bytes, needles: Needles) -> bytes:
-    """The definition: a byte is a star if and only if it is part of an occurrence."""
+    """Mask by the definition: a byte is a star if and only if it is part of an occurrence."""
     stars = bytearray(data)
     forms = {form: len(folded(form)) >= 8 for form in needles.all}
     crossed = {byte for form in forms for byte in form}
@@ -96,19 +96,19 @@ def masked(data: bytes, needles: Needles) -> bytes:
 
 
 def scrub(parts: list[bytes], needles: Needles) -> tuple[bytes, int]:
-    """Through the scrubber, part by part."""
+    """Scrub the parts one by one, and return the output and the number of hits."""
     scrubber = Scrubber(needles)
     return b"".join([*map(scrubber.feed, parts), scrubber.finish()]), scrubber.hits
 
 
 def cut(data: bytes, at: list[int]) -> list[bytes]:
-    """The data in parts, cut at these places."""
+    """Cut the data at these places."""
     edges = [0, *sorted({min(place, len(data)) for place in at}), len(data)]
     return [data[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 def encoded_by_others(secret: bytes) -> dict[str, bytes]:
-    """What real encoders make of a secret, each independent of scrub.py."""
+    """Return the forms that real encoders make of a secret, each independent of scrub.py."""
     try:
         text = secret.decode()
     except UnicodeDecodeError:
@@ -134,8 +134,8 @@ def encoded_by_others(secret: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("secret", CANARIES)
-def test_what_real_encoders_make_of_a_secret_is_masked(secret: bytes) -> None:
-    """Plain, percent-encoded, JSON, HTML, hex, base64 and UTF-16, as the standard library writes them."""
+def test_a_secret_encoded_by_real_encoders_is_masked(secret: bytes) -> None:
+    """The standard library writes them: plain, percent-encoded, JSON, HTML, hex, base64 and UTF-16."""
     needles = Needles([secret])
     for name, form in encoded_by_others(secret).items():
         body, hits = scrub([b'{"x": "' + form + b'"}'], needles)
@@ -146,7 +146,7 @@ def test_what_real_encoders_make_of_a_secret_is_masked(secret: bytes) -> None:
 @pytest.mark.parametrize("secret", CANARIES)
 @pytest.mark.parametrize("before", range(7))
 def test_a_secret_inside_a_longer_base64_text_is_masked_at_every_alignment(secret: bytes, before: int) -> None:
-    """All characters that the secret alone determines; at most two at each end are shared with neighbours."""
+    """All characters that the secret alone determines are masked; at most two at each end are shared with neighbours."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(b"x" * before + secret + b"yyyy")
         body, hits = scrub([text], Needles([secret]))
@@ -158,7 +158,7 @@ def test_a_secret_inside_a_longer_base64_text_is_masked_at_every_alignment(secre
 
 @pytest.mark.parametrize("name", [name for name, _forms in ENCODINGS])
 def test_a_secret_split_at_every_byte_is_masked(name: str) -> None:
-    """Each published form, cut into two chunks at each of its offsets, comes out as stars and as one occurrence."""
+    """Each published form, cut in two at each of its offsets, becomes stars and counts as one occurrence."""
     needles = Needles([CANARY])
     for form in dict(ENCODINGS)[name](CANARY):
         for at in range(len(form) + 1):
@@ -166,7 +166,7 @@ def test_a_secret_split_at_every_byte_is_masked(name: str) -> None:
 
 
 def test_a_stream_of_lines_is_not_delayed() -> None:
-    """What ends with a line end comes out at once; an unfinished line waits for its end, or the stream's."""
+    """Text up to a line end comes out at once; an unfinished line waits for its end, or the stream's."""
     scrubber = Scrubber(Needles([b"secret-0123456789"]))
 
     assert scrubber.feed(b"data: hello\n\n") == b"data: hello\n\n"
@@ -178,8 +178,8 @@ def test_a_stream_of_lines_is_not_delayed() -> None:
     assert scrubber.hits == 1
 
 
-def test_no_more_than_a_secret_can_reach_is_held_back() -> None:
-    """A body without line ends flows too."""
+def test_no_more_than_the_reach_of_a_secret_is_held_back() -> None:
+    """A body without a line end is not delayed further either."""
     needles = Needles([b"secret-0123456789"])
 
     assert needles.reach == 1024
@@ -194,7 +194,7 @@ def test_no_more_than_a_secret_can_reach_is_held_back() -> None:
 def test_the_work_grows_with_the_bytes_and_not_with_the_pieces(
     monkeypatch: pytest.MonkeyPatch, size: int, text: bytes
 ) -> None:
-    """Byte by byte no byte is searched more than some five times, however long the secret and whatever the lines."""
+    """Fed byte by byte, no byte is searched more than about six times, for any length of the secret and any lines."""
     searched = []
     search = Needles.may_be_in
 
@@ -217,8 +217,8 @@ def test_the_work_grows_with_the_bytes_and_not_with_the_pieces(
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.data())
-def test_what_comes_out_when_says_nothing_about_the_secret(parts: list[bytes], data: st.DataObject) -> None:
-    """Whether the text ends with a beginning of the secret cannot be seen from the sizes of the pieces."""
+def test_the_sizes_of_the_output_pieces_say_nothing_about_the_secret(parts: list[bytes], data: st.DataObject) -> None:
+    """The sizes do not show whether the text ends with a beginning of the secret."""
     secret, other = b"Xsecret-0123456789", b"Yanother-01234567"
     for beginning in (b"", secret[: data.draw(st.integers(1, 17))]):
         sizes = []
@@ -234,8 +234,8 @@ _FEW_BYTES = st.lists(st.text("ab", min_size=8, max_size=9).map(str.encode), min
 
 @given(st.data(), st.one_of(_SECRETS, _FEW_BYTES))
 @settings(deadline=None)
-def test_any_cut_gives_what_the_definition_says(data: st.DataObject, secrets: list[bytes]) -> None:
-    """Stars exactly on occurrences, overlapping ones included; neither output nor count depends on the cuts."""
+def test_any_cut_gives_the_output_of_the_definition(data: st.DataObject, secrets: list[bytes]) -> None:
+    """Stars are exactly on occurrences, overlapping ones included; neither output nor count depends on the cuts."""
     needles = Needles(secrets)
     if data.draw(st.booleans()):
         needles.reach = len(needles.all[0]) + 4  # so that what comes out meanwhile begins in the middle of a line
@@ -285,8 +285,8 @@ def test_any_cut_gives_what_the_definition_says(data: st.DataObject, secrets: li
 @example(b"", b"")
 @example(CANARY[:-1], CANARY[1:])
 @settings(deadline=None, max_examples=20)
-def test_no_needle_survives(before: bytes, after: bytes) -> None:
-    """Whatever stands around it, no form of the secret is in the output."""
+def test_no_needle_survives_in_any_surroundings(before: bytes, after: bytes) -> None:
+    """The surrounding bytes make no difference: the output has no form of the secret, and keeps its length."""
     needles = Needles([CANARY])
     for form in needles.all:
         body, _hits = scrub([before, form, after], needles)
@@ -294,8 +294,8 @@ def test_no_needle_survives(before: bytes, after: bytes) -> None:
         assert len(body) == len(before) + len(form) + len(after)
 
 
-def test_a_needle_says_nothing_about_itself() -> None:
-    """Not even in a traceback that prints values."""
+def test_a_needle_does_not_print_its_secret() -> None:
+    """A traceback that prints values does not show it either."""
     needles = Needles([CANARY])
 
     assert repr(needles) == "<needles>"
@@ -303,15 +303,15 @@ def test_a_needle_says_nothing_about_itself() -> None:
 
 
 def test_a_secret_too_short_to_scrub_is_an_error() -> None:
-    """Eight bytes are the least; seven would be masked where they stand by chance."""
+    """Eight bytes are the minimum; seven would be masked where they occur by chance."""
     assert b"12345678" in Needles([b"12345678"]).all
     with pytest.raises(ValueError, match="8 bytes"):
         Needles([b"1234567"])
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3, 30], ids=["none", "one", "some", "many"])
-def test_what_one_request_was_sent_with_is_found_beside_the_others(bound: int) -> None:
-    """In its forms, cut anywhere; the others are found as ever, and the needles that it was added to are as they were."""
+def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int) -> None:
+    """The signature is found in its forms at any cut, and so are the others; the needles that it was added to do not change."""
     others = [f"another-secret-{number:02}-of-this-host".encode() for number in range(bound)]
     signature = hashlib.sha256(b"a request").hexdigest().encode()
     needles = Needles(others)
@@ -339,7 +339,7 @@ def test_what_one_request_was_sent_with_is_found_beside_the_others(bound: int) -
 
 @pytest.mark.parametrize("encoding", ["percent, where needed", "json, where needed", "html", "base64url"])
 def test_a_signature_in_base64_is_found_where_its_other_characters_are_escaped(encoding: str) -> None:
-    """In each form that a secret has there: a URL or a page that shows the signature again escapes `+`, `/` and `=`."""
+    """Each form of a secret counts: a URL or a page that shows the signature again escapes `+`, `/` and `=`."""
     signature = b"napcf88voDKymaHYPcHZ6R4IDVWOv/+imOhbWMR38WM="
     needles = Needles([b"another-secret-of-this-host"]).and_once([signature])
     (forms,) = (encode(signature) for name, encode in ENCODINGS if name == encoding)

@@ -1,7 +1,7 @@
-"""The published list of encodings against encoders of the tests' own: any secret, any surroundings, any cut.
+"""The published encodings against the tests' own encoders: any secret, any surroundings, any cut.
 
-Nothing here comes from aileron/egress/scrub.py but the scrubber itself: a form that it forgot would otherwise be forgotten
-twice. What is known not to be found is here too, so that the page stays honest.
+The tests take only the scrubber from aileron/egress/scrub.py: a form that it forgot would otherwise be forgotten
+twice. Forms that are known not to be found are here too, so that the page stays honest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Encoder = Callable[[str], str | bytes]
 
 
 def _percent(keep: str, *, upper: bool, plus: bool = False) -> Encoder:
-    """Every byte that is not in `keep` or unreserved as %XX."""
+    """Return an encoder that writes every byte outside `keep` and the unreserved ones as %XX."""
     unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._" + keep
 
     def encode(text: str) -> str:
@@ -70,11 +70,11 @@ PERCENT = [
     ("path in a browser", "~!$%&'()*+,/:;=@[\\]|", False),
     ("query in a browser", "~!$%&()*+,/:;=?@[\\]^`{|}", False),
 ]
-"""Written down from the manuals of each."""
+"""Percent encoders as the manuals of each product describe them."""
 
 
 def _json(escape: str, *, ascii_only: bool, upper: bool = False) -> Encoder:
-    """What must be escaped, and `escape` too: a slash with a backslash, others as their number."""
+    """Return a JSON encoder that escapes `escape` too: a slash with a backslash, others as their number."""
 
     def encode(text: str) -> str:
         out = []
@@ -208,19 +208,19 @@ HARD = [
 
 
 def encoded(name: str, kind: str, secret: str) -> bytes:
-    """One form of a secret."""
+    """Return one form of a secret."""
     form = PUBLISHED[name][kind](secret)
     return form if isinstance(form, bytes) else form.encode()
 
 
 def scrub(parts: Iterable[bytes], needles: Needles) -> tuple[bytes, int]:
-    """Through the scrubber, part by part."""
+    """Scrub the parts one by one, and return the output and the number of hits."""
     scrubber = Scrubber(needles)
     return b"".join([*map(scrubber.feed, parts), scrubber.finish()]), scrubber.hits
 
 
 def test_each_published_encoding_has_an_encoder_here() -> None:
-    """The table of the page, in its order."""
+    """The encoders have the order of the page's table."""
     section = PAGE.split("### Scrubbing\n", 1)[1].split("\n#", 1)[0]
     rows = re.findall(r"^\| *([^|]*?) *\|", section, re.MULTILINE)
     assert rows[2:] == list(PUBLISHED)
@@ -230,7 +230,7 @@ def test_each_published_encoding_has_an_encoder_here() -> None:
 def test_any_secret_is_masked_in_any_form_anywhere(
     secret: str, before: bytes, after: bytes, how: tuple[str, str], places: list[int]
 ) -> None:
-    """As many stars as it had bytes, whatever stands around it, and however all of it is cut."""
+    """The output has as many stars as the form had bytes, for any surroundings and any cuts."""
     kind, form = how[1], encoded(*how, secret)
     text, needles = before + form + after, Needles([secret.encode()])
     cuts = sorted(min(place, len(text)) for place in places)
@@ -245,7 +245,7 @@ def test_any_secret_is_masked_in_any_form_anywhere(
 @pytest.mark.parametrize("secret", HARD)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_form_is_masked_at_each_of_its_cuts(name: str, secret: str) -> None:
-    """In two at every place, in three at every place with ten bytes between, and byte by byte."""
+    """The cuts are in two at every place, in three with ten bytes between, and byte by byte."""
     needles = Needles([secret.encode()])
     for kind in PUBLISHED[name]:
         form = encoded(name, kind, secret)
@@ -258,10 +258,10 @@ def test_a_form_is_masked_at_each_of_its_cuts(name: str, secret: str) -> None:
 
 
 @given(SECRETS, st.binary(max_size=9), st.binary(max_size=9), st.booleans())
-def test_base64_of_a_longer_text_keeps_no_more_than_it_must(
+def test_base64_of_a_longer_text_is_masked_as_far_as_possible(
     secret: str, before: bytes, after: bytes, url: bool
 ) -> None:
-    """All characters that are of the secret alone are stars: at most two at either end stay, which its neighbours share."""
+    """All characters that the secret alone determines are masked; at most two at either end stay, which neighbours share."""
     raw = secret.encode()
     whole = (base64.urlsafe_b64encode if url else base64.b64encode)(before + raw + after)
     masked, hits = scrub([whole], Needles([raw]))
@@ -298,14 +298,14 @@ def test_base64_of_a_longer_text_keeps_no_more_than_it_must(
         "rows of numbers without commas", "rows of hex under 32 digits",
     ],
 )  # fmt: skip
-def test_what_the_page_says_is_not_found_is_not_found(unfound: Callable[[bytes], bytes]) -> None:
-    """An upstream that helps the connector can always give a secret away; the list is against those that reflect."""
+def test_a_form_that_the_page_lists_as_not_found_is_not_found(unfound: Callable[[bytes], bytes]) -> None:
+    """An upstream that helps the connector can always give a secret away; the list is against those that only reflect."""
     form = unfound(CANARY)
     assert scrub([form], Needles([CANARY])) == (form, 0)
 
 
-def test_only_letters_of_ascii_have_two_cases() -> None:
-    """As the page says."""
+def test_only_ascii_letters_are_matched_in_both_cases() -> None:
+    """The page says so."""
     secret = "p\u00e4ssw\u00f6rd-\u00c4\u00d6".encode()
     assert scrub([secret], Needles([secret])) == (b"*" * len(secret), 1)
     for other in (secret.decode().upper().encode(), secret.decode().lower().encode()):
@@ -345,7 +345,7 @@ LOOSE: dict[str, Callable[[bytes], bytes]] = {
     "in groups of four": lambda secret: b"-".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
     "letter by letter": lambda secret: b" ".join(secret[at : at + 1] for at in range(len(secret))),
 }
-"""What is found although it is none of the forms: case, blanks, punctuation and wrapped lines make no difference."""
+"""Encodings that are found although they are not listed: case, blanks, punctuation and wrapped lines make no difference."""
 
 
 def _rows(parts: list[bytes], many: int, margin: bytes = b"") -> bytes:
@@ -357,8 +357,8 @@ def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("how", LOOSE)
-def test_case_and_what_stands_between_make_no_difference(how: str) -> None:
-    """At every cut in two, and byte by byte; no eight letters or digits of it in a row are left. What stands around it is."""
+def test_case_separators_and_wrapping_make_no_difference(how: str) -> None:
+    """All letters and digits of the form are masked at every cut in two and byte by byte; the surroundings stay."""
     needles, form = Needles([TOKEN]), LOOSE[how](TOKEN)
     whole = b"before " + form + b"\nafter"
     bare, _ = scrub([_letters(form).lower()], needles)
@@ -377,8 +377,8 @@ def _letters(text: bytes) -> bytes:
     return re.sub(rb"\\[rn]|[^A-Za-z0-9*]", b"", text)
 
 
-def test_the_same_text_without_the_secret_is_left_alone() -> None:
-    """The control of the one before: another secret of the same length in the same encodings, not a star."""
+def test_the_same_encodings_of_another_text_are_left_alone() -> None:
+    """This is the control of the test above: another text of the same length in the same encodings gets no star."""
     needles = Needles([TOKEN])
     for how, encode in LOOSE.items():
         form = encode(TOKEN[::-1])
@@ -386,8 +386,8 @@ def test_the_same_text_without_the_secret_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("many", [1, 2, 10])
-def test_many_secrets_are_found_like_one(many: int) -> None:
-    """From some number on they are searched in another way, which finds the same: each form of each, wherever it begins."""
+def test_many_secrets_are_found_as_reliably_as_one(many: int) -> None:
+    """Above some number of secrets another search is used, which finds the same: each form of each, wherever it begins."""
     secrets = [b"%d-%s" % (at * 7919, hashlib.sha256(b"%d" % at).hexdigest()[:20].encode()) for at in range(many)]
     needles = Needles(secrets)
     for number, secret in enumerate(secrets):
@@ -402,14 +402,14 @@ def test_many_secrets_are_found_like_one(many: int) -> None:
 # --- through the engine ---------------------------------------------------------------------------------------------
 
 KEY = "canary-/7Gq+Zw9tK0=~&<'\""
-"""With a character for every encoder, all of which a header can carry."""
+"""A secret with a character for every encoder, all of which a header can carry."""
 PLACES = ("body", "chunks", "a field", "Location", "Set-Cookie", "the name of a field", "a trailer", "gzip", "deflate")
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", PLACES)
-async def test_no_form_comes_through_in_any_place(world: World, place: str) -> None:
-    """Each form of each encoder, reflected where a server has room for it; the answer itself comes."""
+async def test_no_form_of_the_secret_comes_through_in_any_place(world: World, place: str) -> None:
+    """Each form of each encoder is reflected wherever a server has room for it; the response itself arrives."""
     world.vault.secret = KEY.encode()
     forms = [(name, kind, encoded(name, kind, KEY)) for name, kind in FORMS]
 

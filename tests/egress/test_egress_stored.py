@@ -1,4 +1,4 @@
-"""A service that keeps the credential it was sent, and shows it later: to whom it was not sent, in parts, and compressed."""
+"""Services that keep the credential they were sent and show it later: to other steps, in parts, and compressed."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ OTHER = b"another-secret-of-nobody-here"
 
 
 def stored(_seen: Seen) -> bytes:
-    """What it was sent last week."""
+    """Return a response with the credential that the service got earlier."""
     return answer(b"log: Authorization: Bearer " + KEY, f"X-Last: {KEY.decode()}")
 
 
 @pytest.fixture
 def bound(world: World) -> Callable[[Upstream], Grant]:
-    """Bind the key for an upstream; a grant for it that has no credential."""
+    """Return a function that binds the key for an upstream and returns a grant for it without a credential."""
 
     def bind(upstream: Upstream) -> Grant:
         world.vault.bound = {HostPort(HOST, upstream.port): Needles([KEY])}
@@ -48,10 +48,10 @@ def bound(world: World) -> Callable[[Upstream], Grant]:
     return bind
 
 
-async def test_what_is_bound_for_a_host_is_scrubbed_from_the_first_answer(
+async def test_a_secret_bound_for_a_host_is_scrubbed_from_the_first_response(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
-    """In a step that was lent nothing; another host, for which nothing is bound, is the control."""
+    """The step was lent nothing; the control is another host, for which nothing is bound."""
     with Upstream(stored) as upstream, Upstream(stored) as elsewhere:
         got = await world.ask(upstream, url=plain_url(upstream), grant=bound(upstream))
         control = await world.ask(elsewhere, url=plain_url(elsewhere), grant=world.plain_grant(elsewhere))
@@ -61,8 +61,8 @@ async def test_what_is_bound_for_a_host_is_scrubbed_from_the_first_answer(
     assert (KEY in control.body, control.scrubbed) == (True, 0)
 
 
-async def test_a_secret_that_is_bound_while_an_answer_comes_is_scrubbed_from_its_rest(world: World) -> None:
-    """A log that is read while another connector's token is renewed."""
+async def test_a_secret_bound_while_a_response_arrives_is_scrubbed_from_its_rest(world: World) -> None:
+    """An example is a log that is read while another connector's token is renewed."""
     changed = threading.Event()
 
     def script(_seen: Seen) -> Iterator[bytes]:
@@ -85,10 +85,10 @@ async def test_a_secret_that_is_bound_while_an_answer_comes_is_scrubbed_from_its
     assert b"".join(body) == b"first " + KEY + b"\nthen " + b"*" * len(KEY) + b"\n"
 
 
-async def test_with_the_vault_locked_a_host_that_has_secrets_is_not_asked(
+async def test_no_request_goes_to_a_host_with_secrets_while_the_vault_is_locked(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
-    """Also by who names no credential: nothing could be scrubbed. A host that has none is asked."""
+    """This holds without a credential too, since nothing could be scrubbed. A host without secrets is asked."""
     with Upstream(stored) as upstream, Upstream(stored) as elsewhere:
         grant = bound(upstream)
         world.vault.locked = True
@@ -99,8 +99,8 @@ async def test_with_the_vault_locked_a_host_that_has_secrets_is_not_asked(
     assert (upstream.connections, control.status) == (0, 200)
 
 
-async def test_an_answer_under_way_goes_on_scrubbed_when_the_vault_is_locked(world: World) -> None:
-    """What was known when it began is still looked for."""
+async def test_a_response_in_progress_is_still_scrubbed_after_the_vault_is_locked(world: World) -> None:
+    """The needles that were known at its beginning stay in use."""
     locked = threading.Event()
 
     def script(_seen: Seen) -> Iterator[bytes]:
@@ -122,8 +122,8 @@ async def test_an_answer_under_way_goes_on_scrubbed_when_the_vault_is_locked(wor
     assert b"".join(body) == b"one\n" + b"*" * len(KEY) + b"\n"
 
 
-async def test_a_host_that_has_secrets_gets_no_stream_whoever_asks(world: World) -> None:
-    """HTTP could be spoken in it, in halves; locked or not. With nothing bound there the same stream opens."""
+async def test_a_host_with_secrets_gets_no_stream(world: World) -> None:
+    """A stream could carry HTTP in pieces; the lock makes no difference. Without a bound secret the same stream opens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         destination = HostPort(HOST, listening.getsockname()[1])
         grant = world.grant(destination, plain=True)
@@ -142,7 +142,7 @@ async def test_a_host_that_has_secrets_gets_no_stream_whoever_asks(world: World)
 
 
 async def test_a_stream_ends_when_a_secret_is_bound_for_its_host(world: World) -> None:
-    """Between its checks and its connection, and while it is open: nothing that comes after is given out."""
+    """The secret is bound between the checks and the connection, or while the stream is open: no later bytes are given out."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(10)
         destination = HostPort(HOST, listening.getsockname()[1])
@@ -177,10 +177,10 @@ async def test_a_stream_ends_when_a_secret_is_bound_for_its_host(world: World) -
     assert world.journal.last.failure is FailureClass.CAPABILITY_DENIED
 
 
-async def test_what_the_supervisor_asks_for_itself_comes_as_it_is(
+async def test_a_response_to_the_supervisor_s_own_request_is_not_scrubbed(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
-    """A provider's answer holds tokens, which is what it was asked for; locked or not."""
+    """A provider's response holds the requested tokens; the lock makes no difference."""
     with Upstream(stored) as upstream:
         grant = bound(upstream)
         world.vault.locked = True
@@ -202,10 +202,10 @@ PARTS = (
 )
 
 
-async def test_no_part_of_an_answer_is_asked_for_where_a_secret_could_be_cut(
+async def test_range_fields_are_dropped_where_a_secret_could_be_cut(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
-    """Each way to ask for one is left out, other fields are not; where nothing is bound, they all go out."""
+    """Each way to ask for a part is dropped, and other fields are not; without a bound secret all are sent."""
     with Upstream(stored) as upstream:
         grant, fields = bound(upstream), (*PARTS, ("X-Range", "bytes=0-20"))
         await world.ask(upstream, url=plain_url(upstream), grant=grant, headers=fields)
@@ -233,8 +233,10 @@ PARTIAL = {
 
 
 @pytest.mark.parametrize("how", PARTIAL)
-async def test_a_part_of_an_answer_does_not_come_in(world: World, bound: Callable[[Upstream], Grant], how: str) -> None:
-    """Unasked, or asked for in a way of the service's own. Where nothing is bound it comes."""
+async def test_a_partial_response_is_an_error_where_a_secret_could_be_cut(
+    world: World, bound: Callable[[Upstream], Grant], how: str
+) -> None:
+    """The part was not requested, or requested in the service's own way. Without a bound secret it arrives."""
     with Upstream(lambda _seen: PARTIAL[how]) as upstream:
         grant = bound(upstream)
         error = await world.refusal(upstream, url=plain_url(upstream), grant=grant)
@@ -246,8 +248,8 @@ async def test_a_part_of_an_answer_does_not_come_in(world: World, bound: Callabl
     assert control.body == HALF
 
 
-async def test_no_part_comes_from_where_a_secret_was_bound_that_nobody_can_open(world: World) -> None:
-    """Another vault is in the place of the one that had it: there is nothing to look for, and whole answers come."""
+async def test_a_partial_response_is_an_error_where_a_bound_secret_is_unknown(world: World) -> None:
+    """The vault was replaced by another: there is nothing to search for, and only whole responses arrive."""
     with Upstream(lambda _seen: PARTIAL["206"]) as upstream, Upstream(stored) as other:
         world.vault.bound = {HostPort(HOST, each.port): Needles(()) for each in (upstream, other)}
         error = await world.refusal(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
@@ -257,8 +259,8 @@ async def test_no_part_comes_from_where_a_secret_was_bound_that_nobody_can_open(
     assert not {name.lower() for name, _value in other.requests[0].fields} & {name.lower() for name, _value in PARTS}
 
 
-async def test_that_there_is_no_such_part_may_be_said(world: World, bound: Callable[[Upstream], Grant]) -> None:
-    """416 has a Content-Range, and no part."""
+async def test_a_416_response_is_not_a_partial_one(world: World, bound: Callable[[Upstream], Grant]) -> None:
+    """A 416 has a Content-Range, but no part."""
     with Upstream(lambda _seen: answer(b"", "Content-Range: bytes */90", status="416 No")) as upstream:
         got = await world.ask(upstream, url=plain_url(upstream), grant=bound(upstream))
 
@@ -271,7 +273,7 @@ FILLER = random.Random(7).randbytes(70_000).hex().encode()
 
 
 def raw_deflate(data: bytes) -> bytes:
-    """Without a header."""
+    """Compress to raw deflate, without a header."""
     packer = zlib.compressobj(wbits=-15)
     return packer.compress(data) + packer.flush()
 
@@ -289,14 +291,14 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 def feed(body: Unlabelled, piece: bytes) -> bytes:
-    """All that it gives out for it."""
+    """Feed a piece, and return all that comes out for it."""
     return b"".join(body.feed(piece))
 
 
 @pytest.mark.parametrize("size", [1, 1000, 65_536])
 @pytest.mark.parametrize("how", PACKED)
-def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, size: int) -> None:
-    """With the secret in it it does not come in, and nothing of what holds it was given out; without it comes byte for byte."""
+def test_an_unlabelled_compressed_body_is_searched_for_secrets(how: str, size: int) -> None:
+    """A body with the secret is refused before the secret comes out; one without it passes byte for byte."""
     for secret, is_in in ((KEY, True), (OTHER, False)):
         filler = FILLER if size > 1 else FILLER[:3000]
         packed = PACKED[how](filler + KEY + filler[:100])
@@ -316,7 +318,7 @@ def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, siz
 
 
 def test_a_secret_at_the_border_of_a_piece_is_found() -> None:
-    """Zlib takes its last input before it has given out its last output, which is the end of a secret in a body that is cut."""
+    """zlib takes its last input before its last output, which is the end of a secret in a body that is cut."""
     end, tried = KEY[8:], 0
     for over in range(1, len(end)):
         packed = zlib.compress(end + b" " * (PIECE_BYTES - len(KEY) - len(end) + over) + KEY, 9)
@@ -340,8 +342,8 @@ def test_a_secret_at_the_border_of_a_piece_is_found() -> None:
         b"x\x9cnot zlib at all",
     ],
 )
-def test_what_is_not_compressed_goes_on_as_it_is(body: bytes) -> None:
-    """Whole at the end, and a text at once."""
+def test_an_uncompressed_body_passes_unchanged(body: bytes) -> None:
+    """A text comes out at once, anything else by the end."""
     looked = Unlabelled(Needles([KEY]))
     first = feed(looked, body)
     assert b"".join([first, *looked.finish()]) == body
@@ -349,7 +351,7 @@ def test_what_is_not_compressed_goes_on_as_it_is(body: bytes) -> None:
 
 
 def opened(packed: bytes) -> bytes:
-    """What a reader gets who has this much of it, whatever it is packed as."""
+    """Return what a reader can decompress of these bytes, in any packing."""
     out = b""
     for wbits in (47, -15):
         stream = zlib.decompressobj(wbits=wbits)
@@ -371,10 +373,10 @@ def opened(packed: bytes) -> bytes:
 )
 @example(raw_deflate, b"error: 6TB6", b"", [2])
 @example(raw_deflate, b"Authorization: Bearer ", b"", [1, 1, 1, 1])
-def test_wherever_a_compressed_body_is_cut_its_secret_does_not_come_out(
+def test_the_secret_of_a_compressed_body_does_not_come_out_at_any_cut(
     pack: Callable[[bytes], bytes], before: bytes, after: bytes, sizes: list[int]
 ) -> None:
-    """Some two bytes of raw deflate are text: what it looks like ends no search. The control has another secret bound."""
+    """Some two bytes of raw deflate look like text, which must not end the search. In the control another secret is bound."""
     packed = pack(before + KEY + after)
     for secret, is_in in ((KEY, True), (OTHER, False)):
         body, rest, out, is_refused = Unlabelled(Needles([secret])), packed, b"", False
@@ -394,8 +396,8 @@ def test_wherever_a_compressed_body_is_cut_its_secret_does_not_come_out(
 @example("x", 1)
 @example('{"a":1}', 2)
 @example("h\u00fc", 9)
-def test_the_first_short_event_is_not_held_for_the_next(text: str, size: int) -> None:
-    """Nothing is yet known of what it is. In pieces, but for half of a character, each comes as it is fed."""
+def test_the_first_short_event_is_not_held_until_the_next(text: str, size: int) -> None:
+    """The format of the body is still unknown. Each piece comes out when it is fed, except half of a character."""
     event, body = text.encode() + b"\n\n", Unlabelled(Needles([KEY]))
     given_out = b""
     for at in range(0, len(event), size):
@@ -405,8 +407,8 @@ def test_the_first_short_event_is_not_held_for_the_next(text: str, size: int) ->
     assert given_out == event
 
 
-def test_a_file_of_very_many_members_is_refused_where_they_are_tiny() -> None:
-    """One of 21 bytes costs as much as some hundred of others. Real ones, and a thousand tiny ones, come, and are searched."""
+def test_a_file_of_very_many_tiny_members_is_refused() -> None:
+    """A tiny member costs as much as hundreds of other bytes. Real members, and a thousand tiny ones, pass and are searched."""
     tiny, small = gzip.compress(b"a"), gzip.compress(FILLER[: 2 * MEMBER_BYTES])
     assert len(small) > MEMBER_BYTES > len(tiny)
     with pytest.raises(BadAnswerError, match="too many small members"):
@@ -420,8 +422,8 @@ def test_a_file_of_very_many_members_is_refused_where_they_are_tiny() -> None:
             list(body.finish())
 
 
-def test_with_nothing_bound_nothing_is_held_or_refused() -> None:
-    """Archives, bombs and odd beginnings, byte for byte at once; what of them is followed has a bound."""
+def test_nothing_is_held_or_refused_while_no_secret_is_bound() -> None:
+    """Archives, bombs and odd beginnings pass byte for byte at once."""
     for whole in (
         gzip.compress(FILLER),
         gzip.compress(b"a") * 9000,
@@ -436,10 +438,8 @@ def test_with_nothing_bound_nothing_is_held_or_refused() -> None:
 
 
 @pytest.mark.parametrize("how", ["gzip", "zlib", "raw deflate"])
-async def test_a_secret_that_is_bound_while_a_compressed_answer_comes_is_searched_for_in_its_rest(
-    world: World, how: str
-) -> None:
-    """Nothing was bound when it began. Another secret, bound at the same moment, lets the same answer come."""
+async def test_a_secret_bound_during_a_compressed_response_is_searched_for_in_its_rest(world: World, how: str) -> None:
+    """The response began while no secret was bound. If another secret is bound at that moment, the same response arrives."""
     packed = PACKED[how](FILLER[:3000] + b"\nk=" + KEY + b"\n")
     parts = packed[:900], packed[900:]
 
@@ -467,8 +467,8 @@ async def test_a_secret_that_is_bound_while_a_compressed_answer_comes_is_searche
     assert await ask(OTHER) == packed
 
 
-def test_what_was_not_followed_does_not_come_in_once_something_is_bound() -> None:
-    """More than is followed with nothing bound: from then on it could not be searched. What is no stream goes on."""
+def test_a_body_that_was_not_followed_is_refused_once_a_secret_is_bound() -> None:
+    """The body is longer than what is followed without a bound secret, so it cannot be searched. Other formats pass."""
     for whole, is_refused in ((gzip.compress(FILLER * 20), True), (b"\x89PNG" + FILLER * 20, False)):
         body = Unlabelled(Needles())
         assert feed(body, whole[:-100]) == whole[:-100]
@@ -480,10 +480,8 @@ def test_what_was_not_followed_does_not_come_in_once_something_is_bound() -> Non
             assert feed(body, whole[-100:]) == whole[-100:]
 
 
-async def test_a_compressed_reflection_is_a_failure_of_the_request(
-    world: World, bound: Callable[[Upstream], Grant]
-) -> None:
-    """Through the engine; an archive without a secret comes, and so does the same one where nothing is bound."""
+async def test_a_compressed_secret_makes_the_request_fail(world: World, bound: Callable[[Upstream], Grant]) -> None:
+    """This goes through the engine; an archive without a secret arrives."""
     with Upstream(lambda seen: answer(gzip.compress(KEY if seen.target == "/x" else b"an archive"))) as upstream:
         grant = bound(upstream)
         error = await world.refusal(upstream, url=plain_url(upstream, "/x"), grant=grant)
@@ -494,8 +492,8 @@ async def test_a_compressed_reflection_is_a_failure_of_the_request(
     assert gzip.decompress(archive.body) == b"an archive"
 
 
-def test_a_stream_that_says_nothing_in_many_bytes_is_not_held_for_ever() -> None:
-    """Empty blocks after the beginning of what could be a secret; and a bomb is one here too."""
+def test_a_stream_that_decodes_to_nothing_is_not_held_for_ever() -> None:
+    """Empty blocks follow the beginning of what could be a secret; a bomb is refused here too."""
     packer = zlib.compressobj(wbits=-15)
     begin = packer.compress(b"\x80" + KEY[:20]) + packer.flush(zlib.Z_SYNC_FLUSH)
     body = Unlabelled(Needles([KEY]))

@@ -1,4 +1,4 @@
-"""Streams at the engine: the order of the checks, what is written down, and what a step may use up."""
+"""Streams at the engine: the order of the checks, what is recorded, and what a step may use up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeUpstream = Callable[..., Upstream]
 
 @contextlib.contextmanager
 def listener() -> Iterator[socket.socket]:
-    """A port on loopback; whoever connects is accepted by the kernel."""
+    """Listen on a port on loopback; the kernel accepts every connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(10)
         yield listening
@@ -36,7 +36,7 @@ def listener() -> Iterator[socket.socket]:
 async def opened(
     world: World, host: str, port: int, grant: Grant, *, tls: bool = True, meter: Meter | None = None
 ) -> Any:
-    """Open a stream, say HTTP on it, read to the end; or the error."""
+    """Open a stream, send an HTTP request on it, and return what is received."""
     deadline = anyio.current_time() + world.timeout_s
     request = StreamRequest(host, port, tls)
     streams = world.egress.streams
@@ -46,16 +46,16 @@ async def opened(
 
 
 async def refused(world: World, *arguments: Any, **options: Any) -> AileronError:
-    """The error of a stream that must fail."""
+    """Open a stream that must fail, and return its error."""
     with pytest.raises(AileronError) as caught:
         await opened(world, *arguments, **options)
     return caught.value
 
 
-async def test_a_stream_is_looked_up_once_written_down_before_and_after(
+async def test_a_stream_is_looked_up_once_and_recorded_before_and_after(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """The positive control of this file: TLS verified, bytes both ways, one look-up, two rows."""
+    """The positive control of this file: TLS verified, bytes in both directions, one lookup, two rows."""
     with tls_upstream(lambda seen: answer(b"hello")) as upstream:
         said = await opened(world, HOST.upper(), upstream.port, world.grant_for(upstream))
 
@@ -86,8 +86,8 @@ async def test_a_stream_is_looked_up_once_written_down_before_and_after(
         ("", 443, True, "url_host"),
     ],
 )
-async def test_a_refused_stream_causes_no_look_up(world: World, host: str, port: int, tls: bool, reason: str) -> None:
-    """By its reason; recorded as a denial, and as nothing else."""
+async def test_a_refused_stream_causes_no_lookup(world: World, host: str, port: int, tls: bool, reason: str) -> None:
+    """The denial with its reason is the only record."""
     error = await refused(world, host, port, world.grant(HostPort(HOST, 443)), tls=tls)
 
     assert reason_of(error) == reason
@@ -99,7 +99,7 @@ async def test_a_refused_stream_causes_no_look_up(world: World, host: str, port:
 
 
 async def test_a_step_with_a_credential_gets_no_stream(world: World) -> None:
-    """Before the look-up, and before anything is lent."""
+    """The refusal comes before the lookup, and before anything is lent."""
     error = await refused(world, HOST, 443, world.grant(HostPort(HOST, 443), credential=use()))
 
     assert reason_of(error) == "stream_credential"
@@ -118,7 +118,7 @@ async def test_a_step_with_a_credential_gets_no_stream(world: World) -> None:
     ],
 )
 async def test_every_address_of_a_stream_is_checked(world: World, addresses: list[str], reason: str) -> None:
-    """One bad one refuses them all, and nothing is dialled."""
+    """A single bad address refuses them all, and nothing is dialled."""
     world.resolver.table["mail.example.test"] = addresses
     grant = Grant(hosts=(HostPort("mail.example.test", 465),))
 
@@ -129,7 +129,7 @@ async def test_every_address_of_a_stream_is_checked(world: World, addresses: lis
 
 
 async def test_a_plain_stream_goes_to_loopback_only(world: World) -> None:
-    """Also where the user allowed it to be plain."""
+    """This holds even where the user allowed the stream to be plain."""
     with listener() as listening:
         port = listening.getsockname()[1]
         grant = world.grant(HostPort(HOST, port), plain=True)
@@ -147,7 +147,7 @@ async def test_a_plain_stream_goes_to_loopback_only(world: World) -> None:
 async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """Each bound is a limit of its own, and what would go over is neither sent nor passed on."""
+    """Each limit holds by itself, and reaching it fails the stream."""
     with tls_upstream(lambda seen: answer(b"x" * 1000)) as upstream:
         for limit, budget in {
             "requests": Budget(requests=1),
@@ -166,7 +166,7 @@ async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
 
 @contextlib.asynccontextmanager
 async def spoken_to(listening: socket.socket, world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The deadline of the block is there once somebody has connected and said something."""
+    """Let the block's deadline pass once a client has connected and sent something."""
     with contextlib.ExitStack() as stack:
         heard: list[bytes] = []
 
@@ -181,10 +181,8 @@ async def spoken_to(listening: socket.socket, world: World, monkeypatch: pytest.
                 yield
 
 
-async def test_a_service_that_says_nothing_is_left_at_the_deadline(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A handshake that does not come, and bytes that do not: both are network_error, and both rows are there."""
+async def test_a_silent_service_is_left_at_the_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The missing handshake and the missing bytes are both network_error, and both ends are recorded."""
     with listener() as listening:
         port = listening.getsockname()[1]
         async with spoken_to(listening, world, monkeypatch):
@@ -197,8 +195,8 @@ async def test_a_service_that_says_nothing_is_left_at_the_deadline(
     assert [end.failure for end in ends] == [FailureClass.NETWORK_ERROR] * 2
 
 
-async def test_a_stream_whose_ledger_fails_does_not_begin(world: World) -> None:
-    """No row, no packet."""
+async def test_a_stream_that_cannot_be_recorded_does_not_begin(world: World) -> None:
+    """The failure of the record prevents the connection."""
 
     def fail() -> None:
         raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
@@ -221,10 +219,10 @@ async def said_by(
     answers: bool = True,
     waits: pytest.MonkeyPatch | None = None,
 ) -> AileronError:
-    """The error of a stream with TLS to a service that says this, in plain text, and then waits, or closes.
+    """Open a stream with TLS to a service that says this in plain text and then waits or closes, and return the error.
 
-    It `answers` what the client said first, once that waits for an answer, or speaks first itself. Where it `waits`, the deadline
-    comes when all is said.
+    The service `answers` the client's first message once the client waits, or speaks first itself. If it `waits`, the deadline
+    passes when all is said.
     """
     has_said = threading.Event()
     with listener() as listening:
@@ -262,10 +260,10 @@ async def said_by(
         ([], False, "did not answer TLS in time: it may expect plain text"),
     ],
 )
-async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
+async def test_a_service_without_tls_is_reported_with_the_fix(
     world: World, pieces: list[bytes], closes: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not that it took too long; what the service said is not quoted."""
+    """The message does not say that it took too long, and does not quote the service."""
     waits = monkeypatch if not pieces and not closes else None
     failure = (await said_by(world, *pieces, closes=closes, waits=waits)).failure
 
@@ -277,8 +275,8 @@ async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
     assert "ESMTP" not in failure.message
 
 
-async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(world: World) -> None:
-    """What comes between our look and OpenSSL's is known to be no TLS, if not what it is."""
+async def test_a_service_that_speaks_before_tls_is_reported_whatever_the_timing(world: World) -> None:
+    """Bytes that arrive between the engine's check and OpenSSL's are known to be no TLS, if not what they are."""
     for _ in range(20):
         failure = (await said_by(world, b"220 mail.example ESMTP\r\n", answers=False)).failure
 
@@ -286,10 +284,10 @@ async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(
         assert not failure.retriable
 
 
-async def test_a_service_that_begins_tls_and_does_not_go_on_is_only_slow(
+async def test_a_service_that_stops_in_the_tls_handshake_is_only_slow(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: it does speak TLS, so nobody is told to do without. It answers as a server does, after the client spoke."""
+    """The control: the service does speak TLS, so the message does not suggest plain text. It answers after the client spoke."""
     failure = (await said_by(world, b"\x16\x03\x03", waits=monkeypatch)).failure
 
     assert "did not finish the handshake in time" in failure.message

@@ -1,4 +1,4 @@
-"""The way out of a cell, with real sockets, real TLS and real clients: who gets through, who does not, and by which rule."""
+"""The way out of a cell, with real sockets, TLS and clients: which connections get through, and which rule stops others."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ HELLO = b"hello from behind the tunnel"
 
 @pytest.fixture
 def upstream(authority: Authority) -> Iterator[Upstream]:
-    """A server that is both names."""
+    """Start a server that has both names."""
     with Upstream(lambda _: answer(HELLO), authority.server_context(HOST, OTHER)) as running:
         yield running
 
 
 @pytest.fixture
 def proxy(upstream: Upstream) -> Iterator[Proxy]:
-    """A cell that lists the first of them, which the person allowed to be on loopback."""
+    """Start a proxy for a cell that lists the first name, which the person allowed to be on loopback."""
     with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port)]) as running:
         running.resolver[HOST] = ["127.0.0.1"]
         running.resolver[OTHER] = ["127.0.0.1"]
@@ -50,7 +50,7 @@ def proxy(upstream: Upstream) -> Iterator[Proxy]:
 
 
 def curl(proxy: Proxy, authority: Authority, url: str, *more: str) -> subprocess.CompletedProcess[bytes]:
-    """What curl makes of it."""
+    """Fetch a URL through the proxy with curl."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     command = [
@@ -69,7 +69,7 @@ def curl(proxy: Proxy, authority: Authority, url: str, *more: str) -> subprocess
 
 @contextlib.contextmanager
 def tls_through(proxy: Proxy, upstream: Upstream, authority: Authority, name: str = HOST) -> Iterator[ssl.SSLSocket]:
-    """TLS with that name, through a tunnel to the listed host."""
+    """Open TLS with that name, through a tunnel to the listed host."""
     context = ssl.create_default_context(cadata=authority.ca_pem)
     with proxy.connect(f"{HOST}:{upstream.port}") as (client, answered):
         assert answered.status == 200
@@ -80,8 +80,8 @@ def tls_through(proxy: Proxy, upstream: Upstream, authority: Authority, name: st
 # Through
 
 
-def test_curl_gets_through_and_it_is_on_record(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """The page comes, verified for its own name; where to, how much and how long is written down."""
+def test_curl_gets_through_and_the_tunnel_is_recorded(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """The page arrives, verified for its own name; destination, bytes and duration are recorded."""
     got = curl(proxy, authority, f"https://{HOST}:{upstream.port}/page")
 
     assert (got.returncode, got.stdout) == (0, HELLO), got.stderr
@@ -94,8 +94,10 @@ def test_curl_gets_through_and_it_is_on_record(proxy: Proxy, upstream: Upstream,
     assert upstream.requests[0].target == "/page"
 
 
-def test_it_is_on_record_before_the_host_hears_of_it(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """When the row is written nobody has connected; where it cannot be written nobody does, and the client hears an alert."""
+def test_a_tunnel_is_recorded_before_the_host_is_connected(
+    proxy: Proxy, upstream: Upstream, authority: Authority
+) -> None:
+    """The journal is written before any connection; if it cannot be written there is none, and the client gets an alert."""
     seen: list[int] = []
     proxy.journal.on_opened = lambda: seen.append(upstream.connections)
     assert curl(proxy, authority, f"https://{HOST}:{upstream.port}/").returncode == 0
@@ -111,8 +113,10 @@ def test_it_is_on_record_before_the_host_hears_of_it(proxy: Proxy, upstream: Ups
     assert upstream.connections == 1
 
 
-def test_what_a_client_sends_at_once_is_not_lost(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """A ClientHello behind the head in one packet, before the 200."""
+def test_bytes_that_a_client_sends_with_the_head_are_not_lost(
+    proxy: Proxy, upstream: Upstream, authority: Authority
+) -> None:
+    """The packet has a ClientHello behind the head, before the 200."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = ssl.create_default_context(cadata=authority.ca_pem).wrap_bio(incoming, outgoing, server_hostname=HOST)
     with pytest.raises(ssl.SSLWantReadError):
@@ -131,8 +135,8 @@ def test_what_a_client_sends_at_once_is_not_lost(proxy: Proxy, upstream: Upstrea
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_much_goes_both_ways_and_arrives_as_it_was(authority: Authority, version: ssl.TLSVersion) -> None:
-    """Eight megabytes each way, whose ends are passed on; the count is of what TLS made of them."""
+def test_large_bodies_arrive_unchanged_in_both_directions(authority: Authority, version: ssl.TLSVersion) -> None:
+    """Each direction carries eight megabytes; the recorded counts are of TLS bytes."""
     size = 8 << 20
     body = os.urandom(1 << 16) * (size >> 16)
     context = authority.server_context(HOST)
@@ -156,7 +160,7 @@ def test_much_goes_both_ways_and_arrives_as_it_was(authority: Authority, version
 
 
 def test_a_client_that_does_not_read_stops_the_host(authority: Authority) -> None:
-    """Of 256 MiB the host gets rid of what the kernel's buffers hold, and of the rest when the client reads it, in order."""
+    """The host can send only what the kernel's buffers hold of 256 MiB, and the rest in order when the client reads."""
     block, count = os.urandom(1 << 20), 256
     sent: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -188,7 +192,7 @@ def test_a_client_that_does_not_read_stops_the_host(authority: Authority) -> Non
 
 @contextlib.contextmanager
 def in_a_thread(work: Callable[[], None]) -> Iterator[None]:
-    """And over at the end."""
+    """Run work in a thread, and check that it has ended when the block is over."""
     thread = threading.Thread(target=work)
     thread.start()
     yield
@@ -196,8 +200,8 @@ def in_a_thread(work: Callable[[], None]) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def test_a_half_that_is_closed_leaves_the_other_open(authority: Authority) -> None:
-    """The host hears the end of what the client says, and answers afterwards."""
+def test_closing_one_direction_leaves_the_other_open(authority: Authority) -> None:
+    """The host sees the end of the client's bytes, and answers afterwards."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
@@ -219,8 +223,8 @@ def test_a_half_that_is_closed_leaves_the_other_open(authority: Authority) -> No
 
 
 @pytest.mark.parametrize("goes", ["host", "client"])
-def test_who_says_a_last_word_and_goes_is_heard(goes: str) -> None:
-    """An early answer, say: also where what comes from the other one finds them gone before it was read."""
+def test_the_last_bytes_of_a_peer_that_leaves_are_delivered(goes: str) -> None:
+    """They may be an early response: they arrive even if bytes from the other peer find this one gone."""
     last, ended = b"HTTP/1.1 413 Content Too Large\r\n\r\n", list[str]()
     client, to_client = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -229,7 +233,7 @@ def test_who_says_a_last_word_and_goes_is_heard(goes: str) -> None:
     (going, to_going), other = ((host, to_host), client) if goes == "host" else ((client, to_client), host)
 
     class Going(HelloWatch):
-        """Asked once, between what was read of the other one and what is sent on."""
+        """A watch that runs once, between the read from the other peer and the write to this one."""
 
         def from_client(self, data: bytes) -> None:
             going.sendall(last)
@@ -262,7 +266,7 @@ def test_who_says_a_last_word_and_goes_is_heard(goes: str) -> None:
 
 
 def client_hello(name: str | None) -> bytes:
-    """What OpenSSL says first."""
+    """Return the first bytes that OpenSSL sends."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     outgoing = ssl.MemoryBIO()
@@ -299,10 +303,10 @@ UNSENT = "nothing was looked up, and nobody heard of it"
         ("SSH-2.0-OpenSSH_9.6", 400, Reason.TUNNEL_HEAD),
     ],
 )
-def test_what_is_not_asked_for_as_it_should_is_refused(
+def test_a_request_that_does_not_follow_the_rules_is_refused(
     proxy: Proxy, upstream: Upstream, head: str, status: int, reason: Reason
 ) -> None:
-    """Before anything is looked up, in an answer that says why; the same connection with the listed host is the control."""
+    """The response says why, and comes before any lookup; the control is a connection with the listed host."""
     sent = head.replace("{port}", str(upstream.port)).encode() + b"\r\n\r\n"
     with proxy.asked(sent) as (client, answered):
         assert (answered.status, answered.reason) == (status, reason.value)
@@ -315,8 +319,8 @@ def test_what_is_not_asked_for_as_it_should_is_refused(
         assert control.status == 200
 
 
-def test_a_refusal_says_what_to_do(proxy: Proxy, authority: Authority) -> None:
-    """Where a client shows of it what it shows: curl the status and, asked for it, the field; pip and node the phrase."""
+def test_a_refusal_says_how_to_allow_the_host(proxy: Proxy, authority: Authority) -> None:
+    """Clients differ in what they show of it: curl shows the status and, with -v, the field and the phrase."""
     got = curl(proxy, authority, "https://evil.example.net/", "-v")
     assert got.returncode == 56
     assert b"CONNECT tunnel failed, response 403" in got.stderr
@@ -327,8 +331,10 @@ def test_a_refusal_says_what_to_do(proxy: Proxy, authority: Authority) -> None:
     assert b"use an https:// address" in plain.stdout
 
 
-def test_python_asks_in_its_own_way_and_is_told_why(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """http.client, which pip stands on: HTTP/1.0 before Python 3.12."""
+def test_python_s_http_client_gets_through_and_shows_the_reason(
+    proxy: Proxy, upstream: Upstream, authority: Authority
+) -> None:
+    """pip is built on http.client, which speaks HTTP/1.0 here before Python 3.12."""
     program = (
         "import http.client, ssl, sys\n"
         "host, port, proxy, ca = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]\n"
@@ -347,8 +353,8 @@ def test_python_asks_in_its_own_way_and_is_told_why(proxy: Proxy, upstream: Upst
     assert "--allow-host other.example.test" in said(OTHER)
 
 
-def test_a_name_that_does_not_resolve_is_said_to(proxy: Proxy, upstream: Upstream) -> None:
-    """As a bad gateway, with the words of egress."""
+def test_a_name_that_does_not_resolve_is_a_bad_gateway(proxy: Proxy, upstream: Upstream) -> None:
+    """The reason is that of egress, network_error."""
     del proxy.resolver[HOST]
     with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
         assert (answered.status, answered.reason) == (502, "network_error")
@@ -368,8 +374,10 @@ def test_a_name_that_does_not_resolve_is_said_to(proxy: Proxy, upstream: Upstrea
         (["93.184.215.14", "192.168.1.1"], Reason.ADDRESS_NOT_PUBLIC),
     ],
 )
-def test_an_address_that_is_not_public_is_not_dialled(upstream: Upstream, addresses: list[str], reason: Reason) -> None:
-    """Listed by the person who started the cell, and all the same: only egress.private allows loopback, and nothing metadata."""
+def test_an_address_that_is_not_public_is_not_dialled_for_a_listed_host(
+    upstream: Upstream, addresses: list[str], reason: Reason
+) -> None:
+    """The person who started the cell listed it: even so, loopback needs egress.private, and metadata servers stay closed."""
     with Proxy([f"{HOST}:{upstream.port}"]) as proxy:
         proxy.resolver[HOST] = addresses
         with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
@@ -380,26 +388,26 @@ def test_an_address_that_is_not_public_is_not_dialled(upstream: Upstream, addres
             assert control.status == 200
 
 
-def test_egress_private_counts_for_the_port_it_names(upstream: Upstream) -> None:
-    """Another port of the same name is on loopback too, and not allowed there."""
+def test_egress_private_holds_only_for_the_port_it_names(upstream: Upstream) -> None:
+    """Another port of the same name is on loopback too, and is not allowed there."""
     with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port + 1)]) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]
         with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
             assert answered.reason == Reason.ADDRESS_NOT_PUBLIC.value
 
 
-def test_the_daemons_own_port_is_never_dialled(upstream: Upstream) -> None:
-    """Whatever the person allowed."""
+def test_the_daemon_s_own_port_is_never_dialled(upstream: Upstream) -> None:
+    """The person's exceptions do not change that."""
     with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port)], own_port=upstream.port) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]
         with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
             assert answered.reason == Reason.ADDRESS_OWN.value
 
 
-def test_a_name_that_rebinds_is_dialled_where_it_was_looked_up(
+def test_a_name_that_rebinds_is_dialled_at_the_looked_up_address(
     proxy: Proxy, upstream: Upstream, authority: Authority
 ) -> None:
-    """Its second answer would be somewhere else: there is no second look-up, and a first one that is bad is refused."""
+    """The second answer would be elsewhere: there is no second lookup, and a bad first answer is refused."""
     proxy.answers[HOST] = [["127.0.0.1"], ["127.0.0.2"]]
     assert curl(proxy, authority, f"https://{HOST}:{upstream.port}/").returncode == 0
     assert (proxy.looked_up, proxy.report().address) == ([HOST], "127.0.0.1")
@@ -421,10 +429,10 @@ def test_a_name_that_rebinds_is_dialled_where_it_was_looked_up(
         (b"SSH-2.0-OpenSSH_9.6\r\n", Reason.TUNNEL_NO_TLS, None),
     ],
 )
-def test_what_does_not_begin_with_the_name_reaches_nobody(
+def test_a_tunnel_that_does_not_begin_with_the_listed_name_reaches_no_host(
     proxy: Proxy, upstream: Upstream, authority: Authority, first: bytes, reason: Reason, alert: int | None
 ) -> None:
-    """Closed behind the 200, with an alert where TLS was spoken. The host of the other name is the same server."""
+    """The tunnel is closed after the 200, with an alert if TLS was spoken. The host of the other name is the same server."""
     with proxy.connect(f"{HOST}:{upstream.port}") as (client, answered):
         assert answered.status == 200
         client.sendall(first)
@@ -440,7 +448,7 @@ def test_what_does_not_begin_with_the_name_reaches_nobody(
     assert upstream.connections == 1
 
 
-def test_curl_hears_that_the_name_is_another(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+def test_curl_reports_that_the_name_in_tls_is_another(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
     """`--connect-to` asks the proxy for the listed host and names the other one in TLS."""
     to = ("--connect-to", f"{OTHER}:{upstream.port}:{HOST}:{upstream.port}")
     refused = curl(proxy, authority, f"https://{OTHER}:{upstream.port}/", *to)
@@ -451,10 +459,10 @@ def test_curl_hears_that_the_name_is_another(proxy: Proxy, upstream: Upstream, a
 
 
 @pytest.mark.parametrize("also", [b"", b"\x14\x03\x03\x00\x01\x01"], ids=["alone", "with a change of ciphers"])
-def test_a_second_hello_names_the_same_host(authority: Authority, also: bytes) -> None:
-    """Where the server asks for another one, alone or in one write with what OpenSSL sends after it.
+def test_a_second_client_hello_must_name_the_same_host(authority: Authority, also: bytes) -> None:
+    """The server asks for another hello, alone or in one write with what OpenSSL sends after it.
 
-    The same name passes; another one does not reach it.
+    The same name passes; a hello with another name does not reach the server.
     """
     retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
     message = b"\x03\x03" + retry + b"\x00\x13\x01\x00\x00\x06\x00\x2b\x00\x02\x03\x04"
@@ -483,7 +491,7 @@ def test_a_second_hello_names_the_same_host(authority: Authority, also: bytes) -
 
 
 def client_hello_like(data: bytes) -> bytes:
-    """The same, where it is one whole record of a handshake."""
+    """Return the data if it is one whole handshake record."""
     assert data[0] == 22
     assert int.from_bytes(data[3:5], "big") == len(data) - 5
     return data
@@ -492,8 +500,8 @@ def client_hello_like(data: bytes) -> bytes:
 # Ends, floods, and who does not play along
 
 
-def test_an_end_of_the_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """Now, and on record as that."""
+def test_the_end_of_a_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """The tunnel ends at once, and the record has that reason."""
     with tls_through(proxy, upstream, authority) as tls:
         wait_until(lambda: upstream.connections, "the tunnel is there")
         proxy.end_session()
@@ -502,8 +510,8 @@ def test_an_end_of_the_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream
     assert proxy.report().reason == "session ended"
 
 
-def test_a_client_that_vanishes_lets_go_of_the_host(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """At any step: nothing is left that waits for it."""
+def test_a_client_that_vanishes_leaves_no_tunnel_behind(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """The client may leave at any step: nothing is left that waits for it."""
     with proxy.connected() as client:
         client.sendall(b"CONNECT api.exa")
     with proxy.connect(f"{HOST}:{upstream.port}"):
@@ -519,19 +527,17 @@ def test_a_client_that_vanishes_lets_go_of_the_host(proxy: Proxy, upstream: Upst
 
 
 @pytest.mark.parametrize("begun", [b"CONNECT api.exam", b""], ids=["half", "nothing"])
-def test_a_head_that_does_not_come_is_not_waited_for(
-    proxy: Proxy, begun: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A slow loris keeps its place for ten seconds, here less, and hears why."""
+def test_a_head_that_does_not_arrive_is_given_up(proxy: Proxy, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow client keeps its place for ten seconds, here less, and is told why."""
     monkeypatch.setattr(way_out, "HEAD_S", 0.2)
     with proxy.asked(begun) as (_, answered):
         assert (answered.status, answered.reason) == (408, Reason.TUNNEL_SLOW.value)
 
 
-def test_a_hello_that_does_not_come_is_not_waited_for(
+def test_a_client_hello_that_does_not_arrive_is_given_up(
     proxy: Proxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of one, which is there when the time begins, and the rest never."""
+    """Most of it is there when the time begins, and the rest never comes."""
     monkeypatch.setattr(way_out, "HELLO_S", 0.2)
     head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\nHost: {HOST}:{upstream.port}\r\n\r\n".encode()
     with proxy.asked(head + client_hello(HOST)[:-1]) as (client, answered):
@@ -541,8 +547,10 @@ def test_a_hello_that_does_not_come_is_not_waited_for(
     assert upstream.connections == 0
 
 
-def test_a_host_that_never_answers_is_idle_one_day(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the connection and says nothing."""
+def test_a_tunnel_to_a_host_that_never_answers_ends_as_idle(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host accepts the connection and sends nothing."""
     monkeypatch.setattr(relay, "IDLE_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -554,8 +562,8 @@ def test_a_host_that_never_answers_is_idle_one_day(authority: Authority, monkeyp
             assert proxy.report().reason == "idle"
 
 
-def test_a_host_that_is_not_there_is_an_alert(authority: Authority) -> None:
-    """The name is good, and nobody listens."""
+def test_a_host_that_does_not_listen_gives_the_client_an_alert(authority: Authority) -> None:
+    """The name is good, and no process listens on the port."""
     (port,) = reserve_ports(1)
     with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]
@@ -566,8 +574,8 @@ def test_a_host_that_is_not_there_is_an_alert(authority: Authority) -> None:
         assert (report.reason, report.address, report.bytes_up) == ("unreachable", None, 0)
 
 
-def test_one_more_than_there_are_places_for_is_turned_away(proxy: Proxy, upstream: Upstream) -> None:
-    """With a 503; and when one has closed there is a place again."""
+def test_a_connection_above_the_limit_of_a_session_is_turned_away(proxy: Proxy, upstream: Upstream) -> None:
+    """The response is a 503; when another connection has closed there is a place again."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(proxy.connected()) for _ in range(MAX_OF_A_SESSION)]
         wait_until(lambda: proxy.carrying == MAX_OF_A_SESSION, "all are there", seen=lambda: proxy.carrying)
@@ -579,10 +587,10 @@ def test_one_more_than_there_are_places_for_is_turned_away(proxy: Proxy, upstrea
             assert answered.status == 200
 
 
-def test_a_session_opens_no_more_than_its_record_can_take(
+def test_a_session_cannot_open_more_tunnels_a_minute_than_its_limit(
     proxy: Proxy, upstream: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rows each: so many a minute."""
+    """Each tunnel costs two rows of the record."""
     monkeypatch.setattr(way_out, "OPENED_A_MINUTE", 2)
     for _ in range(2):
         with tls_through(proxy, upstream, authority):
@@ -604,7 +612,7 @@ class Asking:
         self.decision: Admitted | Refused | AileronError | None = None
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
-        """What the test decided; it is looked for often."""
+        """Wait for the test's decision, and return or raise it."""
         self.asked += 1
         try:
             await wait_until_async(lambda: self.decision is not None, "the test decides")
@@ -619,15 +627,17 @@ class Asking:
 
 @pytest.fixture
 def asking(upstream: Upstream) -> Iterator[tuple[Asking, Proxy]]:
-    """A proxy that waits for a person."""
+    """Start a proxy whose policy waits for a person."""
     policy = Asking()
     with Proxy([], [HostPort(HOST, upstream.port)], policy=policy) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]
         yield policy, proxy
 
 
-def test_a_client_waits_for_a_person(asking: tuple[Asking, Proxy], upstream: Upstream, authority: Authority) -> None:
-    """Nothing is looked up until then. Admitted, it goes through; not, the agent hears what the policy says."""
+def test_a_client_waits_until_a_person_decides(
+    asking: tuple[Asking, Proxy], upstream: Upstream, authority: Authority
+) -> None:
+    """The name is looked up only afterwards. The tunnel opens if it is allowed; else the response has the policy's reason."""
     policy, proxy = asking
     with proxy.connected() as client:
         client.sendall(f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode())
@@ -643,7 +653,7 @@ def test_a_client_waits_for_a_person(asking: tuple[Asking, Proxy], upstream: Ups
         assert (answered.status, answered.reason) == (500, "internal_error")
 
 
-def test_nobody_is_asked_for_a_client_that_has_gone(asking: tuple[Asking, Proxy], upstream: Upstream) -> None:
+def test_the_question_for_a_client_that_has_gone_is_withdrawn(asking: tuple[Asking, Proxy], upstream: Upstream) -> None:
     """The question is withdrawn when the client is gone, and when the session is over."""
     policy, proxy = asking
     head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode()
@@ -659,10 +669,10 @@ def test_nobody_is_asked_for_a_client_that_has_gone(asking: tuple[Asking, Proxy]
         assert client.recv(1) == b""
 
 
-def test_nobody_decides_for_ever(
+def test_the_wait_for_a_decision_is_bounded(
     asking: tuple[Asking, Proxy], upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever is not answered is told so."""
+    """A client without a decision gets 504."""
     monkeypatch.setattr(way_out, "ADMIT_S", 0.2)
     _, proxy = asking
     with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):

@@ -1,6 +1,6 @@
-"""The pure parts of a tunnel, by their bytes: the head of CONNECT, the ClientHello, what follows it, and which hosts are listed.
+"""The pure parts of a tunnel, byte by byte: the head of CONNECT, the ClientHello, what follows it, and the listed hosts.
 
-The four laws of a parser where they apply: what is made is read as it was, any cut of it reads the same, and any bytes at all are
+The four laws of a parser hold where they apply: what is made is read back, any cut of it reads the same, and any bytes at all are
 read or refused by the one exception.
 """
 
@@ -34,7 +34,7 @@ HEAD = b"CONNECT api.example.test:443 HTTP/1.1\r\nHost: api.example.test:443\r\n
 
 
 def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
-    """In pieces, some perhaps empty."""
+    """Cut the data into pieces, some perhaps empty."""
     ends = sorted(min(one, len(data)) for one in at)
     return [data[begin:end] for begin, end in zip([0, *ends], [*ends, len(data)], strict=True)]
 
@@ -43,7 +43,7 @@ def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
 
 
 def read_head(pieces: Sequence[bytes]) -> tuple[HostPort | None, bytes]:
-    """What was asked for, and what came behind it."""
+    """Return the requested destination, and the bytes behind the head."""
     reader, left = HeadReader(), list(pieces)
     while left:
         found = reader.feed(left.pop(0))
@@ -53,22 +53,22 @@ def read_head(pieces: Sequence[bytes]) -> tuple[HostPort | None, bytes]:
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, len(HEAD) + 40), max_size=6))
-def test_a_head_reads_the_same_however_it_is_cut(behind: bytes, at: list[int]) -> None:
-    """And what is behind it is not taken from whoever reads next."""
+def test_a_head_reads_the_same_at_any_cut(behind: bytes, at: list[int]) -> None:
+    """The bytes behind the head are left for the next reader."""
     assert read_head(cut(HEAD + behind, at)) == (HostPort(NAME, 443), behind)
 
 
 @given(st.one_of(st.binary(max_size=300), st.builds(lambda tail: b"CONNECT " + tail, st.binary(max_size=200))))
 @example(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
 def test_any_bytes_are_a_head_or_refused(data: bytes) -> None:
-    """By one exception, and never by another."""
+    """RefusedError is the only exception."""
     with contextlib.suppress(RefusedError):
         found, _ = read_head([data])
         assert found is None or 0 < found.port < 65536
 
 
-def test_an_end_that_is_cut_is_still_the_end() -> None:
-    """After each of its four bytes, one at a time."""
+def test_the_end_of_a_head_is_found_byte_by_byte() -> None:
+    """The four bytes of the end arrive one at a time."""
     assert read_head([bytes((byte,)) for byte in HEAD])[0] == HostPort(NAME, 443)
 
 
@@ -98,8 +98,8 @@ def test_an_end_that_is_cut_is_still_the_end() -> None:
         (b"CONNECT a[::1]:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
     ],
 )
-def test_what_no_two_readers_may_differ_about_is_refused(head: bytes, reason: Reason) -> None:
-    """As soon as it is there: without an end of the head where the bytes are no head's."""
+def test_a_head_that_readers_could_understand_differently_is_refused(head: bytes, reason: Reason) -> None:
+    """The refusal comes as soon as possible: without an end of the head if the bytes are not those of a head."""
     with pytest.raises(RefusedError) as caught:
         read_head([head])
     assert caught.value.reason is reason
@@ -107,7 +107,7 @@ def test_what_no_two_readers_may_differ_about_is_refused(head: bytes, reason: Re
 
 
 def test_the_longest_head_is_read() -> None:
-    """One byte more is the case above."""
+    """A head that is too long is a case of the test above."""
     head = b"CONNECT a.test:443 HTTP/1.1\r\nA: "
     assert read_head([head + b"b" * (HEAD_BYTES - len(head)) + b"\r\n\r\n"])[0] == HostPort("a.test", 443)
 
@@ -116,30 +116,30 @@ def test_the_longest_head_is_read() -> None:
 
 
 def vector(data: bytes, size: int) -> bytes:
-    """Behind its length."""
+    """Return the data behind its length."""
     return len(data).to_bytes(size, "big") + data
 
 
 def server_name(*names: bytes, kind: int = 0) -> bytes:
-    """The extension."""
+    """Return the server_name extension."""
     return b"\x00\x00" + vector(vector(b"".join(bytes((kind,)) + vector(name, 2) for name in names), 2), 2)
 
 
 def message(*extensions: bytes, version: bytes = b"\x03\x03", tail: bytes = b"") -> bytes:
-    """A ClientHello with these extensions, as a message of the handshake."""
+    """Return a ClientHello with these extensions, as a handshake message."""
     body = version + bytes(32) + vector(bytes(32), 1) + vector(b"\x13\x01", 2) + vector(b"\x00", 1)
     body += vector(b"".join(extensions), 2) if extensions else b""
     return b"\x01" + vector(body + tail, 3)
 
 
 def records(data: bytes, sizes: Sequence[int] = ()) -> bytes:
-    """In records of these sizes, the last as long as it takes."""
+    """Return the data in records of these sizes, with the rest in the last."""
     pieces = [piece for piece in cut(data, sizes) if piece]
     return b"".join(b"\x16\x03\x01" + vector(piece, 2) for piece in pieces)
 
 
 def read_hello(pieces: Sequence[bytes]) -> ClientHello | None:
-    """What it says."""
+    """Return the ClientHello in these pieces, or None."""
     reader = HelloReader()
     for piece in pieces:
         if (found := reader.feed(piece)) is not None:
@@ -158,10 +158,8 @@ GREASE = b"\x0a\x0a" + vector(b"", 2)
     st.booleans(),
     st.binary(max_size=20),
 )
-def test_a_hello_reads_the_same_however_it_is_cut(
-    sizes: list[int], at: list[int], may_hide: bool, behind: bytes
-) -> None:
-    """Into records and into packets; what follows it is not its own."""
+def test_a_hello_reads_the_same_at_any_cut(sizes: list[int], at: list[int], may_hide: bool, behind: bytes) -> None:
+    """The cuts are into records and into packets; bytes behind the hello are not part of it."""
     data = records(message(GREASE, server_name(NAME.upper().encode()), ALPN, *([ECH] if may_hide else [])), sizes)
     pieces = cut(data + behind, at)
 
@@ -172,8 +170,8 @@ def test_a_hello_reads_the_same_however_it_is_cut(
 
 
 @given(st.integers(0, 300), st.integers(0, 255), st.lists(st.integers(0, 300), max_size=3))
-def test_a_hello_with_another_byte_is_read_or_refused(at: int, byte: int, where: list[int]) -> None:
-    """A valid one, mutated and cut: never another exception, and never a name with what is no name's."""
+def test_a_hello_with_one_changed_byte_is_read_or_refused(at: int, byte: int, where: list[int]) -> None:
+    """A valid hello is mutated and cut: RefusedError is the only exception, and a name that is read is ASCII."""
     data = bytearray(records(message(server_name(NAME.encode()), ALPN, ECH), [60]))
     data[at % len(data)] = byte
     with contextlib.suppress(RefusedError):
@@ -182,8 +180,8 @@ def test_a_hello_with_another_byte_is_read_or_refused(at: int, byte: int, where:
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_a_hello_or_refused(data: bytes) -> None:
-    """By one exception."""
+def test_random_bytes_are_incomplete_or_refused(data: bytes) -> None:
+    """RefusedError is the only exception."""
     with contextlib.suppress(RefusedError):
         assert read_hello([data]) is None
 
@@ -217,16 +215,16 @@ NO_TLS, NO_NAME, OTHER_NAME = Reason.TUNNEL_NO_TLS, Reason.TUNNEL_NO_NAME, Reaso
         (records(message(server_name(b""))), NO_TLS),
     ],
 )
-def test_what_is_no_hello_with_one_name_is_refused(data: bytes, reason: Reason) -> None:
-    """By its reason; with one name, all the same, it is read."""
+def test_anything_but_a_hello_with_one_name_is_refused(data: bytes, reason: Reason) -> None:
+    """Each case has its reason; a hello with one name is read."""
     with pytest.raises(RefusedError) as caught:
         read_hello([data])
     assert caught.value.reason is reason
     assert read_hello([records(message(server_name(b"a.test")))]) == ClientHello("a.test", False, ())
 
 
-def test_one_too_long_is_not_read_to_its_end() -> None:
-    """In many records, each of which is fine."""
+def test_a_hello_that_is_too_long_is_not_read_to_its_end() -> None:
+    """The hello comes in many records, each of which is valid."""
     begun = b"\x01" + (HELLO_BYTES - 4).to_bytes(3, "big") + bytes(1 << 13)
     pieces = [records(begun), *[records(bytes(1 << 13))] * 8]
     assert read_hello(pieces[:7]) is None
@@ -235,7 +233,7 @@ def test_one_too_long_is_not_read_to_its_end() -> None:
 
 
 def said_by(command: Sequence[str], is_proxied: bool = False) -> bytes:
-    """What a program says first to a server on loopback, whose port stands in the command as PORT."""
+    """Return the first record that a program sends to a server on loopback, whose port stands in the command as PORT."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(DEADLINE_S)
         port = str(listener.getsockname()[1])
@@ -254,7 +252,7 @@ def said_by(command: Sequence[str], is_proxied: bool = False) -> bytes:
 
 
 def whole_record(connection: socket.socket) -> bytes:
-    """The first record of a connection."""
+    """Return the first record of a connection."""
     data = b""
     while len(data) < 5 or len(data) < 5 + int.from_bytes(data[3:5], "big"):
         piece = connection.recv(65536)
@@ -277,8 +275,8 @@ def whole_record(connection: socket.socket) -> bytes:
     ],
     ids=["openssl", "openssl-1.2", "curl", "node", "node-fetch"],
 )
-def test_what_real_clients_say_first_is_read(command: list[str], protocols: tuple[str, ...]) -> None:
-    """Byte by byte as well."""
+def test_the_first_message_of_real_clients_is_read(command: list[str], protocols: tuple[str, ...]) -> None:
+    """The result is the same byte by byte."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     data = said_by(command)
@@ -288,7 +286,7 @@ def test_what_real_clients_say_first_is_read(command: list[str], protocols: tupl
 
 
 def hello_of(name: str | None, protocols: Sequence[str] = ()) -> bytes:
-    """What Python's ssl says first."""
+    """Return the first bytes that Python's ssl sends."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     if protocols:
@@ -299,8 +297,8 @@ def hello_of(name: str | None, protocols: Sequence[str] = ()) -> bytes:
     return outgoing.read()
 
 
-def test_what_pythons_ssl_says_first_is_read() -> None:
-    """With a name and without."""
+def test_the_first_message_of_python_s_ssl_is_read() -> None:
+    """A hello without a name is refused."""
     assert read_hello([hello_of(NAME, ["h2"])]) == ClientHello(NAME, False, ("h2",))
     with pytest.raises(RefusedError) as caught:
         read_hello([hello_of("192.0.2.1")])
@@ -318,10 +316,10 @@ ANY_RECORD = b"\x16\x03\x03" + vector(b"\x10" + vector(bytes(60), 3), 2)
 
 
 @given(st.lists(st.integers(0, 700), max_size=6), st.booleans())
-def test_another_name_is_found_however_it_is_cut(at: list[int], is_asked: bool) -> None:
-    """Whether the server has asked for another hello or not: a client that is sure it will can send both at once.
+def test_another_name_in_a_second_hello_is_found_at_any_cut(at: list[int], is_asked: bool) -> None:
+    """The server may have asked for another hello or not: a client that expects it can send both at once.
 
-    Where it has not asked, neither a third is free.
+    If the server has not asked, a third hello is checked too.
     """
     watch = HelloWatch(NAME)
     if is_asked:
@@ -339,8 +337,8 @@ def test_another_name_is_found_however_it_is_cut(at: list[int], is_asked: bool) 
 
 
 @given(st.lists(st.integers(0, 700), max_size=6), st.lists(st.integers(0, 100), max_size=3))
-def test_the_same_name_passes_and_then_anything_does(at: list[int], cuts: list[int]) -> None:
-    """After the second hello that was asked for it is the two ends' own business."""
+def test_after_a_second_hello_with_the_same_name_anything_passes(at: list[int], cuts: list[int]) -> None:
+    """The rest is the two peers' own business after the requested second hello."""
     watch = HelloWatch(NAME)
     for piece in cut(ASKS_AGAIN, cuts):
         watch.from_host(piece)
@@ -351,8 +349,8 @@ def test_the_same_name_passes_and_then_anything_does(at: list[int], cuts: list[i
 
 
 @given(st.lists(st.integers(0, 100), max_size=3))
-def test_after_the_servers_hello_anything_passes(cuts: list[int]) -> None:
-    """In TLS 1.2 the next messages of the handshake are in clear; before it, they have no place."""
+def test_after_the_server_s_hello_anything_passes(cuts: list[int]) -> None:
+    """The next handshake messages of TLS 1.2 are in clear text; before the server's hello they are refused."""
     with pytest.raises(RefusedError) as caught:
         HelloWatch(NAME).from_client(ANY_RECORD)
     assert caught.value.reason is NO_TLS
@@ -364,8 +362,8 @@ def test_after_the_servers_hello_anything_passes(cuts: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=200)), max_size=8))
-def test_any_bytes_pass_or_are_refused(said: list[tuple[bool, bytes]]) -> None:
-    """By one exception, whoever says what."""
+def test_any_bytes_after_the_hello_pass_or_are_refused(said: list[tuple[bool, bytes]]) -> None:
+    """RefusedError is the only exception, whichever peer sends the bytes."""
     watch = HelloWatch(NAME)
     with contextlib.suppress(RefusedError):
         for is_client, data in said:
@@ -373,8 +371,8 @@ def test_any_bytes_pass_or_are_refused(said: list[tuple[bool, bytes]]) -> None:
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28" * 3000])
-def test_a_server_that_says_nothing_of_it_is_not_watched_for_ever(said: bytes) -> None:
-    """It speaks no TLS, or alerts alone."""
+def test_a_server_that_never_sends_a_hello_is_not_watched_for_ever(said: bytes) -> None:
+    """The server speaks no TLS, or sends only alerts."""
     watch = HelloWatch(NAME)
     watch.from_host(said[:5])
     watch.from_host(said[5:])
@@ -403,8 +401,10 @@ def test_a_server_that_says_nothing_of_it_is_not_watched_for_ever(said: bytes) -
         (("*.b.test:8443", "a.test"), "a.b.test:8443", True),
     ],
 )
-def test_a_host_is_listed_by_its_name_or_below_one(hosts: tuple[str, ...], destination: str, is_listed: bool) -> None:
-    """At port 443 unless another is said; a name is not below itself."""
+def test_a_host_is_listed_by_its_name_or_by_a_domain_above_it(
+    hosts: tuple[str, ...], destination: str, is_listed: bool
+) -> None:
+    """The port is 443 unless another is given; a pattern for names below a domain does not match the domain itself."""
     decided = listed(parse_host_patterns(hosts), HostPort.parse(destination))
 
     assert isinstance(decided, Admitted) is is_listed
@@ -414,8 +414,8 @@ def test_a_host_is_listed_by_its_name_or_below_one(hosts: tuple[str, ...], desti
 
 
 @given(st.text(max_size=600))
-def test_a_refusal_is_one_response_whatever_it_says(text: str) -> None:
-    """No character of it ends a line."""
+def test_a_refusal_is_one_response_with_any_text(text: str) -> None:
+    """The text has no character that ends a line of the head."""
     said = refusal_answer(Reason.HOST_DENIED.value, text)
     head, body = said.split(b"\r\n\r\n", 1)
 
@@ -426,7 +426,7 @@ def test_a_refusal_is_one_response_whatever_it_says(text: str) -> None:
     assert body.count(b"\n") == 1
 
 
-def test_an_alert_is_for_who_speaks_tls() -> None:
-    """A fatal one; nothing for anybody else."""
+def test_only_a_client_that_speaks_tls_gets_an_alert() -> None:
+    """The alert is a fatal one."""
     assert alert_of(OTHER_NAME) == b"\x15\x03\x03\x00\x02\x02\x70"
     assert alert_of(NO_TLS) == b""

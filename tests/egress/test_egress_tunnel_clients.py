@@ -1,6 +1,6 @@
-"""The way out of a cell, used by the tools that agents use, with nothing but HTTPS_PROXY: git, npm, pip, node.
+"""The way out of a cell, used by agents' tools with nothing but HTTPS_PROXY: git, npm, pip, node.
 
-Each fetches something from a server that only the proxy can resolve, and is told why where the host is not listed.
+Each fetches something from a server that only the proxy can resolve, and reports the reason if the host is not listed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OTHER = "elsewhere.example.test"
 
 
 class Files:
-    """What is served, by its path."""
+    """Served files, by their path."""
 
     def __init__(self) -> None:
         self.served: dict[str, bytes] = {}
 
     def __call__(self, seen: Seen) -> bytes:
-        """The script of an upstream."""
+        """Answer a request as the script of an upstream."""
         found = self.served.get(seen.target.partition("?")[0])
         if found is None:
             return answer(status="404 Not Found")
@@ -43,20 +43,20 @@ class Files:
 
 @pytest.fixture
 def files() -> Files:
-    """Nothing yet."""
+    """Return an empty set of files."""
     return Files()
 
 
 @pytest.fixture
 def upstream(authority: Authority, files: Files) -> Iterator[Upstream]:
-    """A server of these files."""
+    """Start a server of these files."""
     with Upstream(files, authority.server_context(HOST, OTHER)) as running:
         yield running
 
 
 @pytest.fixture
 def proxy(upstream: Upstream) -> Iterator[Proxy]:
-    """A cell that lists it by one of its names."""
+    """Start a proxy for a cell that lists the server by one of its names."""
     private = [HostPort(name, upstream.port) for name in (HOST, OTHER)]
     with Proxy([f"{HOST}:{upstream.port}"], private) as running:
         running.resolver[HOST] = running.resolver[OTHER] = ["127.0.0.1"]
@@ -64,7 +64,7 @@ def proxy(upstream: Upstream) -> Iterator[Proxy]:
 
 
 def run(proxy: Proxy, authority: Authority, folder: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """In an empty home, with the proxy and the authority in the environment."""
+    """Run a command in an empty home, with the proxy and the authority in the environment."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     certificates = dict.fromkeys(
@@ -80,7 +80,7 @@ def run(proxy: Proxy, authority: Authority, folder: Path, command: Sequence[str]
 def test_git_clones_over_https(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """A repository with one file; from the other name it is told the status of the proxy's answer."""
+    """The repository has one file; for the unlisted name git shows the status of the proxy's response."""
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return run(proxy, authority, tmp_path, ["git", *words])
@@ -105,7 +105,7 @@ def test_git_clones_over_https(
 def test_pip_downloads_a_wheel(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """From an index; of the other name it shows the whole reason when it tries again."""
+    """The wheel comes from an index; for the unlisted name pip shows the whole reason when it tries again."""
     wheel, name = io.BytesIO(), "probe-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as packed:
         packed.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n")
@@ -133,7 +133,7 @@ def test_pip_downloads_a_wheel(
 def test_npm_reads_its_registry(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """The version of a package; of the other name it says that the proxy refused."""
+    """The command shows the version of a package; for the unlisted name it shows the proxy's status."""
     digest = "sha512-" + base64.b64encode(hashlib.sha512(b"").digest()).decode()
     package = {
         "name": "probe",
@@ -154,10 +154,10 @@ def test_npm_reads_its_registry(
     assert "403" in refused.stderr
 
 
-def test_node_tunnels_by_its_own_client(
+def test_node_s_own_http_client_tunnels(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """`http.request` with CONNECT, and TLS in that socket, as proxy agents do. The reason is in the answer's fields."""
+    """The program uses `http.request` with CONNECT and TLS in that socket, as proxy agents do. A header field has the reason."""
     files.served = {"/": b"hello"}
     program = """
     const [host, port, proxy] = process.argv.slice(1);

@@ -1,4 +1,4 @@
-"""The URL parser: what it takes apart, what it refuses and why, and that a second parser agrees."""
+"""The URL parser: which parts it returns, what it refuses and why, and that a second parser agrees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aileron.egress.url import MAX_URL_CHARS, Url, parse_url
         ("https://xn--bcher-kva.example/", Url("https", "xn--bcher-kva.example", 443, "/", None)),
     ],
 )
-def test_a_plain_url_is_taken_apart(text: str, expected: Url) -> None:
+def test_a_plain_url_is_split_into_its_parts(text: str, expected: Url) -> None:
     """Scheme and host are lower-cased, ports defaulted, and path and query left byte for byte."""
     assert parse_url(text) == expected
 
@@ -77,8 +77,8 @@ _TEXTS = st.one_of(
 
 
 @given(_TEXTS)
-def test_any_text_is_a_url_or_refused_and_urllib_agrees(text: str) -> None:
-    """Nothing but RefusedError comes out, and what passes means the same to the standard library."""
+def test_any_text_is_refused_or_a_url_on_which_urllib_agrees(text: str) -> None:
+    """RefusedError is the only error, and an accepted URL means the same to the standard library."""
     try:
         url = parse_url(text)
     except RefusedError:
@@ -93,8 +93,8 @@ def test_any_text_is_a_url_or_refused_and_urllib_agrees(text: str) -> None:
 
 
 @given(_TEXTS)
-def test_parsing_what_was_parsed_changes_nothing(text: str) -> None:
-    """Written out again, a URL parses to itself: there is one reading of it."""
+def test_parsing_a_parsed_url_again_changes_nothing(text: str) -> None:
+    """A URL that is written out again parses to itself: it has one reading."""
     try:
         url = parse_url(text)
     except RefusedError:
@@ -112,8 +112,8 @@ def test_a_refusal_never_quotes_path_or_query(text: str) -> None:
     assert "sesame" not in str(caught.value)
 
 
-def test_a_refusal_is_as_long_as_we_like_and_not_as_the_connector_does() -> None:
-    """A refusal quotes the beginning of a host of 5,000 characters, and the whole of one as people write them."""
+def test_the_length_of_a_refusal_does_not_depend_on_the_connector() -> None:
+    """The refusal quotes only the beginning of a host of 5,000 characters, and the whole of an ordinary one."""
     with pytest.raises(RefusedError, match=r"'api\.exam_ple\.com' is not") as short:
         parse_url("https://api.exam_ple.com/")
     with pytest.raises(RefusedError) as long:

@@ -1,4 +1,4 @@
-"""WebSockets at the engine, against the `websockets` library: the handshake, messages, credentials, denials, the record."""
+"""WebSockets at the engine, against the `websockets` library: handshake, messages, credentials, denials, the record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebSocketServer, Authority]]:
-    """One for all tests of this module."""
+    """Start one server for all tests of this module."""
     authority = Authority(tmp_path_factory.mktemp("websocket"))
     with WebSocketServer(authority.server_context(HOST)) as running:
         yield running, authority
@@ -50,21 +50,21 @@ class Service:
 
     @property
     def asked(self) -> object:
-        """What came under this test's name."""
+        """The request that arrived under this test's name."""
         return self.server.asked[self.name]
 
     def url(self, what: str, query: str = "") -> str:
-        """Of one of the things it does."""
+        """Return the URL of one of the server's behaviours."""
         return f"wss://{HOST}:{self.server.port}/{what}/{self.name}{query}"
 
     def grant(self, **options: object) -> Grant:
-        """To reach it."""
+        """Return a grant for the server."""
         return self.world.grant(HostPort(HOST, self.server.port), **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 async def service(server: tuple[WebSocketServer, Authority]) -> AsyncIterator[Service]:
-    """The server with an engine of the test's own."""
+    """Start an engine of the test's own for the server."""
     running, authority = server
     running.accepted_token = TOKEN
     world = World(authority.ca_pem)
@@ -80,12 +80,12 @@ class Talk:
         self.websocket = websocket
 
     async def send(self, message: str | bytes) -> None:
-        """In one part."""
+        """Send a message in one part."""
         data = message.encode() if isinstance(message, str) else message
         await self.websocket.send(Part(data, isinstance(message, str), is_last=True))
 
     async def receive(self) -> str | bytes | Closed:
-        """All parts of the next message."""
+        """Return the next message with all its parts, or the close."""
         parts = []
         with anyio.fail_after(10):
             while isinstance(heard := await self.websocket.receive(), Part):
@@ -100,7 +100,7 @@ class Talk:
 async def opened(
     world: World, url: str, grant: Grant, *, meter: Meter | None = None, **asked: object
 ) -> AsyncIterator[Talk]:
-    """An open WebSocket, attended as the broker does; what `attend` raises rises when it is left."""
+    """Open a WebSocket, attended as the broker does; an error of `attend` is raised when the block ends."""
     deadline = anyio.current_time() + world.timeout_s
     request = WebSocketRequest(url, **asked)  # type: ignore[arg-type]
     problems: list[AileronError] = []
@@ -127,7 +127,7 @@ async def opened(
 
 
 async def refused(world: World, url: str, grant: Grant, **asked: object) -> AileronError:
-    """The error of a WebSocket that must not be opened."""
+    """Open a WebSocket that must be refused, and return the error."""
     with pytest.raises(AileronError) as caught:
         async with opened(world, url, grant, **asked):
             pass
@@ -135,7 +135,7 @@ async def refused(world: World, url: str, grant: Grant, **asked: object) -> Aile
 
 
 async def until_closed(world: World, url: str, grant: Grant, *messages: str) -> None:
-    """Say these, and read to the end."""
+    """Send these messages, and read until the close."""
     async with opened(world, url, grant) as talk:
         for message in messages:
             await talk.send(message)
@@ -144,14 +144,14 @@ async def until_closed(world: World, url: str, grant: Grant, *messages: str) -> 
 
 
 async def broken(world: World, url: str, grant: Grant, *messages: str) -> AileronError:
-    """The error that ends an open one after these messages."""
+    """Send these messages, and return the error that ends the WebSocket."""
     with pytest.raises(AileronError) as caught:
         await until_closed(world, url, grant, *messages)
     return caught.value
 
 
-async def test_messages_go_both_ways_and_the_record_says_so(service: Service) -> None:
-    """The positive control of this file: TLS verified, text and binary, one look-up, two rows, sizes of all frames."""
+async def test_messages_go_both_ways_and_are_recorded(service: Service) -> None:
+    """The positive control of this file: TLS verified, text and binary, one lookup, two rows, sizes of all frames."""
     world = service.world
     async with opened(
         world, service.url("echo"), service.grant(), headers=(("Origin", "https://app.example.com"),)
@@ -179,7 +179,7 @@ async def test_messages_go_both_ways_and_the_record_says_so(service: Service) ->
 
 
 async def test_a_message_in_parts_is_one_message(service: Service) -> None:
-    """Also where a part ends inside of a character; and one that comes is given out in parts."""
+    """A part may end inside a character; an incoming message is given out in parts."""
     async with opened(service.world, service.url("large"), service.grant()) as talk:
         assert await talk.receive() == bytes(LARGE_BYTES)
         assert await talk.receive() == "€" * (LARGE_BYTES // 3000 * 1000)
@@ -189,7 +189,7 @@ async def test_a_message_in_parts_is_one_message(service: Service) -> None:
         assert await talk.receive() == "5 €"
 
 
-async def test_pings_are_answered_and_close_codes_relayed(service: Service) -> None:
+async def test_pings_are_answered_and_close_codes_are_relayed(service: Service) -> None:
     """The connector sees neither ping nor pong."""
     async with opened(service.world, service.url("ping"), service.grant()) as talk:
         assert await talk.receive() == "you are"
@@ -198,8 +198,10 @@ async def test_pings_are_answered_and_close_codes_relayed(service: Service) -> N
 
 
 @pytest.mark.parametrize(("offered", "chosen"), [((), None), (("chat.v1", "chat.v2"), "chat.v1")], ids=["none", "two"])
-async def test_subprotocols(service: Service, offered: tuple[str, ...], chosen: str | None) -> None:
-    """They are offered in order, and the service's choice is told."""
+async def test_subprotocols_are_offered_and_the_choice_is_reported(
+    service: Service, offered: tuple[str, ...], chosen: str | None
+) -> None:
+    """The offer keeps its order."""
     async with opened(service.world, service.url("echo"), service.grant(), subprotocols=offered) as talk:
         assert talk.websocket.opened.subprotocol == chosen
 
@@ -213,8 +215,8 @@ async def test_subprotocols(service: Service, offered: tuple[str, ...], chosen: 
     ],
     ids=["authorization", "header", "query"],
 )
-async def test_a_token_gets_in_as_into_a_request(service: Service, form: dict[str, object]) -> None:
-    """The server checks it; without it, the same handshake is refused. The record has the path without it."""
+async def test_a_token_is_added_to_the_handshake_as_to_a_request(service: Service, form: dict[str, object]) -> None:
+    """The server checks it, and refuses the same handshake without it. The recorded path does not have it."""
     world, lent = service.world, use(**form)
     grant = service.grant(credential=lent)
     async with opened(world, service.url("token"), grant, credential="api_key") as talk:
@@ -233,8 +235,8 @@ async def test_a_token_gets_in_as_into_a_request(service: Service, form: dict[st
 
 
 @pytest.mark.parametrize("form", ['{"type": "auth", "token": "{key}"}', "AUTH {key}"], ids=["json", "text"])
-async def test_a_token_in_the_first_message(service: Service, form: str) -> None:
-    """Sent before the connector hears anything; in JSON as JSON has it. What comes back of it is scrubbed."""
+async def test_a_token_is_sent_in_the_first_message(service: Service, form: str) -> None:
+    """The message is sent before the connector gets anything, and JSON forms escape the token; its echo is scrubbed."""
     world, lent = service.world, use(first_message=form)
     service.server.accepted_token = TOKEN if form.startswith("AUTH") else TOKEN.replace('"', '\\"')
     async with opened(world, service.url("first"), service.grant(credential=lent), credential="api_key") as talk:
@@ -250,8 +252,8 @@ async def test_a_token_in_the_first_message(service: Service, form: str) -> None
         assert await talk.receive() == Closed(4401, "who are you?")
 
 
-async def test_a_first_message_goes_into_no_request(service: Service) -> None:
-    """There it would stand nowhere."""
+async def test_a_credential_for_the_first_message_is_refused_in_a_request(service: Service) -> None:
+    """A request has no place for it."""
     grant = service.grant(credential=use(first_message="AUTH {key}"))
     url = service.url("echo").replace("wss", "https")
 
@@ -260,8 +262,8 @@ async def test_a_first_message_goes_into_no_request(service: Service) -> None:
 
 
 @pytest.mark.parametrize(("name", "encode"), ENCODINGS, ids=[name for name, _ in ENCODINGS])
-async def test_what_comes_back_of_a_secret_is_masked(service: Service, name: str, encode: object) -> None:
-    """In text, in binary, in the reason of a close, over the frames of a message; whoever sent it there."""
+async def test_a_secret_that_comes_back_is_masked_in_every_form(service: Service, name: str, encode: object) -> None:
+    """The form may be within one frame or split over the frames of a message; this step did not send the secret."""
     world = service.world
     world.vault.bound[HostPort(HOST, service.server.port)] = Needles([CANARY])
     forms = [form for form in encode(CANARY) if len(form) > 7]  # type: ignore[operator]
@@ -275,8 +277,8 @@ async def test_what_comes_back_of_a_secret_is_masked(service: Service, name: str
     assert world.journal.last.scrubbed == len(forms) + 1
 
 
-async def test_what_is_lent_is_masked_in_text_close_and_head(service: Service) -> None:
-    """The handshake's own secret, reflected."""
+async def test_a_lent_secret_is_masked_in_text_binary_and_close(service: Service) -> None:
+    """The server reflects the handshake's own secret."""
     grant = service.grant(credential=use(query="key"))
     async with opened(service.world, service.url("reflect"), grant, credential="api_key") as talk:
         assert TOKEN not in str(await talk.receive())
@@ -287,8 +289,8 @@ async def test_what_is_lent_is_masked_in_text_close_and_head(service: Service) -
         assert await talk.receive() == Closed(1000, "is " + "*" * len(CANARY))
 
 
-async def test_a_secret_that_is_bound_while_it_is_open_is_masked(service: Service) -> None:
-    """Needles are asked for with each message; a locked vault leaves those that were known."""
+async def test_a_secret_bound_while_the_websocket_is_open_is_masked(service: Service) -> None:
+    """The needles are read anew for each message; a locked vault leaves the known ones in use."""
     world, destination = service.world, HostPort(HOST, service.server.port)
     async with opened(world, service.url("echo"), service.grant()) as talk:
         await talk.send(TOKEN)
@@ -304,7 +306,7 @@ async def test_a_secret_that_is_bound_while_it_is_open_is_masked(service: Servic
 
 
 async def test_a_lent_secret_is_masked_after_its_binding_is_gone(service: Service) -> None:
-    """It was sent, so it can come back, for as long as the step lasts."""
+    """The secret was sent, so it can come back for as long as the step lasts."""
     world, destination = service.world, HostPort(HOST, service.server.port)
     world.vault.bound[destination] = Needles([CANARY])
     grant = service.grant(credential=use(header="X-Key", format="{key}"))
@@ -335,10 +337,10 @@ async def test_a_lent_secret_is_masked_after_its_binding_is_gone(service: Servic
         ("wss://HOST/", {"subprotocols": ("a",) * 17}, "header_value"),
     ],
 )
-async def test_a_refused_websocket_causes_no_look_up(
+async def test_a_refused_websocket_causes_no_lookup(
     service: Service, url: str, asked: dict[str, object], reason: str
 ) -> None:
-    """By its reason; recorded as a denial, and as nothing else."""
+    """The denial with its reason is the only record."""
     world, port = service.world, service.server.port
     where = f"{HOST}:80" if url.startswith("ws:") else f"{HOST}:{port}"
     grant = world.grant(HostPort(HOST, port), HostPort(HOST, 80))
@@ -350,15 +352,15 @@ async def test_a_refused_websocket_causes_no_look_up(
     assert (denial.method, denial.reason) == ("WEBSOCKET", reason)
 
 
-async def test_a_request_cannot_ask_for_one(service: Service) -> None:
-    """And is told how."""
+async def test_an_http_request_cannot_open_a_websocket(service: Service) -> None:
+    """The error names the right host function."""
     error = await service.world.refusal(None, url=service.url("echo"), grant=service.grant())
     assert reason_of(error) == "url_scheme"
     assert "host function websocket" in str(error)
 
 
-async def test_a_preview_gets_none(service: Service) -> None:
-    """Nobody can tell what a message does; the same step, when it runs, gets one."""
+async def test_a_preview_gets_no_websocket(service: Service) -> None:
+    """The effect of a message cannot be judged; the same step gets a WebSocket when it runs."""
     grant = service.grant()
     error = await refused(service.world, service.url("echo"), msgspec.structs.replace(grant, read_only=True))
     assert reason_of(error) == "read_only"
@@ -366,8 +368,10 @@ async def test_a_preview_gets_none(service: Service) -> None:
         pass
 
 
-async def test_a_plain_one_where_the_user_allowed_it(service: Service, tls_upstream: MakeUpstream) -> None:
-    """On loopback, as for http://."""
+async def test_a_websocket_without_tls_is_opened_if_the_user_allowed_it(
+    service: Service, tls_upstream: MakeUpstream
+) -> None:
+    """The rules are those of http://, for loopback."""
     with WebSocketServer(None) as plain:
         url = f"ws://{HOST}:{plain.port}/echo/plain"
         destination = HostPort(HOST, plain.port)
@@ -386,8 +390,8 @@ async def test_a_plain_one_where_the_user_allowed_it(service: Service, tls_upstr
     ],
     ids=["requests", "up", "down"],
 )
-async def test_a_budget_ends_it(service: Service, budget: Budget, limit: str) -> None:
-    """With room for it, the same message goes there and back."""
+async def test_a_budget_ends_a_websocket(service: Service, budget: Budget, limit: str) -> None:
+    """A budget with room for the message lets it go there and back."""
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
         await talk.send("x" * 200)
         assert await talk.receive() == "x" * 200
@@ -396,8 +400,8 @@ async def test_a_budget_ends_it(service: Service, budget: Budget, limit: str) ->
     assert error.failure.details["limit"] == limit
 
 
-async def test_what_cannot_be_written_down_is_not_opened(world: World, tls_upstream: MakeUpstream) -> None:
-    """The row comes first, when everything is known and nobody is connected to; then the handshake."""
+async def test_a_websocket_that_cannot_be_recorded_is_not_opened(world: World, tls_upstream: MakeUpstream) -> None:
+    """The row is written when everything is known and nothing is connected; the handshake follows."""
     before: list[tuple[int, int]] = []
 
     def disk_full() -> None:
@@ -419,8 +423,8 @@ async def test_what_cannot_be_written_down_is_not_opened(world: World, tls_upstr
         assert (upstream.connections, len(world.journal.rows)) == (1, 2)
 
 
-async def test_it_ends_at_the_deadline(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing comes; the record has the end."""
+async def test_a_websocket_ends_at_the_deadline(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connector waits for a message that does not come; the record has the failure."""
 
     async def wait_open() -> None:
         async with opened(service.world, service.url("echo"), service.grant()) as talk:
@@ -435,8 +439,8 @@ async def test_it_ends_at_the_deadline(service: Service, monkeypatch: pytest.Mon
     assert service.world.journal.last.failure is FailureClass.NETWORK_ERROR
 
 
-async def test_a_service_that_says_nothing_is_asked_and_left(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that answers pings may be silent for as long as it likes: after three of them it is still there."""
+async def test_a_silent_service_that_answers_pings_is_kept(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that answers pings may be silent: after three of them the WebSocket still works."""
     monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.02)
     monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 60.0)
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
@@ -446,7 +450,7 @@ async def test_a_service_that_says_nothing_is_asked_and_left(service: Service, m
 
 
 async def test_a_connector_that_reads_slowly_makes_the_service_wait(service: Service) -> None:
-    """A bounded number waits here while the service has sent all of them, and all of them come, in order."""
+    """A bounded number of messages waits here while the service has sent them all; all arrive in order."""
     async with opened(service.world, service.url("many", "?count=3000"), service.grant()) as talk:
         assert await anyio.to_thread.run_sync(service.server.sent[service.name].wait, 10)
         await anyio.wait_all_tasks_blocked()  # not for the network: everything is here
@@ -454,24 +458,24 @@ async def test_a_connector_that_reads_slowly_makes_the_service_wait(service: Ser
         assert [await talk.receive() for _ in range(3000)] == [str(number) for number in range(3000)]
 
 
-async def test_a_connection_that_is_cut_is_told(service: Service) -> None:
-    """It is no close: nobody said so."""
+async def test_a_cut_connection_is_reported_as_a_network_error(service: Service) -> None:
+    """The service sent no close frame, so this is not a close."""
     error = await broken(service.world, service.url("cut"), service.grant(), "x")
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
 
 
-async def test_text_that_is_no_text_is_not_sent(service: Service) -> None:
-    """A connector that is not in Python can say anything."""
+async def test_text_that_is_not_utf_8_is_not_sent(service: Service) -> None:
+    """A connector that is not in Python can send any bytes."""
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
         with pytest.raises(AileronError, match="not UTF-8"):
             await talk.websocket.send(Part(b"\xff", is_text=True, is_last=True))
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "302 Found"], ids=["forbidden", "redirect"])
-async def test_who_opens_none_is_relayed_if_it_says_little(
+async def test_a_small_refusal_of_the_handshake_is_relayed(
     world: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
-    """Status, fields and body, scrubbed, as of a request; more than that is an error. It is no place for a download."""
+    """Status and body are relayed and scrubbed, as for a request; a body above 64 KiB is an error."""
 
     async def answered(size: int) -> tuple[int, bytes]:
         said = answer(b"x" * size + CANARY, f"Location: /{TOKEN[:6]}", status=status)

@@ -1,6 +1,6 @@
-"""Connectors that say anything on a WebSocket, in any order: each ends in a known way, and the service can be reached after it.
+"""Connectors that send any frames on a WebSocket, in any order: each ends in a known way, and the service stays reachable.
 
-From the bytes of a frame to the wire: the decoder, the session, the broker, and egress, as the daemon has them.
+The path is the daemon's, from the bytes of a frame to the wire: the decoder, the session, the broker, and egress.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Daemon:
         self._portal: Final = portal
 
     def run(self, script: Script) -> str:
-        """How a connector ends that opens a WebSocket and then says this."""
+        """Return how a connector ends that opens a WebSocket and then sends this."""
         return self._portal.call(self._run, script)
 
     async def _run(self, script: Script) -> str:
@@ -66,7 +66,7 @@ class Daemon:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    """One for all examples."""
+    """Start one for all examples."""
     with WebSocketServer(None) as server, start_blocking_portal() as portal:
         world = portal.call(World, None)
         yield Daemon(world, server.port, portal)
@@ -75,13 +75,13 @@ def daemon() -> Iterator[Daemon]:
 
 
 def framed(header: Said, body: bytes) -> bytes:
-    """A frame, whatever it says."""
+    """Pack a frame with any header."""
     packed = msgspec.msgpack.encode(header)
     return struct.pack("!II", len(packed), len(body)) + packed + body
 
 
 class Jail:
-    """A connector's end of a broker: what it says goes in as bytes, what it is told is kept."""
+    """A connector's end of a broker: its frames go in as bytes, and the messages to it are tracked."""
 
     def __init__(self, world: World, grant: Grant) -> None:
         pin = ConnectorPin("github://a/b", "1.0.0", "sha256:" + "0" * 64)
@@ -96,7 +96,7 @@ class Jail:
         self.end = ""
 
     async def say(self, frames: list[bytes], url: str) -> str:
-        """Open one, say these once it is open, leave as a process does; how it ended."""
+        """Open a WebSocket, send these frames once it is open, leave as a process does, and return how it ended."""
         opening: Said = {"type": "websocket_open", "id": 1, "url": url, "headers": []}
         async with anyio.create_task_group() as tasks:
             await self._act(framed(opening, b""), tasks)
@@ -162,7 +162,7 @@ scripts = st.lists(messages | messages | st.tuples(closes | others, st.just(b"")
 
 
 def close(**said: object) -> Script:
-    """It is closed so."""
+    """Return a script that closes the WebSocket like this."""
     return [({"type": "websocket_close", "id": 1, **said}, b"")]
 
 
@@ -175,8 +175,8 @@ WELL: Final[Script] = [
 @given(scripts)
 @example(close(reason="a reason without a code"))
 @settings(deadline=None)
-def test_whatever_a_connector_says_ends_in_a_known_way(daemon: Daemon, script: Script) -> None:
-    """And an honest WebSocket of the same egress works after it."""
+def test_any_frames_of_a_connector_end_in_a_known_way(daemon: Daemon, script: Script) -> None:
+    """An honest WebSocket of the same egress works afterwards."""
     assert daemon.run(script) in ENDS
     assert daemon.run(WELL) == "closed"
 
@@ -199,6 +199,8 @@ ODD: Final[dict[str, tuple[Script, str]]] = {
 
 
 @pytest.mark.parametrize(("script", "end"), ODD.values(), ids=ODD)
-def test_what_a_websocket_cannot_carry_is_refused_where_it_comes_in(daemon: Daemon, script: Script, end: str) -> None:
-    """Each by its end, beside what is odd and legal."""
+def test_a_message_that_a_websocket_cannot_carry_is_refused_on_arrival(
+    daemon: Daemon, script: Script, end: str
+) -> None:
+    """Each case has its own end; odd but legal messages are the control."""
     assert daemon.run(script) == end

@@ -1,4 +1,4 @@
-"""Credentials of WebSockets that are more than a key in a field: certificates, tokens that end, signatures, keys in paths."""
+"""Credentials of WebSockets beyond a key in a field: certificates, expiring tokens, signatures, keys in paths."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ NEW = b"ya29.new-token/of+some=length"
 
 
 def greets(seen: Seen) -> Iterable[bytes]:
-    """Whoever is let in is greeted, and shown what it was asked with."""
+    """Greet each accepted client with the target of its request, and close."""
     return [upgraded(seen) + frame(TEXT, b"hello " + seen.target.encode()) + frame(CLOSING), CLOSE]
 
 
-async def test_a_client_certificate_goes_with_the_connection(
+async def test_a_client_certificate_is_used_for_the_connection(
     world: World, authority: Authority, tmp_path: Path
 ) -> None:
-    """HTTP/1.1 alone is offered; without the credential the server lets nobody in, and with one of another authority neither."""
+    """Only HTTP/1.1 is offered; without a certificate, or with one of another authority, the server refuses."""
     (tmp_path / "clients").mkdir()
     (tmp_path / "others").mkdir()
     clients, others = ClientAuthority(tmp_path / "clients"), ClientAuthority(tmp_path / "others")
@@ -63,8 +63,8 @@ async def test_a_client_certificate_goes_with_the_connection(
         assert reason_of(await refused(world, url.replace("wss", "ws"), plain, credential="mtls")) == "plain_http"
 
 
-async def test_a_token_that_the_service_refused_is_renewed_once(world: World, tls_upstream: MakeUpstream) -> None:
-    """Two handshakes, each on record; the second one's answer is told, whatever it is."""
+async def test_a_refused_token_is_renewed_once_for_the_handshake(world: World, tls_upstream: MakeUpstream) -> None:
+    """Both handshakes are recorded."""
 
     async def renew(_refused: bytes) -> bool:
         await anyio.lowlevel.checkpoint()
@@ -83,8 +83,8 @@ async def test_a_token_that_the_service_refused_is_renewed_once(world: World, tl
     assert world.journal.last.status == 101
 
 
-async def test_a_key_in_the_path_and_what_is_recorded(world: World, tls_upstream: MakeUpstream) -> None:
-    """The record has its place, the service has the key, and the connector neither."""
+async def test_a_key_in_the_path_is_sent_masked_and_not_recorded(world: World, tls_upstream: MakeUpstream) -> None:
+    """The record has the placeholder, the service gets the key, and the connector sees neither."""
     world.vault.secret = b"123456:a-token-of-some-length"
     with tls_upstream(greets) as upstream:
         grant = world.grant_for(upstream, credential=use(path="/bot{key}"))
@@ -94,8 +94,8 @@ async def test_a_key_in_the_path_and_what_is_recorded(world: World, tls_upstream
     assert [getattr(row, "path", None) for row in world.journal.rows] == ["/bot{key}/x", None]
 
 
-async def test_a_signature_is_over_what_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
-    """Of the handshake as a GET of the same path."""
+async def test_the_signature_of_a_handshake_covers_what_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+    """The handshake is signed as a GET of the same path."""
     template = HmacTemplate(algorithm="sha256", message="{method} {target}", headers=(("X-Signature", "{signature}"),))
     with tls_upstream(greets) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=template))
@@ -106,10 +106,10 @@ async def test_a_signature_is_over_what_is_sent(world: World, tls_upstream: Make
         assert upstream.requests[0].values("X-Signature") == [expected]
 
 
-async def test_a_signature_is_masked_and_costs_no_making_of_all_needles(
+async def test_masking_a_signature_does_not_recompute_all_needles(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a hundred secrets that are bound for the host, which would hold the event loop up for each handshake."""
+    """A hundred secrets are bound for the host; recomputing their needles would block the event loop for each handshake."""
     template = HmacTemplate(algorithm="sha256", message="{target}", headers=(("X-Signature", "{signature}"),))
     signature = hmac.new(CANARY, b"/", hashlib.sha256).hexdigest()
 
@@ -141,8 +141,8 @@ async def test_a_signature_is_masked_and_costs_no_making_of_all_needles(
     assert made[-1] > len(others), "a making is not counted"
 
 
-async def test_a_user_name_and_password_go_with_the_handshake(world: World, tls_upstream: MakeUpstream) -> None:
-    """As with a request; the service that shows them shows stars."""
+async def test_a_user_name_and_password_are_sent_with_the_handshake(world: World, tls_upstream: MakeUpstream) -> None:
+    """The form is that of a request; a service that reflects them shows stars."""
     world.vault.username = "mira"
     sent = f"Basic {base64.b64encode(b'mira:' + CANARY).decode()}"
 
@@ -157,10 +157,10 @@ async def test_a_user_name_and_password_go_with_the_handshake(world: World, tls_
         assert upstream.requests[0].values("Authorization") == [sent]
 
 
-async def test_a_handshake_is_signed_for_aws_without_what_a_proxy_makes_anew(
+async def test_the_aws_signature_of_a_handshake_leaves_out_what_proxies_change(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """Checked by botocore, as it was sent and as a proxy sends it on; with another path it is refused."""
+    """botocore accepts it as sent and as a proxy forwards it; with another query it is refused."""
     world.vault.username, world.vault.secret = "AKIDEXAMPLE", b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
     credential = use("aws_sigv4", aws=AwsScope(region="eu-central-1", service="execute-api"))
     checker = SignatureChecker({"AKIDEXAMPLE": world.vault.secret})
@@ -192,10 +192,10 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("said", "kind", "words"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refused_signature_of_a_handshake_is_told_as_of_a_request(
+async def test_a_refused_aws_signature_of_a_handshake_is_reported_with_its_cause(
     world: World, tls_upstream: MakeUpstream, said: bytes, kind: FailureClass, words: str
 ) -> None:
-    """With what mends it, and on record; what else a service says is relayed."""
+    """The failure is recorded; other refusals of the service are relayed."""
     world.vault.username, world.vault.secret = "AKIDEXAMPLE", b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
     credential = use("aws_sigv4", aws=AwsScope(region="eu-central-1", service="execute-api"))
 
@@ -217,8 +217,8 @@ async def test_a_refused_signature_of_a_handshake_is_told_as_of_a_request(
             assert b"".join([piece async for piece in response]) == b"no such stage"
 
 
-async def test_digest_has_no_handshake(world: World, tls_upstream: MakeUpstream) -> None:
-    """It would have to be sent twice; nothing is lent for it."""
+async def test_digest_is_refused_for_a_handshake(world: World, tls_upstream: MakeUpstream) -> None:
+    """The handshake would have to be sent twice; nothing is lent for it."""
     with tls_upstream(greets) as upstream:
         grant = world.grant_for(upstream, credential=use("digest"))
         error = await refused(world, f"wss://{HOST}:{upstream.port}/", grant, credential="digest")

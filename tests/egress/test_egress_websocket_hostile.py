@@ -1,4 +1,4 @@
-"""Services that break the WebSocket protocol, on purpose: each ends it, by its reason, and none holds the engine up."""
+"""Services that break the WebSocket protocol on purpose: each ends with its reason, and none blocks the engine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXT, BINARY, CONTINUATION, CLOSING, PING = 0x81, 0x82, 0x00, 0x88, 0x89
 
 
 def frame(head: int, payload: bytes = b"", *, length: int | None = None, mask: bytes = b"") -> bytes:
-    """One frame, true or not: `length` is what it claims to have."""
+    """Return one frame, valid or not: `length` is its claimed length."""
     size = len(payload) if length is None else length
     masked = 0x80 if mask else 0
     if size < 126:
@@ -50,7 +50,7 @@ def frame(head: int, payload: bytes = b"", *, length: int | None = None, mask: b
 
 
 def upgraded(seen: Seen, *fields: str, accept: str | None = None) -> bytes:
-    """The answer to a handshake, right unless `accept` says otherwise."""
+    """Return the response to a handshake; it is right unless `accept` says otherwise."""
     (key,) = seen.values("Sec-WebSocket-Key")
     digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode(), usedforsecurity=False).digest()
     right = base64.b64encode(digest).decode()
@@ -59,11 +59,11 @@ def upgraded(seen: Seen, *fields: str, accept: str | None = None) -> bytes:
 
 
 def says(*frames: bytes) -> Callable[[Seen], Iterable[bytes]]:
-    """A handshake and these, in one piece."""
+    """Return a script that sends a handshake and these frames in one piece."""
     return lambda seen: [upgraded(seen) + b"".join(frames), CLOSE]
 
 
-async def test_what_comes_with_the_handshake_is_read(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_frames_that_arrive_with_the_handshake_are_read(world: World, tls_upstream: MakeUpstream) -> None:
     """The positive control: a message and a close in one packet with the head."""
     with tls_upstream(says(frame(TEXT, b"hello"), frame(CLOSING, struct.pack("!H", 1000) + b"bye"))) as upstream:
         url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)
@@ -96,10 +96,10 @@ HANDSHAKES: dict[str, tuple[Callable[[Seen], bytes], str]] = {
 
 
 @pytest.mark.parametrize(("script", "words"), HANDSHAKES.values(), ids=HANDSHAKES)
-async def test_a_bad_handshake_opens_nothing(
+async def test_a_bad_handshake_opens_no_websocket(
     world: World, tls_upstream: MakeUpstream, script: Callable[[Seen], bytes], words: str
 ) -> None:
-    """network_error, and on record as that."""
+    """The failure is a network_error, and recorded as one."""
     with tls_upstream(script) as upstream:
         error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
@@ -108,7 +108,7 @@ async def test_a_bad_handshake_opens_nothing(
 
 
 def endless() -> Iterator[bytes]:
-    """Fragments without content, for ever."""
+    """Yield fragments without content, for ever."""
     yield frame(0x01, b"a")
     while True:
         yield frame(CONTINUATION) * 1000
@@ -138,10 +138,10 @@ FRAMES: dict[str, tuple[Iterable[bytes], str]] = {
 
 
 @pytest.mark.parametrize(("frames", "words"), FRAMES.values(), ids=FRAMES)
-async def test_a_service_that_breaks_the_protocol_is_left(
+async def test_a_service_that_breaks_the_protocol_is_disconnected(
     world: World, tls_upstream: MakeUpstream, frames: Iterable[bytes], words: str
 ) -> None:
-    """network_error, in words of ours."""
+    """The failure is a network_error, in Aileron's own words."""
     with tls_upstream(lambda seen: iter([upgraded(seen), *frames, CLOSE])) as upstream:
         error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
@@ -149,10 +149,10 @@ async def test_a_service_that_breaks_the_protocol_is_left(
 
 
 @pytest.mark.parametrize("flood", [endless, lambda: iter(lambda: frame(PING) * 1000, b"")], ids=["fragments", "pings"])
-async def test_frames_without_content_are_counted(
+async def test_frames_without_content_count_as_bytes(
     world: World, tls_upstream: MakeUpstream, flood: Callable[[], Iterator[bytes]]
 ) -> None:
-    """As bytes, so that they end with the budget."""
+    """The budget ends a flood of them."""
 
     def script(seen: Seen) -> Iterator[bytes]:
         yield upgraded(seen)
@@ -166,7 +166,7 @@ async def test_frames_without_content_are_counted(
 
 @pytest.mark.parametrize("size", [1, 7, 1000], ids=str)
 async def test_a_secret_over_many_fragments_is_found(world: World, tls_upstream: MakeUpstream, size: int) -> None:
-    """The frames of a message are one text, with pings between them, too."""
+    """The frames of a message are one text, even with pings between them."""
     text = b"it is " + CANARY + b", he said"
     parts = [text[at : at + size] for at in range(0, len(text), size)]
     frames = [frame(0x01, parts[0]), *(frame(PING) + frame(CONTINUATION, part) for part in parts[1:]), frame(0x80)]
@@ -177,8 +177,8 @@ async def test_a_secret_over_many_fragments_is_found(world: World, tls_upstream:
             assert await talk.receive() == Closed(None, "")
 
 
-async def test_a_compressed_message_with_a_secret_does_not_come_in(world: World, tls_upstream: MakeUpstream) -> None:
-    """As a body that is compressed without saying so; one without a secret does."""
+async def test_a_compressed_message_with_a_secret_is_an_error(world: World, tls_upstream: MakeUpstream) -> None:
+    """The rule is that of an unlabelled compressed body; a message without a secret arrives."""
     for secret, is_let_in in ((CANARY, False), (b"nothing of the kind", True)):
         packed = gzip.compress(b"it is " + secret)
         with tls_upstream(says(frame(BINARY, packed), frame(CLOSING))) as upstream:
@@ -191,10 +191,10 @@ async def test_a_compressed_message_with_a_secret_does_not_come_in(world: World,
                 assert "contains a secret" in str(await broken(world, url, grant))
 
 
-async def test_a_service_that_says_nothing_is_left(
+async def test_a_service_that_does_not_answer_a_ping_is_disconnected(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was asked whether it is there, and did not say so."""
+    """The WebSocket was open, and the service sent nothing."""
     monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.05)
     monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 0.1)
     with tls_upstream(upgraded) as upstream:
@@ -202,8 +202,8 @@ async def test_a_service_that_says_nothing_is_left(
     assert "did not answer a ping" in str(error)
 
 
-async def test_a_service_that_reads_nothing_until_it_is_read_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large message goes out meanwhile, and a ping of ours and pongs are owed: they follow it, one of each."""
+async def test_incoming_frames_are_read_while_a_large_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service reads nothing until its own message is read. One ping and one pong are owed, and follow the large message."""
     monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.0)
     monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 0.0)  # from when the ping is written
     near, service = socket.socketpair()
@@ -241,10 +241,10 @@ async def test_a_service_that_reads_nothing_until_it_is_read_is_read(monkeypatch
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["in the handshake", "while it is open"])
-async def test_who_is_cancelled_while_it_says_nothing_leaves_a_row(
+async def test_a_websocket_that_is_cancelled_while_nothing_arrives_is_recorded(
     world: World, tls_upstream: MakeUpstream, is_open: bool
 ) -> None:
-    """With how far it came; the loan is given back."""
+    """The row says how far it came; the loan is given back."""
     asked, over, reached = threading.Event(), threading.Event(), anyio.Event()
 
     def script(seen: Seen) -> Iterator[bytes]:
@@ -282,14 +282,14 @@ frames = st.builds(frame, heads, payloads) | st.builds(
 
 @pytest.fixture(scope="module")
 def portal() -> Iterator[BlockingPortal]:
-    """One event loop for all examples."""
+    """Start one event loop for all examples."""
     with start_blocking_portal() as running:
         yield running
 
 
 @given(data=st.lists(frames | st.binary(max_size=20), max_size=8).map(b"".join), was_closed=st.booleans())
-def test_whatever_a_service_sends_is_messages_or_an_end(portal: BlockingPortal, data: bytes, was_closed: bool) -> None:
-    """A failure of the network in words of ours, if it is one; and never the secret. Also of what is sent to who has closed."""
+def test_any_bytes_of_a_service_are_messages_or_an_end(portal: BlockingPortal, data: bytes, was_closed: bool) -> None:
+    """A failure is a network_error in printable words, and the secret never comes out, even after this side has closed."""
     got, failure = portal.call(heard, data, was_closed)
     assert CANARY not in got
     assert failure is None or failure.failure_class is FailureClass.NETWORK_ERROR
@@ -297,7 +297,7 @@ def test_whatever_a_service_sends_is_messages_or_an_end(portal: BlockingPortal, 
 
 
 async def heard(data: bytes, was_closed: bool) -> tuple[bytes, Failure | None]:
-    """What of these bytes is given out, and how it ended."""
+    """Return the bytes that are given out of this data, and the failure, if there was one."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.sendall(data)
