@@ -1,4 +1,4 @@
-"""What the tests of fetching share: a way to servers of the tests, and programs in a directory of one's own."""
+"""Shared parts of the tests of fetching: a way to the tests' servers, and programs in a private directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.upstream import Authority
 
 
 class Nobody:
-    """A lender that nobody asks: what is sent to fetch a secret is no connector's."""
+    """A lender that is never asked: fetching a secret uses no connector's credential."""
 
     def lend(self, use: object) -> Any:
         raise AssertionError("a secret is fetched with no connector's credential")
@@ -37,7 +37,7 @@ async def fetching(
     environment: Mapping[str, str] | None = None,
     directories: tuple[str, ...] = SYSTEM_DIRECTORIES,
 ) -> AsyncIterator[Fetcher]:
-    """A fetcher; servers at `allowed` may be on this machine, and `directories` count as the system's."""
+    """Yield a fetcher. Servers at `allowed` may be on this machine, and `directories` count as the system's."""
     settings = Settings(
         egress_private=frozenset(HostPort.parse(one) for one in allowed),
         egress_ca_pem=None if authority is None else authority.ca_pem,
@@ -51,7 +51,7 @@ async def fetching(
 
 
 async def fetched(fetcher: Fetcher, reference: str, token: bytes | None = None, within_s: float = 10.0) -> bytes:
-    """The value at a reference, by the program that is found now."""
+    """Return the value at a reference, read by the program that is found now."""
     elsewhere = fetcher.pinned(SecretReference.parse(reference), None if token is None else "the-token")
     given = None if token is None else Secret(token)
     return (await fetcher.fetch(elsewhere, given, anyio.current_time() + within_s)).reveal()
@@ -61,7 +61,7 @@ async def fetched(fetcher: Fetcher, reference: str, token: bytes | None = None, 
 def unfetched(
     code: str, *words: str, failure_class: FailureClass = FailureClass.BINDING_FAILED
 ) -> Iterator[pytest.ExceptionInfo[AileronError]]:
-    """The block must end in this failure, whose message has these words."""
+    """Check that the block ends in this failure, and that its message has these words."""
     with pytest.raises(AileronError) as caught:
         yield caught
     failure = caught.value.failure
@@ -71,7 +71,7 @@ def unfetched(
 
 
 def program(directory: Path, name: str, *lines: str) -> Path:
-    """A program in a directory that nobody else can write."""
+    """Write a program to a directory that nobody else can write."""
     path = directory / name
     path.write_text("\n".join(["#!/bin/sh", "PATH=/usr/bin:/bin", *lines, ""]))
     path.chmod(0o755)

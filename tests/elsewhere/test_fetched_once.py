@@ -1,4 +1,4 @@
-"""One fetch for all who wait, on record before it begins; its failure is theirs too, and whoever is cancelled holds nobody up."""
+"""All requests for a secret wait for the same fetch, which is recorded first. They share its failure, not a cancellation."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ USE = CredentialUse(
 
 
 class Record:
-    """What is put down, and how often the program had begun by then."""
+    """A record of the events, each with the number of program starts at that time."""
 
     def __init__(self, begun: Path) -> None:
         self._begun = begun
         self.notes: list[tuple[object, int]] = []
 
     async def note(self, event: object) -> int:
-        """Keep it."""
+        """Keep the event, and return its number."""
         self.notes.append((event, self.begun))
         return len(self.notes)
 
     @property
     def begun(self) -> int:
-        """How often the program was started."""
+        """Number of times that the program was started."""
         return len(self._begun.read_text().splitlines()) if self._begun.exists() else 0
 
 
 class Gate:
-    """What a program waits at."""
+    """A gate at which a program waits."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -68,24 +68,24 @@ class Gate:
 
 
 class World:
-    """An open vault with one reference, bound for one host, and who fetches it."""
+    """An open vault with one reference, bound for one host, and its fetcher."""
 
     def __init__(self, directory: Path, vault: Vault, elsewhere: SecretsElsewhere, record: Record) -> None:
         self.vault, self.elsewhere, self.record = vault, elsewhere, record
         self._directory = directory
 
     def says(self, *lines: str) -> None:
-        """What the program does from now on, once it has begun."""
+        """Replace the program: it records its start, then runs these lines."""
         program(self._directory, "op", f"echo begun >> {self._directory}/begun", *lines)
 
     def is_held(self, *lines: str) -> None:
-        """The same, once `Gate.open` let it go on."""
+        """Replace the program by one that waits for `Gate.open` before these lines."""
         os.mkfifo(self._directory / "gate")
         self.says(f"read _ < {self._directory}/gate", *lines)
 
     @contextmanager
     def gate(self) -> Iterator[Gate]:
-        """For a program that is held."""
+        """Yield the gate of a held program."""
         fd = os.open(self._directory / "gate", os.O_RDWR)
         try:
             yield Gate(fd)
@@ -93,11 +93,11 @@ class World:
             os.close(fd)
 
     async def begins(self, times: int = 1) -> None:
-        """Return when the program was started so often."""
+        """Wait until the program was started this many times."""
         await wait_until_async(lambda: self.record.begun >= times, f"{times} begin", seen=lambda: self.record.begun)
 
     async def wait(self, within_s: float = 10.0, use: CredentialUse | None = USE) -> str:
-        """A request that is about to be sent: `ok`, or the failure's class and code."""
+        """Wait like a request that is about to be sent. Return `ok`, or the failure's class and code."""
         try:
             await self.elsewhere.ready(use, THERE, anyio.current_time() + within_s)
         except AileronError as error:
@@ -105,7 +105,7 @@ class World:
         return "ok"
 
     async def all_of(self, count: int, within_s: float = 10.0) -> list[str]:
-        """As many at once."""
+        """Return the results of this many requests at once."""
         got: list[str] = []
 
         async def one() -> None:
@@ -117,7 +117,7 @@ class World:
         return got
 
     def more(self, count: int) -> None:
-        """As many other secrets for the same host, of which nothing is known either."""
+        """Add this many secrets for the same host, none of which has been fetched."""
         path = str(self._directory / "op")
         for number in range(count):
             self.vault.set_reference(
@@ -133,7 +133,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """The vault was locked and opened since it was bound: nothing is known."""
+    """Yield a world whose vault was locked and opened since it was bound, so no value is known."""
     directory = tmp_path / "bin"
     directory.mkdir(mode=0o755)
     path = str(program(directory, "op"))
@@ -151,8 +151,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     vault.lock()
 
 
-async def test_many_wait_for_one_fetch(world: World) -> None:
-    """It is on record before the program begins; afterwards nothing has to be fetched."""
+async def test_many_requests_wait_for_one_fetch(world: World) -> None:
+    """The record is written before the program begins; afterwards no further fetch is needed."""
     assert not world.elsewhere.is_ready(USE, THERE)
     assert await world.all_of(20) == ["ok"] * 20
     assert world.record.begun == 1
@@ -162,8 +162,8 @@ async def test_many_wait_for_one_fetch(world: World) -> None:
     assert world.record.begun == 1
 
 
-async def test_many_have_one_failure(world: World) -> None:
-    """Each has an exception of its own, whose traceback is its own; who comes later tries again."""
+async def test_many_requests_share_one_failure(world: World) -> None:
+    """Each gets an exception object of its own. A later request tries again."""
     world.is_held("echo 'You are not currently signed in' >&2", "exit 1")
     errors: list[AileronError] = []
 
@@ -191,15 +191,15 @@ async def test_many_have_one_failure(world: World) -> None:
 
 
 async def test_a_request_without_a_credential_waits_too(world: World) -> None:
-    """To that host; to another it does not."""
+    """A request to another host does not wait."""
     assert world.elsewhere.is_ready(None, HostPort("other.example", 443))
     assert not world.elsewhere.is_ready(None, THERE)
     assert await world.wait(use=None) == "ok"
     assert world.elsewhere.is_ready(None, THERE)
 
 
-async def test_all_that_a_request_needs_is_fetched_at_once(world: World) -> None:
-    """There is room for some: with each that ends, one more begins."""
+async def test_all_secrets_of_a_request_are_fetched_concurrently(world: World) -> None:
+    """Their number is bounded: with each that ends, another begins."""
     world.more(2 * MOST_AT_ONCE)
     world.is_held(f"printf {VALUE}")
     got: list[str] = []
@@ -220,8 +220,8 @@ async def test_all_that_a_request_needs_is_fetched_at_once(world: World) -> None
     assert world.elsewhere.is_ready(None, THERE)
 
 
-async def test_one_that_cannot_be_fetched_ends_the_rest(world: World) -> None:
-    """Whose values would be for nothing; they are fetched when it can be."""
+async def test_a_secret_that_cannot_be_fetched_ends_the_other_fetches(world: World) -> None:
+    """Their values would be of no use; they are fetched by a later request."""
     world.more(2)
     world.says(f'[ "$3" = {REFERENCE} ] || sleep 60', "echo 'You are not currently signed in' >&2", "exit 1")
     with anyio.fail_after(DEADLINE_S):
@@ -230,8 +230,8 @@ async def test_one_that_cannot_be_fetched_ends_the_rest(world: World) -> None:
     assert await world.wait() == "ok"
 
 
-async def test_a_person_who_stores_it_waits_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Than a request does, whatever it is that hangs."""
+async def test_storing_a_reference_times_out_as_a_request_does(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound holds whatever part of the fetch hangs."""
 
     class Hanging:
         """A fetcher that does not end by itself."""
@@ -248,8 +248,8 @@ async def test_a_person_who_stores_it_waits_no_longer(world: World, monkeypatch:
     assert events.SecretFetchFailed(name="other", code="timed_out") in [event for event, _ in world.record.notes]
 
 
-async def test_another_value_is_refused_and_on_record(world: World) -> None:
-    """Each time, until it is approved."""
+async def test_a_changed_value_is_refused_and_recorded(world: World) -> None:
+    """Each fetch of it fails until a person approves it."""
     world.says("printf another-value-altogether")
     for _ in range(2):
         assert await world.wait() == "binding_failed changed"
@@ -257,8 +257,8 @@ async def test_another_value_is_refused_and_on_record(world: World) -> None:
     assert not world.elsewhere.is_ready(None, THERE)
 
 
-async def test_who_is_cancelled_holds_nobody_up(world: World) -> None:
-    """The next in line fetches it."""
+async def test_cancelling_a_request_does_not_delay_the_others(world: World) -> None:
+    """The next request in line fetches the secret."""
     world.is_held(f"printf {VALUE}")
     got: list[str] = []
     given_up = anyio.CancelScope()
@@ -283,16 +283,16 @@ async def test_who_is_cancelled_holds_nobody_up(world: World) -> None:
     assert events.SecretFetchFailed(name="mail", code="cancelled") in [event for event, _ in world.record.notes]
 
 
-async def test_what_takes_too_long_is_told_in_time(world: World) -> None:
-    """And put down; whoever waits behind it is told as well."""
+async def test_a_fetch_that_takes_too_long_fails_in_time(world: World) -> None:
+    """The failure is recorded, and the requests waiting behind it fail too."""
     world.says("sleep 60")
     with anyio.fail_after(DEADLINE_S):
         assert set(await world.all_of(3, within_s=1.0)) <= {"binding_failed timed_out"}
     assert events.SecretFetchFailed(name="mail", code="timed_out") in [event for event, _ in world.record.notes]
 
 
-async def test_a_vault_that_is_locked_meanwhile_keeps_nothing(world: World) -> None:
-    """What comes then is dropped."""
+async def test_a_fetch_keeps_no_value_if_the_vault_is_locked_meanwhile(world: World) -> None:
+    """The value that arrives then is dropped."""
     world.is_held(f"printf {VALUE}")
     with world.gate() as gate:
         async with anyio.create_task_group() as tasks:
@@ -305,8 +305,8 @@ async def test_a_vault_that_is_locked_meanwhile_keeps_nothing(world: World) -> N
 
 
 @pytest.mark.parametrize("reference", ["env-file:.env", "pass:../x", "https://h/x"])
-async def test_what_is_no_reference_is_refused_before_anything_is_read(world: World, reference: str) -> None:
-    """As bad input."""
+async def test_an_invalid_reference_is_refused_before_anything_is_fetched(world: World, reference: str) -> None:
+    """The failure is `bad_input`."""
     with pytest.raises(AileronError) as caught:
         await world.elsewhere.pinned(reference, None)
     assert caught.value.failure.failure_class is FailureClass.BAD_INPUT

@@ -1,6 +1,6 @@
-"""The key-value store of HashiCorp Vault and OpenBao, as a server of the tests speaks it: the protocol, over TLS.
+"""The key-value store of HashiCorp Vault and OpenBao, spoken by a server of the tests over TLS.
 
-No real server: neither is in Debian.
+The tests use no real server, because neither is in Debian.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ VALUE = "canary-in-the-key-value-store"
 
 @pytest.fixture(scope="module")
 def store(authority: Authority) -> Iterator[KeyValueStore]:
-    """One that is up."""
+    """Run a store."""
     with KeyValueStore(VALUE, authority) as made:
         yield made
 
 
 async def test_a_field_is_read_with_the_token(authority: Authority, store: KeyValueStore) -> None:
-    """One GET, of the path of version 2."""
+    """The fetch is one GET of the path of version 2."""
     async with fetching(authority, store.address) as fetcher:
         before = len(store.seen)
         assert await fetched(fetcher, store.at("mail/home"), TOKEN) == VALUE.encode()
@@ -60,10 +60,10 @@ async def test_a_field_is_read_with_the_token(authority: Authority, store: KeyVa
         ("huge", "password", "too_large", "larger than 256 KiB"),
     ],
 )
-async def test_each_refusal_is_told_with_its_cure(
+async def test_each_refusal_is_reported_with_its_cure(
     authority: Authority, store: KeyValueStore, path: str, field: str, code: str, words: str
 ) -> None:
-    """In our words: nothing that the server said."""
+    """The words are ours; the server's own are not quoted."""
     async with fetching(authority, store.address) as fetcher:
         before = len(store.seen)
         with unfetched(code, words, store.at(path, field)):
@@ -71,8 +71,8 @@ async def test_each_refusal_is_told_with_its_cure(
         assert len(store.seen) == before + 1
 
 
-async def test_a_token_that_does_not_count_is_told_by_its_name(authority: Authority, store: KeyValueStore) -> None:
-    """And the token by no other."""
+async def test_a_refused_token_is_reported_by_its_name(authority: Authority, store: KeyValueStore) -> None:
+    """A token that no header can hold is refused as well."""
     async with fetching(authority, store.address) as fetcher:
         with unfetched("refused", "refuses the token the-token for it (403)", "aileron secret set the-token"):
             await fetched(fetcher, store.at("mail/home"), b"hvs.another-token")
@@ -80,18 +80,18 @@ async def test_a_token_that_does_not_count_is_told_by_its_name(authority: Author
             await fetched(fetcher, store.at("mail/home"), b"hvs.a-token\r\nX-Other: 1")
 
 
-async def test_a_server_that_is_slow_or_gone_is_a_network_error(authority: Authority, store: KeyValueStore) -> None:
-    """Within the time that there is."""
+async def test_a_slow_or_missing_server_is_a_network_error(authority: Authority, store: KeyValueStore) -> None:
+    """The failure comes within the deadline."""
     async with fetching(authority, store.address, "localhost:1") as fetcher:
         for reference in (store.at("slow"), "vault://localhost:1/secret/mail#password"):
             with unfetched("unreachable", reference, failure_class=FailureClass.NETWORK_ERROR):
                 await fetched(fetcher, reference, TOKEN, within_s=0.5)
 
 
-async def test_another_certificate_is_refused_before_the_token_is_sent(
+async def test_an_untrusted_certificate_is_refused_before_the_token_is_sent(
     authority: Authority, store: KeyValueStore
 ) -> None:
-    """One of nobody that is trusted here."""
+    """The certificate's authority is not trusted here."""
     async with fetching(None, store.address) as fetcher:
         before = len(store.seen)
         with unfetched("unreachable", "certificate", failure_class=FailureClass.NETWORK_ERROR):
@@ -99,8 +99,8 @@ async def test_another_certificate_is_refused_before_the_token_is_sent(
         assert len(store.seen) == before
 
 
-async def test_an_address_of_this_network_needs_the_users_setting(authority: Authority, store: KeyValueStore) -> None:
-    """As for any destination."""
+async def test_a_private_address_needs_the_users_setting(authority: Authority, store: KeyValueStore) -> None:
+    """The rule is that of any destination."""
     async with fetching(authority) as fetcher:
         before = len(store.seen)
         with unfetched("not_allowed", "egress.private"):
@@ -108,8 +108,8 @@ async def test_an_address_of_this_network_needs_the_users_setting(authority: Aut
         assert len(store.seen) == before
 
 
-async def test_without_tls_only_where_the_user_says_so() -> None:
-    """Such as an agent of HashiCorp's on this machine."""
+async def test_a_store_without_tls_needs_the_users_setting() -> None:
+    """An agent of HashiCorp's on this machine is such a server."""
     with Upstream(lambda _seen: stored(password=VALUE)) as server:
         to = HostPort("localhost", server.port)
         settings = Settings(egress_private_plain=frozenset({to}))
@@ -122,8 +122,8 @@ async def test_without_tls_only_where_the_user_says_so() -> None:
         await egress.aclose()
 
 
-async def test_the_way_to_it_has_no_other_turn(authority: Authority, store: KeyValueStore) -> None:
-    """Many at once are each their own request."""
+async def test_concurrent_fetches_all_get_the_value(authority: Authority, store: KeyValueStore) -> None:
+    """Each of the five fetches is a request of its own."""
     async with fetching(authority, store.address) as fetcher:
         got: list[bytes] = []
 

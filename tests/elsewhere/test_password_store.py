@@ -20,7 +20,7 @@ PASSWORD, KEY = (
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[PasswordStore]:
-    """With some entries, as people have them."""
+    """Run a password store with some typical entries."""
     with PasswordStore() as made:
         made.insert("work/mail", f"{PASSWORD}\nuser: me@example.test\nurl: https://mail.example\n")
         made.insert("work/key", KEY)
@@ -30,27 +30,27 @@ def store() -> Iterator[PasswordStore]:
 
 @pytest.mark.parametrize("entry", ["work/mail", "With spaces/Mail, old"], ids=["lines", "spaces"])
 async def test_the_first_line_is_the_secret(store: PasswordStore, entry: str) -> None:
-    """As pass's users have it; what stands below is theirs."""
+    """Users of pass keep other facts in the lines below it."""
     async with fetching(environment=store.environment) as fetcher:
         assert await fetched(fetcher, f"pass:{entry}") == PASSWORD.encode()
 
 
-async def test_a_private_key_is_whole(store: PasswordStore) -> None:
-    """Its first line alone would be nothing."""
+async def test_a_private_key_is_returned_whole(store: PasswordStore) -> None:
+    """The first line alone would be useless."""
     async with fetching(environment=store.environment) as fetcher:
         assert await fetched(fetcher, "pass:work/key") == KEY.encode()
 
 
 @pytest.mark.parametrize("entry", ["work/none", "work"], ids=["nothing", "directory"])
-async def test_what_is_no_entry_is_missing(store: PasswordStore, entry: str) -> None:
-    """A directory too: pass would print its listing and end well."""
+async def test_a_path_that_is_no_entry_is_missing(store: PasswordStore, entry: str) -> None:
+    """A directory is missing too: pass would print its listing and succeed."""
     async with fetching(environment=store.environment) as fetcher:
         with unfetched("missing", "has no such entry", f"pass insert '{entry}'"):
             await fetched(fetcher, f"pass:{entry}")
 
 
 async def test_a_locked_key_fails_at_once(store: PasswordStore) -> None:
-    """Nobody is asked for its passphrase, and nothing waits for one; the store with an open key is the control."""
+    """The fetch asks no person for the passphrase, and does not wait for one. The control is the store with an open key."""
     with PasswordStore("a passphrase that nobody types") as locked:
         locked.insert("mail", PASSWORD)
         locked.forget()
@@ -63,10 +63,10 @@ async def test_a_locked_key_fails_at_once(store: PasswordStore) -> None:
         assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
 
 
-async def test_without_settings_the_store_is_the_one_of_the_home_directory(
+async def test_the_default_store_is_in_the_home_directory(
     store: PasswordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where pass and gpg look themselves; and without HOME, where the password database says."""
+    """pass and gpg look there themselves. Without HOME, the password database names the directory."""
     home = store.path / "home"
     home.mkdir()
     for name, there in ((".password-store", "store"), (".gnupg", "gnupg")):
@@ -81,7 +81,7 @@ async def test_without_settings_the_store_is_the_one_of_the_home_directory(
     assert str(home) not in seen.value.failure.message
 
 
-async def test_the_environment_says_which_store_and_nothing_else(store: PasswordStore) -> None:
+async def test_the_environment_chooses_the_store_and_nothing_else(store: PasswordStore) -> None:
     """Options and extensions for pass and gpg, and a PATH, are not passed on."""
     hostile = {
         "PATH": "/nonexistent",

@@ -1,6 +1,7 @@
-"""Programs that print a secret: found where nobody else can write, run with bounds, and ended with all they started.
+"""Programs that print a secret: found where nobody else can write, run within bounds, and ended with all that they
+started.
 
-`op` here is a small program that answers as 1Password's does, as its own needs an account.
+`op` here is a small program that behaves as 1Password's does, because the original needs an account.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ VALUE = b"canary-from-one-password"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """That counts as the system's."""
+    """Return a directory that counts as the system's."""
     made = tmp_path / "bin"
     made.mkdir(mode=0o755)
     return made
 
 
 async def answer_of(directory: Path, *lines: str, token: bytes | None = None, within_s: float = 10.0) -> bytes:
-    """What a program of these lines gives as `op`."""
+    """Return the output of a program with these lines as `op`."""
     program(directory, "op", *lines)
     environment = {"HOME": "/nonexistent", "SECRET_OF_THE_DAEMON": "not for programs", "OP_ACCOUNT": "another"}
     async with fetching(environment=environment, directories=(str(directory),)) as fetcher:
         return await fetched(fetcher, REFERENCE, token, within_s)
 
 
-async def test_op_is_asked_for_the_reference_as_it_is(directory: Path) -> None:
-    """With the token of a service account in its environment, and nothing of the daemon's."""
+async def test_op_gets_the_reference_unchanged(directory: Path) -> None:
+    """The program's environment has the service account's token, and nothing of the daemon's."""
     lines = [
         'printf "%s|" "$@"',
         'printf "%s|" "$OP_SERVICE_ACCOUNT_TOKEN" "$OP_ACCOUNT$SECRET_OF_THE_DAEMON" "$HOME"',
@@ -56,14 +57,14 @@ async def test_op_is_asked_for_the_reference_as_it_is(directory: Path) -> None:
 @pytest.mark.parametrize(
     "token", [b"ops_\xff\xfe-a-token", b"ops_a token", b"ops_a\x1btoken"], ids=["bytes", "space", "control"]
 )
-async def test_a_token_that_is_none_is_not_given_to_it(directory: Path, token: bytes) -> None:
-    """It would come as another one, which nobody stored."""
+async def test_an_invalid_token_is_not_given_to_op(directory: Path, token: bytes) -> None:
+    """The program would receive another token, which nobody stored."""
     with unfetched("refused", "the token the-token holds what no token can", "aileron secret set the-token"):
         await answer_of(directory, f"printf {VALUE.decode()}", token=token)
 
 
-async def test_without_a_token_there_is_none_in_its_environment(directory: Path) -> None:
-    """The app is asked then."""
+async def test_op_gets_no_token_if_none_is_stored(directory: Path) -> None:
+    """The program then asks the 1Password app."""
     assert await answer_of(directory, 'printf "%s" "${OP_SERVICE_ACCOUNT_TOKEN-none given}"') == b"none given"
 
 
@@ -77,8 +78,8 @@ async def test_without_a_token_there_is_none_in_its_environment(directory: Path)
     ],
     ids=["missing", "signed-out", "no-account", "other"],
 )
-async def test_what_op_says_is_told_in_our_words(directory: Path, said: str, code: str) -> None:
-    """Each with its cure; nothing that it said is quoted."""
+async def test_errors_of_op_are_reported_in_our_words(directory: Path, said: str, code: str) -> None:
+    """Each has its cure, and the program's own words are not quoted."""
     (directory / "said").write_text(said)
     with unfetched(code, f"the secret at {REFERENCE} cannot be fetched"):
         await answer_of(directory, f"cat {directory}/said >&2", "exit 1")
@@ -87,8 +88,8 @@ async def test_what_op_says_is_told_in_our_words(directory: Path, said: str, cod
     assert VALUE.decode() not in str(failed.value)
 
 
-async def test_what_takes_too_long_is_ended_with_all_it_started(directory: Path, tmp_path: Path) -> None:
-    """The shell, and the sleep that it waits for; it has longer where it did not get so far."""
+async def test_a_program_that_takes_too_long_is_ended_with_its_children(directory: Path, tmp_path: Path) -> None:
+    """They are a shell and the sleep that it waits for. A longer time is tried if the shell did not get that far."""
     pids = tmp_path / "pids"
     for within_s in (0.2, 2.0, 20.0):
         with unfetched("timed_out", "did not answer in time", "see that `op read"):
@@ -99,8 +100,8 @@ async def test_what_takes_too_long_is_ended_with_all_it_started(directory: Path,
         await anyio.to_thread.run_sync(wait_ended, int(pid))
 
 
-async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path: Path) -> None:
-    """A run that ends meanwhile."""
+async def test_a_cancelled_fetch_leaves_no_program(directory: Path, tmp_path: Path) -> None:
+    """A run that ends meanwhile cancels its fetch."""
     pids = tmp_path / "pids"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(answer_of, directory, "sleep 60 &", f"echo $$ $! > {pids}", "wait")
@@ -111,12 +112,12 @@ async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path:
 
 
 HOLDS = {"in-silence": ">/dev/null 2>&1", "at-its-output": "2>/dev/null", "at-its-errors": ">/dev/null", "at-both": ""}
-"""What a program that stays behind has of the pipes of the one that started it."""
+"""Redirections of a background program, by which of its parent's pipes it keeps open."""
 
 
 @pytest.mark.parametrize("holds", HOLDS)
-async def test_what_it_leaves_behind_is_ended(directory: Path, tmp_path: Path, holds: str) -> None:
-    """Once it has ended itself, with a value that is whole: what has its pipes is not waited for."""
+async def test_a_background_program_is_ended(directory: Path, tmp_path: Path, holds: str) -> None:
+    """Aileron ends it after the program ended with a complete value, and does not wait for the pipes that it holds open."""
     pid = tmp_path / "pid"
     lines = (f"sleep 60 {HOLDS[holds]} &", f"echo $! > {pid}", f"printf {VALUE.decode()}")
     assert await answer_of(directory, *lines) == VALUE
@@ -124,8 +125,8 @@ async def test_what_it_leaves_behind_is_ended(directory: Path, tmp_path: Path, h
 
 
 @pytest.mark.parametrize("holds", HOLDS)
-async def test_what_has_left_its_group_goes_on(directory: Path, tmp_path: Path, holds: str) -> None:
-    """As gpg-agent does, which others use too."""
+async def test_a_background_program_in_another_session_goes_on(directory: Path, tmp_path: Path, holds: str) -> None:
+    """gpg-agent is such a program, and others use it too."""
     pid = tmp_path / "pid"
     starts = f"setsid sh -c 'echo $$ > {pid}; exec sleep 60' {HOLDS[holds]} &"
     given = f"until [ -s {pid} ]; do sleep 0.02; done"
@@ -138,8 +139,8 @@ async def test_what_has_left_its_group_goes_on(directory: Path, tmp_path: Path, 
         os.close(agent)
 
 
-async def test_what_cannot_be_watched_does_not_go_on(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was started when no descriptor was left, with the token in its environment."""
+async def test_a_program_that_cannot_be_watched_is_ended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program started when no descriptor was left, with the token in its environment."""
     started: list[int] = []
 
     def none_left(pid: int, _flags: int = 0) -> int:
@@ -154,7 +155,7 @@ async def test_what_cannot_be_watched_does_not_go_on(directory: Path, monkeypatc
 
 
 async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
-    """With the status that it ended with, also by a signal."""
+    """The failure has its exit status, or the signal."""
     for ends, status in (("exit 3", "status 3"), ("kill -9 $$", "status -9")):
         pid = tmp_path / "pid"
         with unfetched("refused", f"op ended with {status}"):
@@ -163,20 +164,20 @@ async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
 
 
 async def test_output_is_bounded(directory: Path) -> None:
-    """The greatest length passes, one byte more does not, and what never ends is ended."""
+    """The greatest length passes, one byte more does not, and endless output is stopped."""
     assert len(await answer_of(directory, f"head -c {MAX_OUTPUT_BYTES} /dev/zero | tr '\\0' a")) == MAX_OUTPUT_BYTES
     for lines in (f"head -c {MAX_OUTPUT_BYTES + 1} /dev/zero | tr '\\0' a", "yes"):
         with unfetched("too_large", "prints more than 64 KiB"):
             await answer_of(directory, lines)
 
 
-async def test_much_on_standard_error_holds_nobody_up(directory: Path) -> None:
-    """It is read to its end and kept to its beginning."""
+async def test_much_standard_error_does_not_block_the_program(directory: Path) -> None:
+    """Aileron reads it to its end, and keeps its beginning."""
     assert await answer_of(directory, "head -c 1000000 /dev/zero >&2", f"printf {VALUE.decode()}") == VALUE
 
 
-async def test_a_program_that_is_missing_is_told(directory: Path) -> None:
-    """When it is bound, and when it is gone afterwards."""
+async def test_a_missing_program_is_reported(directory: Path) -> None:
+    """The program is missing when the secret is bound, or gone afterwards."""
     async with fetching(directories=(str(directory),)) as fetcher:
         with unfetched("not_installed", "there is no op of the system's", "install op"):
             await fetched(fetcher, REFERENCE)
@@ -187,10 +188,10 @@ async def test_a_program_that_is_missing_is_told(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["writable", "writable-directory", "not-executable", "elsewhere"])
-async def test_a_program_that_others_could_have_put_there_does_not_run(
+async def test_a_program_that_others_could_have_placed_does_not_run(
     directory: Path, tmp_path: Path, change: str
 ) -> None:
-    """Nor one in a directory that is not the system's; as it was, it runs."""
+    """Neither does one in a directory that is not the system's. The unchanged program runs."""
     path = program(directory, "op", f"printf {VALUE.decode()}")
     pinned = Elsewhere(REFERENCE, program=str(path))
     async with fetching(directories=(str(directory),)) as fetcher:
@@ -209,7 +210,7 @@ async def test_a_program_that_others_could_have_put_there_does_not_run(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 async def test_a_program_of_another_user_does_not_count(directory: Path) -> None:
-    """The one that owns the system's directories is root."""
+    """Only root owns the system's directories."""
     path = program(directory, "op", f"printf {VALUE.decode()}")
     assert Programs((str(directory),)).found("op", REFERENCE) == str(path)
     os.chown(path, 65534, 65534)
@@ -217,8 +218,8 @@ async def test_a_program_of_another_user_does_not_count(directory: Path) -> None
         Programs((str(directory),)).found("op", REFERENCE)
 
 
-async def test_the_daemons_path_is_not_looked_at(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent that starts the daemon chooses it."""
+async def test_the_daemons_path_is_not_searched(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that starts the daemon chooses its PATH."""
     program(directory, "op", f"printf {VALUE.decode()}")
     monkeypatch.setenv("PATH", str(directory))
     async with fetching() as fetcher:
@@ -226,6 +227,6 @@ async def test_the_daemons_path_is_not_looked_at(directory: Path, monkeypatch: p
             fetcher.pinned(SecretReference.parse(REFERENCE), None)
 
 
-def test_a_fetched_value_does_not_show() -> None:
-    """In a repr, which tracebacks have."""
+def test_a_fetched_value_does_not_show_in_its_repr() -> None:
+    """Tracebacks show the repr of a secret."""
     assert VALUE.decode() not in repr(Secret(VALUE))
