@@ -1,19 +1,19 @@
-"""kill -9 of the supervisor at random points of runs, against an upstream that counts effects; a library and a program.
+"""Kill -9 of the supervisor at random points of runs, against a server that counts effects; a library and a program.
 
     python -m tests.faults.kills KILLS [SEED]
 
-Each round: several callers at once, half of them of a gated action that a person approves; after a random time the daemon is
-killed; a new one starts, and its record is compared with what the upstream saw and with what the callers were told.
+In each round several callers run at once, half of them with a gated action that a person approves; after a random time the
+daemon is killed; a new one starts, and its record is compared with what the server saw and with what the callers were told.
 
-What must hold for every run, however it was hit
-- lost: who was told that it completed finds it completed, with exactly one effect
-- doubled: never two effects, nor one more when it is asked for again with its key
+Every run must meet these conditions, at whatever point it was hit:
+- lost: a caller who was told that the run completed finds it completed, with exactly one effect
+- doubled: never two effects, nor another one when the run is requested again with its key
 - unrecorded: no effect without a durable `run.started` and `egress.sending`
-- a question stays a question, and an approval that was not used stays one, and both are carried out when asked for
-- what had begun and has no outcome is `unknown`
+- a question stays a question, an unused approval stays unused, and both are carried out when requested
+- a run that had begun and has no outcome is `unknown`
 
-Every run is sorted by the last thing that is on record of it: its phase. A series of kills that left a phase out proves nothing
-about it, so a series goes on (at most twice as long) until each was hit.
+Every run is sorted by the last event on record: its phase. A series of kills without a phase proves nothing about that phase,
+so a series goes on (at most twice as long) until each was hit.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = ["PHASES", "Series", "kill_at_random"]
 _PROBE: Final = Path(__file__).resolve().parents[1] / "support" / "connectors" / "probe"
 _CREDENTIAL: Final = '[capabilities.credential]\nkind = "basic"\nscope = "Whatever the test server allows"\n'
 _CALLERS: Final = 4
-"""At once, two of each action: as many moments for one kill."""
+"""Callers at once, two for each action: each gives a kill another moment to fall in."""
 _QUIET_S: Final = 10.0
-"""For what had left the killed daemon to be counted."""
+"""Seconds to wait until everything that had left the killed daemon is counted."""
 
 # The last event on record about a run → its phase. The order is that of a gated run.
 _PHASE_OF: Final = {
@@ -62,7 +62,7 @@ PHASES: Final = ("unasked", *_PHASE_OF.values())
 
 
 class _Upstream:
-    """Counts effects by path; each run has a path of its own."""
+    """A server that counts effects by path; each run has a path of its own."""
 
     def __init__(self) -> None:
         self.effects: Counter[str] = Counter()
@@ -98,7 +98,7 @@ class _Upstream:
                 self.wfile.write(b"done")
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Print nothing."""
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
@@ -110,14 +110,14 @@ class _Upstream:
                 super().process_request(request, client_address)
 
             def handle_error(self, *_: object) -> None:
-                """A client that is killed is no news here."""
+                """Ignore the error: a client that is killed is expected here."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """For the length of the block."""
+        """Serve for the length of the block."""
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:
@@ -128,7 +128,7 @@ class _Upstream:
             thread.join(5)
 
     def settle(self) -> None:
-        """Return when everything that was sent before is counted: connections are taken in their order, and end."""
+        """Wait until everything that was sent before is counted: connections are accepted in their order, and end."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_QUIET_S)
         connection.request("GET", "/")
         connection.getresponse().read()
@@ -140,7 +140,7 @@ class _Upstream:
 
 @dataclasses.dataclass
 class _Asked:
-    """One run, as its caller knows it."""
+    """A run, as its caller knows it."""
 
     key: str
     gated: bool
@@ -150,13 +150,13 @@ class _Asked:
 
     @property
     def told_completed(self) -> bool:
-        """The caller has the result in its hands."""
+        """True if the caller has the result."""
         return self.answer is not None and "result" in self.answer
 
 
 @dataclasses.dataclass
 class Series:
-    """What a series of kills came to."""
+    """The outcome of a series of kills."""
 
     seed: int
     kills: int = 0
@@ -165,22 +165,22 @@ class Series:
     doubled: int = 0
     unrecorded: int = 0
     wrong: list[str] = dataclasses.field(default_factory=list)
-    """Everything else that was not as it must be, in words."""
+    """Descriptions of all other faults."""
     phases: Counter[str] = dataclasses.field(default_factory=Counter)
     seconds: float = 0.0
 
     @property
     def is_covered(self) -> bool:
-        """Kills fell in every phase."""
+        """True if kills fell in every phase."""
         return all(self.phases[phase] for phase in PHASES)
 
     def to_json(self) -> dict[str, Any]:
-        """For a file of results."""
+        """Return the series for a file of results."""
         return {**dataclasses.asdict(self), "phases": {phase: self.phases[phase] for phase in PHASES}}
 
 
 def kill_at_random(kills: int, seed: int) -> Series:
-    """`kills` rounds, more where a phase was not hit yet, at most twice as many."""
+    """Make `kills` rounds, or more if a phase was not hit yet, at most twice as many."""
     began = time.monotonic()
     series = Series(seed)
     upstream = _Upstream()
@@ -196,7 +196,7 @@ def kill_at_random(kills: int, seed: int) -> Series:
 
 
 def _set_up(home: DaemonHome, port: int) -> None:
-    """The probe connector without a credential: nobody opens a vault after each kill."""
+    """Install the probe connector without a credential: nobody opens a vault after each kill."""
     home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
     source = Path(tempfile.mkdtemp(prefix="ail-"))
     try:
@@ -222,7 +222,7 @@ class _Killer:
         self._window_s = self._undisturbed()
 
     def round(self) -> None:
-        """Callers, a kill among them, a new daemon, and what it knows."""
+        """Start callers, kill the daemon among them, start a new one, and check what it knows."""
         asked = self._new_callers()
         self._home.must("GET", "/healthz")
         delay_s = self._random.uniform(0, self._window_s)
@@ -238,7 +238,7 @@ class _Killer:
             self._check(one)
 
     def _undisturbed(self) -> float:
-        """How long the callers take when nobody is killed: kills fall within it."""
+        """Return how long the callers take when nothing is killed: kills fall within this time."""
         taken = []
         for _ in range(3):
             began = time.monotonic()
@@ -254,7 +254,7 @@ class _Killer:
         return [_Asked(name, index % 2 == 1, f"/effect/{name}") for index, name in enumerate(names)]
 
     def _call(self, one: _Asked) -> None:
-        """What a caller does, and for a gated action its person, until it is done or there is nobody to talk to."""
+        """Do what a caller does, and for a gated action its person, until the run is done or no daemon answers."""
         with contextlib.suppress(OSError, DaemonUnreachable, http.client.HTTPException, ValueError):
             answer = self._ask(one)
             if answer.status == 202:
@@ -317,7 +317,9 @@ class _Killer:
         self._expect(effects == 0 or phase in ("sent", "answered", "ended"), one, f"{phase}, with {effects} effects")
 
     def _see_through(self, one: _Asked, run: dict[str, Any] | None, effects: int) -> None:
-        """Ask again with the same key, and approve what waits: one effect in the end, or none more where nobody knows."""
+        """Ask again with the same key, and approve what waits: one effect in the end, or no further one if the outcome is
+        unknown.
+        """
         again = self._ask(one)
         if again.status == 202:
             one.question = again.body
@@ -350,7 +352,7 @@ class _Killer:
 
 
 def main() -> int:
-    """Kill so many times, print and keep what came of it; 1 if anything was not as it must be."""
+    """Kill the given number of times, and print and keep the results. Return 1 if anything was not as it must be."""
     kills = int(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(32)
     print(f"{kills} kills at random points, seed {seed}", flush=True)

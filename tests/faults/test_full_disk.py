@@ -1,7 +1,7 @@
-"""A disk without room: what cannot be recorded does not begin, and what could not be recorded is not called done.
+"""Faults of a disk without room: a run that cannot be recorded does not begin, and an outcome that cannot be is not called done.
 
-A real file system of a few megabytes holds the home, in a mount namespace of its own. The test runs itself there as a program,
-`python -m tests.faults.test_full_disk SCENARIO DIRECTORY`, which prints what it saw as JSON.
+A real file system of a few megabytes holds the home, in a mount namespace of its own. The test runs itself there as a
+program, `python -m tests.faults.test_full_disk SCENARIO DIRECTORY`, which prints its observations as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ MOUNT = f'mount -t tmpfs -o size={DISK_MIB}m none "$0" && chmod 777 "$0" && exec
 
 
 def _ways_to_mount(directory: Path) -> Iterator[list[str]]:
-    """As root in a mount namespace; else as root of a user namespace, and then as oneself again, as whom the daemon runs."""
+    """Yield the ways to mount: as root in a mount namespace; else as root of a user namespace, then as this user, who
+    runs the daemon.
+    """
     if os.geteuid() == 0:
         yield ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNT, str(directory)]
     ids = [f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
@@ -43,7 +45,7 @@ def _ways_to_mount(directory: Path) -> Iterator[list[str]]:
 
 @pytest.fixture
 def on_small_disk() -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Run a scenario with its home on a disk of a few megabytes; what it saw."""
+    """Return a function that runs a scenario with its home on a disk of a few megabytes, and returns what it saw."""
     directory = Path(tempfile.mkdtemp(prefix="ail-"))
     try:
         tried = [
@@ -69,7 +71,7 @@ def on_small_disk() -> Iterator[Callable[[str], dict[str, Any]]]:
 
 
 def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
-    """With the cure in the words, again and again, also for a question to a person; with room, the same run has its effect."""
+    """The error has the fix, each time, also for a question to a person; with room, the same run has its effect."""
     seen = on_small_disk("before")
 
     for refused in (seen["refused"], seen["gated"]):
@@ -83,8 +85,10 @@ def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callab
     assert seen["verified"]
 
 
-def test_an_outcome_that_cannot_be_recorded_is_not_called_done(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
-    """The disk fills up at the moment of the effect: a failure is answered, `unknown` is on record, nothing is sent twice."""
+def test_an_outcome_that_cannot_be_recorded_is_unknown(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
+    """The disk fills up at the moment of the effect: the response is a failure, the record says `unknown`, and nothing is
+    sent twice.
+    """
     seen = on_small_disk("during")
 
     assert seen["answered"]["status"] == 500
@@ -98,10 +102,10 @@ def test_an_outcome_that_cannot_be_recorded_is_not_called_done(on_small_disk: Ca
     assert seen["verified"]
 
 
-def test_an_outcome_that_could_not_be_recorded_is_closed_as_soon_as_there_is_room(
+def test_an_unrecorded_outcome_is_recorded_as_soon_as_there_is_room(
     on_small_disk: Callable[[str], dict[str, Any]],
 ) -> None:
-    """By the daemon that ran it, which goes on: until then nobody is told that it is over."""
+    """The daemon that ran it records the outcome and goes on; until then nobody is told that the run is over."""
     seen = on_small_disk("room")
 
     assert seen["answered"] == "outcome_unknown"
@@ -111,10 +115,10 @@ def test_an_outcome_that_could_not_be_recorded_is_closed_as_soon_as_there_is_roo
     assert seen["verified"]
 
 
-def test_a_ledger_that_cannot_be_written_keeps_the_daemon_from_starting(
+def test_a_read_only_ledger_or_full_disk_keeps_the_daemon_from_starting(
     on_small_disk: Callable[[str], dict[str, Any]],
 ) -> None:
-    """A file mounted read-only, and a disk that is full at the start: each with its reason; without, it starts."""
+    """A file mounted read-only, and a disk that is full at the start, each give their reason; without them the daemon starts."""
     seen = on_small_disk("start")
 
     assert "mounted read-only" in seen["read-only"]
@@ -132,8 +136,8 @@ def test_a_ledger_that_cannot_be_written_keeps_the_daemon_from_starting(
     ],
     ids=["newer", "altered", "without an index", "garbage"],
 )
-def test_a_ledger_that_is_not_as_it_should_be_keeps_the_daemon_from_starting(spoil: str | None, words: str) -> None:
-    """Each with its cure, and the file is left as it is; the same home starts before."""
+def test_a_damaged_or_newer_ledger_keeps_the_daemon_from_starting(spoil: str | None, words: str) -> None:
+    """The error has the fix, and the file stays as it is; the same home started before."""
     with daemon_home() as home:
         home.must("GET", "/v1/status")
         home.stop()
@@ -155,7 +159,7 @@ def test_a_ledger_that_is_not_as_it_should_be_keeps_the_daemon_from_starting(spo
 
 
 class _FillingServer(CountingServer):
-    """Fills the disk at the moment of the effect, before it answers."""
+    """A server that fills the disk at the moment of the effect, before it responds."""
 
     def __init__(self, disk: Path) -> None:
         self._disk = disk
@@ -165,7 +169,7 @@ class _FillingServer(CountingServer):
 
     @property
     def effects(self) -> int:  # type: ignore[override]
-        """How many there were."""
+        """The number of effects."""
         return self._effects
 
     @effects.setter

@@ -1,8 +1,8 @@
-"""kill -9 of the supervisor at every ledger commit and frame boundary of a run with one effect: the record is right.
+"""Kill -9 of the supervisor at every ledger commit and frame boundary of a run with one effect: the record is right.
 
-For each point: no effect without its durable `started` and `egress.sending`, none twice, nothing answered completed that is
-not on record, a run that began is `unknown` (or over, where its outcome was durable), the chain verifies, no jail is left, and
-the same call is not made again unasked where the first one had sent anything.
+At each point, no effect lacks its durable `started` and `egress.sending`, none happens twice, and no caller is told that a
+run completed that is not on record. A run that began is `unknown`, or over if its outcome was durable. The chain verifies, no
+jail is left, and the same call is not repeated unasked if the first one had sent anything.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CASES = [
 ]
 NOTHING_DURABLE = {("before_commit", 1)}
 MAY_BE_OVER = {("after_commit", 3)}
-"""The outcome is durable, unless the run took so long that the end of its request was written alone (ADR 49)."""
+"""Points at which the outcome is durable, unless the run took so long that the end of its request was written alone (ADR 49)."""
 
 
 @pytest.mark.parametrize(("point", "count"), CASES)
 def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
-    """Whatever moment it was: nothing lost, nothing doubled, nothing unrecorded, nothing guessed."""
+    """The record has lost, doubled, omitted or guessed nothing, whatever the moment was."""
     with CountingServer() as upstream, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")

@@ -1,7 +1,7 @@
-"""kill -9 of the supervisor at every step of carrying out what a person agreed to: it is done, or it is asked about again.
+"""Kill -9 of the supervisor at every step of carrying out a person's consent: the change is made, or it is asked about again.
 
-For each point: no change without its signed decision on record, nothing installed that does not run, nothing that runs without
-being agreed to, the chain verifies, and the person can have it done after all.
+At each point, no change lacks its signed decision on record, everything installed runs, and everything that runs has consent.
+The chain verifies, and the person can still have the change made.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CASES = [
 
 
 def installed(home: DaemonHome) -> bool:
-    """Whether the action's file is there."""
+    """Return whether the action's file exists."""
     return (home.path / "actions" / "more.md").exists()
 
 
 @pytest.mark.parametrize(("point", "count"), CASES)
-def test_a_consent_is_carried_out_or_asked_about_again(point: str, count: int) -> None:
-    """Whatever moment it was: what is there runs, what runs was agreed to, and asking again works."""
+def test_a_consent_interrupted_by_a_kill_is_carried_out_or_asked_again(point: str, count: int) -> None:
+    """An installed action runs, an action that runs has consent, and asking again works, whatever the moment was."""
     approver, text = Approver(), probe_action("give_back", name="more")
     with daemon_home() as home:
         home.install_probe()
@@ -71,8 +71,8 @@ ENROLLING = [
 
 
 @pytest.mark.parametrize(("point", "count"), ENROLLING)
-def test_a_passkey_decides_and_is_on_record_or_is_made_again(point: str, count: int) -> None:
-    """Whatever moment it was: in the vault it is on record once that is open, else it decides nothing; and the chain verifies."""
+def test_a_passkey_interrupted_by_a_kill_is_recorded_or_can_be_made_again(point: str, count: int) -> None:
+    """A passkey in the vault is on record once the vault is open; otherwise it decides nothing. The chain verifies."""
     approver = Approver()
     with daemon_home() as home:
         home.install_probe()
@@ -104,8 +104,10 @@ def test_a_passkey_decides_and_is_on_record_or_is_made_again(point: str, count: 
 
 
 @pytest.mark.parametrize("point", ["before_vault", "after_vault", "before_commit", "after_commit"])
-def test_a_passkey_whose_end_was_cut_short_decides_nothing_or_is_there_still(point: str) -> None:
-    """Killed while it is revoked: record and vault say the same once that is open, and the chain verifies."""
+def test_a_revocation_interrupted_by_a_kill_is_complete_or_not_made(point: str) -> None:
+    """The daemon is killed while the passkey is revoked: record and vault agree once the vault is open, and the chain
+    verifies.
+    """
     approver = Approver()
     with daemon_home() as home:
         home.install_probe()
@@ -133,14 +135,14 @@ def test_a_passkey_whose_end_was_cut_short_decides_nothing_or_is_there_still(poi
 
 
 def approver_ask(home: DaemonHome, approver: Approver, approval_id: str) -> None:
-    """The decision, sent to a daemon that dies with it, and no other started for it."""
+    """Send the decision to a daemon that dies of it, without starting another daemon."""
     body = approver.decision(home, approval_id)
     home.operator.ask("POST", f"/v1/action-approvals/{approval_id}/decide", body)
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_an_approver_who_was_named_in_the_last_moment_is_on_record_later(replaces: bool) -> None:
-    """Killed between the vault and the ledger: opening the vault puts them on record, and they decide."""
+def test_an_approver_named_just_before_a_kill_is_recorded_later(replaces: bool) -> None:
+    """The daemon is killed between vault and ledger: opening the vault puts the approver on record, and they can decide."""
     first, second = Approver(), Approver()
     with daemon_home() as home:
         home.install_probe()

@@ -1,4 +1,4 @@
-"""kill -9 between any two steps of an installation: the next daemon finds the old state or the new, and can go on from it."""
+"""Kill -9 between any two steps of an installation: the next daemon finds the old state or the new, and can go on from it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ STEPS = (
 
 @pytest.fixture
 def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """A forge, empty."""
+    """Provide an empty forge."""
     with ForgeServer(authority) as server:
         yield server
 
 
 def state(home: DaemonHome) -> tuple[list[str], list[str]]:
-    """What is in the store and in the directory."""
+    """Return the connectors in the store, and the actions in the directory."""
     connectors = home.must("GET", "/v1/connectors")["connectors"]
     actions = home.must("GET", "/v1/actions")["actions"]
     return sorted(f"{one['name']}@{one['version']}" for one in connectors), [
@@ -45,15 +45,17 @@ def state(home: DaemonHome) -> tuple[list[str], list[str]]:
 
 
 def install(home: DaemonHome, source: str) -> None:
-    """Fetch and install, as a command does."""
+    """Fetch and install a source, as a command does."""
     job = home.must("POST", "/v1/fetches", {"what": "action", "name": source, "replace": True})
     job = home.must("GET", f"/v1/fetches/{job['fetch']}?wait=30")
     home.must("POST", f"/v1/fetches/{job['fetch']}/install", {})
 
 
 @pytest.mark.parametrize(("point", "count"), STEPS)
-def test_an_installation_that_is_cut_short_is_whole_or_not_there(forge: ForgeServer, point: str, count: int) -> None:
-    """An update of an action that brings two connectors: before it runs the old version, after it the new, and twice is fine."""
+def test_an_installation_interrupted_by_a_kill_is_complete_or_not_made(
+    forge: ForgeServer, point: str, count: int
+) -> None:
+    """An update of an action brings two connectors: the old or the new version runs, and installing it again works."""
     publisher = Publisher(forge)
     old = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     new = publisher.action("say", "2.0.0", [publisher.connector("2.0.0"), publisher.connector("2.0.0", path="/more")])

@@ -1,7 +1,8 @@
-"""kill -9 of the daemon while a service carries out an effect: nobody hears that nothing happened, nothing repeats it unasked.
+"""Kill -9 of the daemon while a service carries out an effect: nobody is told that nothing happened, nothing repeats it unasked.
 
-The effect is done, its answer not there yet; whoever waits loses the daemon. What they are told is that nobody knows, and where
-to look; the same again is refused with the run that may have done it, until somebody names that run.
+The effect has happened, its response has not arrived, and the waiting caller loses the daemon. The caller is told that the
+outcome is unknown, and where to look; the same request is refused with the run that may have done it, until the caller names
+that run.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _RUN = re.compile(r"run-[0-9T]{15}-[0-9a-f]{20}")
 
 
 class World(NamedTuple):
-    """A home, what its one action does outside, and the command."""
+    """A home, the effects of its actions outside, and the command."""
 
     home: DaemonHome
     upstream: CountingServer
     aileron: Command
 
     def killed(self, process: subprocess.Popen[str], *, in_second_request: bool = False) -> Said:
-        """The daemon is killed once one more effect has happened, in that request of the command or in its next one; what the
-        command then says.
+        """Kill the daemon once one more effect has happened, in this request of the command or in its next one. Return
+        what the command then says.
         """
         before = self.upstream.effects
         self.wait_effects(before + 1)
@@ -49,17 +50,17 @@ class World(NamedTuple):
         return Said(process.returncode, out, err)
 
     def wait_effects(self, count: int) -> None:
-        """Until the service has done so many."""
+        """Wait until the service has done `count` effects."""
         wait_until(lambda: self.upstream.effects >= count, f"{count} effects", seen=lambda: self.upstream.effects)
 
     def ready(self) -> None:
-        """The daemon runs, its vault is open, and the next effect is one whose answer does not come."""
+        """Start the daemon, open its vault, and withhold the response to the next effect."""
         self.home.unlock()
         self.upstream.keeps_waiting = True
 
 
 def _sockets(pid: int) -> set[str]:
-    """The sockets of a process, of which a command has one for each request."""
+    """Return the sockets of a process; a command has one for each request."""
     folder = f"/proc/{pid}/fd"
     found: set[str] = set()
     for name in os.listdir(folder):
@@ -69,13 +70,13 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _waits_beyond(pid: int, earlier: set[str]) -> bool:
-    """Return whether it sleeps, and has another socket than those: it has sent its next request."""
+    """Return whether the process sleeps and has a socket that is not in `earlier`: it has sent its next request."""
     return bool(_sockets(pid) - earlier) and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """With `effect`, which runs at once, and `asked-first`, which asks; neither may be repeated."""
+    """Provide a home with `effect`, which runs at once, and `asked-first`, which asks; neither may be repeated."""
     with CountingServer() as upstream, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -86,8 +87,8 @@ def world() -> Iterator[World]:
         yield World(home, upstream, Command(home.path))
 
 
-def test_a_run_that_was_cut_short_is_not_repeated_by_whoever_repeats_the_command(world: World) -> None:
-    """Killed in the first request: 8, how to look and a key that repeats nothing; the same is refused until the run is named."""
+def test_repeating_a_command_does_not_repeat_its_interrupted_run(world: World) -> None:
+    """Exit code 8, how to look, and a key that repeats nothing; the same request is refused until the run is named."""
     world.ready()
     with world.aileron.start("run", "effect") as process:
         said = world.killed(process)
@@ -127,8 +128,10 @@ def test_a_run_that_was_cut_short_is_not_repeated_by_whoever_repeats_the_command
     assert world.aileron("run", "effect").code == 0, "and without it as ever"
 
 
-def test_a_run_that_was_waited_for_is_named_with_its_id(world: World) -> None:
-    """Killed after the first answer said that it is running: 8, and the command that shows that run."""
+def test_an_interrupted_command_names_the_run_it_waited_for(world: World) -> None:
+    """The daemon is killed after its first response said that the run goes on: exit code 8, and the command that shows
+    the run.
+    """
     world.ready()
     with world.aileron.start("run", "effect") as process:
         said = world.killed(process, in_second_request=True)
@@ -139,8 +142,8 @@ def test_a_run_that_was_waited_for_is_named_with_its_id(world: World) -> None:
     assert world.home.must("GET", f"/v1/runs/{lost}")["status"] == "unknown"
 
 
-def test_an_approval_whose_run_was_cut_short_says_where_to_look(world: World) -> None:
-    """Approved at the command, killed while it runs: 8; on every surface the question says that its outcome is not known."""
+def test_an_approval_whose_run_was_interrupted_says_where_to_look(world: World) -> None:
+    """The daemon is killed while the approved run goes on: exit code 8, and the question says that its outcome is not known."""
     world.home.unlock()
     question = world.home.asked("asked-first")
     world.ready()
@@ -157,8 +160,8 @@ def test_an_approval_whose_run_was_cut_short_says_where_to_look(world: World) ->
     assert world.home.must("GET", "/v1/action-approvals")["approvals"] == [], "and no person is asked"
 
 
-def test_a_daemon_that_was_never_reached_did_nothing(world: World) -> None:
-    """The control: no daemon, and none can be started. 69, as ever; then the run works, once."""
+def test_a_command_that_never_reached_a_daemon_did_nothing(world: World) -> None:
+    """The control: no daemon runs and none can be started, so the exit code is 69; later the run works, once."""
     world.home.stop()
     settings = world.home.path / "config.toml"
     written = settings.read_text()

@@ -16,8 +16,10 @@ KILLS = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_hundred_kills_lose_double_and_hide_nothing() -> None:
-    """`AILERON_KILL_SEED` repeats a series as far as chance allows; kills fell in every phase, else it proves nothing."""
+def test_a_hundred_random_kills_lose_double_and_hide_no_effect() -> None:
+    """`AILERON_KILL_SEED` repeats a series as far as chance allows. Kills must fall in every phase, or the series proves
+    nothing.
+    """
     seed = int(os.environ.get("AILERON_KILL_SEED") or secrets.randbits(32))
     print(f"seed {seed}")
 
