@@ -109,7 +109,7 @@ from_jail = st.one_of(
 
 
 def may_have_body(message: Message) -> bool:
-    """Whether raw bytes may follow this message, as docs/reference/frames.md says."""
+    """Return whether raw bytes may follow this message, as docs/reference/frames.md says."""
     return isinstance(message, Chunk | WebSocketMessage) or (
         isinstance(message, HttpRequest) and message.body == "inline"
     )

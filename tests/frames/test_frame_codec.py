@@ -1,4 +1,4 @@
-"""The laws of the codec, and the bytes that must not pass."""
+"""Tests of the codec's laws, and of the bytes that it must refuse."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ pack = msgspec.msgpack.encode
 
 
 def framed(header: bytes, body: bytes = b"") -> bytes:
-    """Header and body with the prefix that is true for them."""
+    """Return header and body behind a prefix with their true lengths."""
     return struct.pack(">II", len(header), len(body)) + header + body
 
 
 def spelled(message: Message, body: bytes = b"") -> bytes:
-    """The one spelling that encode writes."""
+    """Return the bytes that encode writes."""
     return b"".join(bytes(part) for part in encode(message, body))
 
 
 def decoded(data: bytes, incoming: Any = FromJail) -> list[Frame]:
-    """All frames of `data`."""
+    """Return all frames of `data`."""
     decoder = Decoder(incoming)
     decoder.feed(data)
     return drained(decoder)
 
 
 def drained(decoder: Decoder) -> list[Frame]:
-    """The frames that are complete now."""
+    """Return the frames that are complete now."""
     frames = []
     while (frame := decoder.next_frame()) is not None:
         frames.append(frame)
@@ -63,7 +63,7 @@ def drained(decoder: Decoder) -> list[Frame]:
 
 
 def refusal(data: bytes, incoming: Any = FromJail) -> str:
-    """Why `data` is no frame; fails if it is one."""
+    """Return the reason why `data` is no frame; fail if it is one."""
     with pytest.raises(FrameError) as caught:
         decoded(data, incoming)
     return str(caught.value)
@@ -74,8 +74,8 @@ def refusal(data: bytes, incoming: Any = FromJail) -> str:
 
 @settings(deadline=None)
 @given(to_jail, bodies)
-def test_what_the_host_encodes_the_jail_decodes(message: Message, body: bytes) -> None:
-    """decode(encode(x)) = x, to the jail."""
+def test_the_jail_decodes_what_the_host_encodes(message: Message, body: bytes) -> None:
+    """decode(encode(x)) = x must hold for messages to the jail."""
     body = body if may_have_body(message) else b""
     expected = Frame(message, body if may_have_body(message) else None)
     assert [expected] == decoded(spelled(message, body), ToJail)
@@ -83,8 +83,8 @@ def test_what_the_host_encodes_the_jail_decodes(message: Message, body: bytes) -
 
 @settings(deadline=None)
 @given(from_jail, bodies)
-def test_what_the_jail_encodes_the_host_decodes(message: Message, body: bytes) -> None:
-    """decode(encode(x)) = x, from the jail, and encode(decode(b)) = b for the spelling encode writes."""
+def test_the_host_decodes_what_the_jail_encodes(message: Message, body: bytes) -> None:
+    """decode(encode(x)) = x must hold for messages from the jail, and encode(decode(b)) = b for the bytes that encode writes."""
     body = body if may_have_body(message) else b""
     data = spelled(message, body)
     [frame] = decoded(data)
@@ -95,7 +95,7 @@ def test_what_the_jail_encodes_the_host_decodes(message: Message, body: bytes) -
 @settings(deadline=None)
 @given(st.lists(st.tuples(from_jail, bodies), max_size=4), st.data())
 def test_any_split_of_the_bytes_gives_the_same_frames(pairs: list[tuple[Message, bytes]], data: st.DataObject) -> None:
-    """Where reads end has no meaning."""
+    """The places where reads end have no meaning."""
     stream = b"".join(spelled(message, body if may_have_body(message) else b"") for message, body in pairs)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     decoder = Decoder(FromJail)
@@ -110,21 +110,21 @@ def test_any_split_of_the_bytes_gives_the_same_frames(pairs: list[tuple[Message,
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_frames_or_frame_error(data: bytes) -> None:
-    """Nothing else comes out of random bytes."""
+    """Random bytes cause no other exception."""
     _survives(data)
 
 
 @settings(deadline=None)
 @given(st.binary(min_size=1, max_size=200), st.binary(max_size=20))
 def test_any_header_gives_a_frame_or_frame_error(header: bytes, body: bytes) -> None:
-    """Random headers inside a true prefix reach further than random bytes."""
+    """Random headers behind a true prefix reach further than random bytes."""
     _survives(framed(header, body))
 
 
 @settings(deadline=None)
 @given(from_jail, st.data())
 def test_a_mutated_frame_gives_a_frame_or_frame_error(message: Message, data: st.DataObject) -> None:
-    """A valid frame with a few bytes changed, put in or taken out; what still decodes says what it seems to say."""
+    """A few bytes of a valid frame are changed, inserted or removed; a frame that still decodes encodes to the same message."""
     header = bytearray(spelled(message)[8:])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(header)))
@@ -147,7 +147,7 @@ def _survives(data: bytes) -> None:
 @settings(deadline=None)
 @given(from_jail, st.randoms(use_true_random=False))
 def test_key_order_and_integer_width_have_no_meaning(message: Message, random: Any) -> None:
-    """A header written by another library, in another order and with wide integers, says the same."""
+    """A header written by another library, in another order and with wide integers, means the same."""
     canonical = spelled(message)[8:]
     other = _respelled(msgspec.msgpack.decode(canonical), random)
     assert decoded(framed(canonical)) == decoded(framed(other))
@@ -176,7 +176,7 @@ def _respelled(value: Any, random: Any) -> bytes:
 @settings(deadline=None)
 @given(json_values)
 def test_a_json_value_passes_check_json(value: Any) -> None:
-    """The positive control of the refusals below."""
+    """This is the positive control of the refusals below."""
     check_json(value)
 
 
@@ -191,10 +191,8 @@ def test_a_json_value_passes_check_json(value: Any) -> None:
         (2**32 - 1, 0, "header of 4294967295 bytes"),
     ],
 )
-def test_a_prefix_out_of_bounds_is_refused_before_anything_follows(
-    header_bytes: int, body_bytes: int, words: str
-) -> None:
-    """Eight bytes are enough to end it, and nothing near the claimed size is allocated."""
+def test_a_prefix_out_of_bounds_is_refused_at_once(header_bytes: int, body_bytes: int, words: str) -> None:
+    """Eight bytes are enough for the refusal, and no memory near the claimed size is allocated."""
     tracemalloc.start()
     try:
         assert words in refusal(struct.pack(">II", header_bytes, body_bytes))
@@ -208,10 +206,10 @@ def test_a_prefix_out_of_bounds_is_refused_before_anything_follows(
     ("message", "kind"),
     [(Result(output=None), FrameTooLargeError), (Progress(done=1), FrameError), (Chunk(id=1), FrameError)],
 )
-def test_a_body_that_is_too_long_is_refused_when_its_header_is_there(
+def test_a_body_that_is_too_long_is_refused_after_its_header(
     body_bytes: int, message: Message, kind: type[FrameError]
 ) -> None:
-    """Not a byte of it is awaited: the header says whether it is a limit that an output goes over, or a broken protocol."""
+    """The decoder waits for no byte of it: the header tells an output over its limit from a broken protocol."""
     header = msgspec.msgpack.encode(message)
     decoder = Decoder(FromJail)
     decoder.feed(struct.pack(">II", len(header), body_bytes) + header[:-1])
@@ -219,14 +217,14 @@ def test_a_body_that_is_too_long_is_refused_when_its_header_is_there(
     assert decoder.next_frame() is None
     assert decoder.missing_bytes == 1
     decoder.feed(header[-1:])
-    for _ in range(2):  # and a dead decoder says the same
+    for _ in range(2):  # a dead decoder raises the same error
         with pytest.raises(FrameError, match=f"body of {body_bytes} bytes") as caught:
             decoder.next_frame()
         assert type(caught.value) is kind
 
 
 def test_the_largest_header_and_body_pass() -> None:
-    """The bounds themselves are inside."""
+    """The bounds themselves are allowed."""
     empty = len(encode(Log(level="info", message="x" * 65000))[0]) - 8 - 65000
     message = Log(level="info", message="x" * (MAX_HEADER_BYTES - empty))
     assert len(encode(message)[0]) == 8 + MAX_HEADER_BYTES
@@ -236,27 +234,27 @@ def test_the_largest_header_and_body_pass() -> None:
 
 
 def test_a_header_one_byte_too_large_is_not_sent() -> None:
-    """The sender hears of it, not the receiver."""
+    """The sender gets the error, and not the receiver."""
     with pytest.raises(FrameTooLargeError, match="at most 65536"):
         encode(Log(level="info", message="x" * MAX_HEADER_BYTES))
 
 
 def test_a_body_one_byte_too_large_is_not_sent() -> None:
-    """As bytes and as a view of wider items, whose len() is not their size."""
+    """The body is given as bytes and as a view of wider items, whose len() is not their size."""
     with pytest.raises(FrameTooLargeError, match="body of 1048577 bytes"):
         encode(Chunk(id=1), bytes(MAX_BODY_BYTES + 1))
     with pytest.raises(FrameTooLargeError, match="body of 1048584 bytes"):
         encode(Chunk(id=1), memoryview(bytes(MAX_BODY_BYTES + 8)).cast("Q"))
 
 
-def test_the_body_is_given_back_uncopied() -> None:
-    """What goes to writev is the caller's own buffer."""
+def test_encode_returns_the_body_uncopied() -> None:
+    """writev gets the caller's own buffer."""
     body = memoryview(bytearray(1000))
     assert encode(Chunk(id=1), body)[1] is body
 
 
 def test_frames_split_at_every_byte_are_the_same() -> None:
-    """One byte at a time, with the hint of what to read next always true."""
+    """Single bytes arrive, and the hint of what to read next is always true."""
     data = spelled(HttpRequest(id=1, method="PUT", url="https://h/", headers=[], body="inline"), b"body") * 2
     decoder = Decoder(FromJail)
     frames = []
@@ -268,16 +266,16 @@ def test_frames_split_at_every_byte_are_the_same() -> None:
     assert len(frames) == 2
 
 
-def test_a_stream_that_stops_inside_a_frame_is_seen() -> None:
-    """A peer that dies in the middle is not between frames."""
+def test_a_stream_that_stops_inside_a_frame_is_noticed() -> None:
+    """A peer that dies in the middle of a frame is not between frames."""
     decoder = Decoder(FromJail)
     decoder.feed(spelled(Log(level="info", message="hello"))[:-1])
     assert decoder.next_frame() is None
     assert not decoder.is_between_frames
 
 
-def test_single_bytes_of_a_large_frame_stay_cheap() -> None:
-    """A peer that writes byte by byte costs about its bytes, not an object for each."""
+def test_a_large_frame_fed_byte_by_byte_uses_little_memory() -> None:
+    """The memory is about that of the bytes, without an object for each."""
     data = spelled(Chunk(id=1), bytes(40_000))
     decoder = Decoder(FromJail)
     tracemalloc.start()
@@ -291,7 +289,7 @@ def test_single_bytes_of_a_large_frame_stay_cheap() -> None:
 
 
 def test_a_decoder_that_is_never_emptied_refuses_more() -> None:
-    """The buffer has a bound even if its owner forgets it."""
+    """The buffer is bounded even if its owner does not take out frames."""
     decoder = Decoder(FromJail)
     decoder.feed(bytes(1 << 20))
     decoder.feed(bytes(1 << 20))
@@ -300,7 +298,7 @@ def test_a_decoder_that_is_never_emptied_refuses_more() -> None:
 
 
 def test_a_dead_decoder_stays_dead() -> None:
-    """Every later call raises the first reason again, also for good bytes."""
+    """Every later call raises the first error again, even for valid bytes."""
     decoder = Decoder(FromJail)
     decoder.feed(bytes(8))
     with pytest.raises(FrameError, match="header of 0 bytes"):
@@ -318,12 +316,12 @@ KEY_FIELDS = pack("fields")
 
 
 def log_with(raw_value: bytes) -> bytes:
-    """A log header whose `fields` is `{"v": raw_value}`."""
+    """Return a log header whose `fields` is `{"v": raw_value}`."""
     return b"\x84" + pack(LOG)[1:] + KEY_FIELDS + b"\x81" + pack("v") + raw_value
 
 
 def test_a_value_written_raw_passes() -> None:
-    """The positive control of the table below."""
+    """This is the positive control of the table below."""
     [frame] = decoded(framed(log_with(pack([1, {"a": None}]))))
     assert isinstance(frame.message, Log)
     assert frame.message.fields == {"v": [1, {"a": None}]}
@@ -361,7 +359,7 @@ def test_a_value_written_raw_passes() -> None:
     ],
 )
 def test_a_value_that_json_does_not_have_is_refused(raw_value: bytes, words: str) -> None:
-    """Huge claimed lengths, bin, ext, timestamps, NaN, bad UTF-8, strange keys, duplicates, depth, rests."""
+    """The table has huge claimed lengths, bin, ext, timestamps, NaN, bad UTF-8, wrong or duplicate keys, depth and rests."""
     assert words in refusal(framed(log_with(raw_value)))
 
 
@@ -395,7 +393,7 @@ def test_a_value_that_json_does_not_have_is_refused(raw_value: bytes, words: str
     ],
 )
 def test_a_header_that_is_no_message_is_refused(header: bytes, words: str) -> None:
-    """Unknown tag, unknown and missing fields, wrong types, ranges; the words are printable and short."""
+    """The table has unknown tags, unknown and missing fields, wrong types and ranges; the reason is printable and short."""
     why = refusal(framed(header))
     assert words in why
     assert why.isprintable()
@@ -403,7 +401,7 @@ def test_a_header_that_is_no_message_is_refused(header: bytes, words: str) -> No
 
 
 def test_a_message_of_the_other_direction_is_unknown() -> None:
-    """A jail cannot send what only a host may, and the other way round."""
+    """A jail cannot send what only a host may send, and the reverse."""
     host_speaks = Invoke(protocol=1, op="x", args={}, hosts=[], invocation="i", deadline_ms=1)
     assert "invoke" in refusal(spelled(host_speaks), FromJail)
     assert "log" in refusal(spelled(Log(level="info", message="m")), ToJail)
@@ -413,8 +411,8 @@ def test_a_message_of_the_other_direction_is_unknown() -> None:
     "message",
     [Log(level="info", message="m"), HttpRequest(id=1, method="GET", url="u", headers=[]), Result(output=1)],
 )
-def test_a_body_where_none_belongs_is_refused(message: Message) -> None:
-    """By the decoder and by the encoder."""
+def test_an_unexpected_body_is_refused(message: Message) -> None:
+    """Both decoder and encoder refuse it."""
     assert "body" in refusal(framed(spelled(message)[8:], b"x"))
     with pytest.raises(FrameError, match="has no body"):
         encode(message, b"x")
@@ -423,14 +421,14 @@ def test_a_body_where_none_belongs_is_refused(message: Message) -> None:
 @pytest.mark.parametrize(
     "value", [b"x", {1, 2}, object(), {1: 2}, math.inf, 2**64, -(2**63) - 1, "\ud800", {"\ud800": 1}]
 )
-def test_what_a_decoder_would_refuse_is_not_encoded(value: Any) -> None:
-    """The mistake surfaces at its maker."""
+def test_a_value_that_a_decoder_would_refuse_is_not_encoded(value: Any) -> None:
+    """The mistake shows at the sender."""
     with pytest.raises(FrameError):
         encode(Result(output=value))
 
 
-def test_a_list_that_holds_itself_is_refused() -> None:
-    """Once or twice: neither hangs nor fills the memory."""
+def test_a_list_that_contains_itself_is_refused() -> None:
+    """The list contains itself once or twice: the encoder neither hangs nor fills the memory."""
     once: list[Any] = []
     once.append(once)
     twice: list[Any] = []
@@ -451,13 +449,13 @@ def test_a_list_that_holds_itself_is_refused() -> None:
     ],
 )
 def test_a_message_with_wrong_fields_is_not_encoded(message: Message) -> None:
-    """A struct can be made with anything in it; it cannot be sent."""
+    """A struct can be made with any value in it, but it cannot be sent."""
     with pytest.raises(FrameError):
         encode(message)
 
 
 def test_the_deepest_value_passes_and_one_more_level_does_not() -> None:
-    """The bound is the same for encoder and decoder, in a header and in a body, lists and maps, empty or not."""
+    """Encoder and decoder have the same bound, in a header and in a body, for lists and maps, empty or not."""
     innermosts: list[Any] = [7, [], {}]
     for innermost in innermosts:
         containers = MAX_DEPTH - (innermost != 7)
@@ -481,8 +479,8 @@ def test_the_deepest_value_passes_and_one_more_level_does_not() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(json_values, min_size=1, max_size=5))
-def test_a_large_output_travels_in_the_body_unseen(values: list[Any]) -> None:
-    """Neither end notices, and the header on the wire says `output: nil`."""
+def test_a_large_output_travels_in_the_body(values: list[Any]) -> None:
+    """Neither end notices it; the header on the wire says `output: nil`."""
     output = [*values, "x" * MAX_HEADER_BYTES]
     data = spelled(Result(output=output))
     assert decoded(data) == [Frame(Result(output=output), None)]
@@ -497,7 +495,7 @@ def test_a_small_output_may_travel_in_the_body_too() -> None:
 
 
 def test_an_output_in_both_places_is_refused() -> None:
-    """Which one would be meant?"""
+    """The receiver could not know which one is meant."""
     assert "body" in refusal(framed(pack({"type": "result", "output": 0}), pack(1)))
 
 
@@ -522,12 +520,12 @@ def test_an_output_in_both_places_is_refused() -> None:
     ],
 )
 def test_an_output_in_the_body_obeys_the_rules_of_the_header(body: bytes, words: str) -> None:
-    """The same strictness, with more room."""
+    """The rules are as strict, with more room."""
     assert words in refusal(framed(pack({"type": "result", "output": None}), body))
 
 
-def test_a_body_of_very_many_small_values_is_refused_before_it_is_built() -> None:
-    """1 MiB of empty maps would be 70 MiB of objects: the count is bounded, on both ends."""
+def test_a_body_of_too_many_values_is_refused_before_it_is_built() -> None:
+    """1 MiB of empty maps would become 70 MiB of objects: both ends bound the count."""
     count = 1 << 18
     body = b"\xdd" + struct.pack(">I", count) + b"\x80" * count
     tracemalloc.start()
@@ -540,8 +538,8 @@ def test_a_body_of_very_many_small_values_is_refused_before_it_is_built() -> Non
         encode(Result(output=[{}] * count))
 
 
-def test_progress_counts_in_integers_or_floats() -> None:
-    """Both come back as they were."""
+def test_progress_may_count_in_integers_or_floats() -> None:
+    """Both values arrive unchanged."""
     for done in (3, 0.5):
         [frame] = decoded(spelled(Progress(done=done, total=10)))
         assert frame.message == Progress(done=done, total=10)

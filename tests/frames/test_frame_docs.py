@@ -1,4 +1,4 @@
-"""docs/reference/frames.md says what the code does."""
+"""Tests that docs/reference/frames.md states what the code does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES: dict[str, Any] = {kind.__struct_config__.tag: kind for kind in get_arg
 
 
 def documented() -> dict[str, set[str]]:
-    """Fields of each message by its section, optional ones with a question mark."""
+    """Return the fields of each message by its section, optional ones with a question mark."""
     found: dict[str, set[str]] = {}
     for section in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]:
         name = section.split("`")[1]
@@ -28,14 +28,14 @@ def documented() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("tag", sorted(MESSAGES))
 def test_every_field_of_every_message_is_documented(tag: str) -> None:
-    """No more and no less, and which may be left out."""
+    """The page lists exactly the fields, and which of them may be omitted."""
     fields = msgspec.structs.fields(MESSAGES[tag])
     expected = {field.encode_name + ("" if field.required else "?") for field in fields}
     assert documented()[tag] == expected
 
 
-def test_no_message_is_documented_that_does_not_exist() -> None:
-    """The other direction."""
+def test_every_documented_message_exists() -> None:
+    """This is the reverse of the test above."""
     assert sorted(documented()) == sorted(MESSAGES)
 
 
@@ -51,12 +51,12 @@ def test_no_message_is_documented_that_does_not_exist() -> None:
     ],
 )
 def test_the_limits_are_documented(words: str, value: int) -> None:
-    """With the numbers of the code."""
+    """The page has the numbers of the code."""
     assert words.format(f"{value:,}") in PAGE
 
 
-def test_the_example_is_a_conversation() -> None:
-    """Each frame decodes to the header shown above it, in an order both sessions accept."""
+def test_the_example_is_a_valid_conversation() -> None:
+    """Each frame decodes to the header shown above it, in an order that both sessions accept."""
     example = PAGE.partition("```text\n")[2].partition("```")[0]
     host, jail = frames.HostSession(), frames.JailSession()
     for shown in example.strip().split("\n\n"):

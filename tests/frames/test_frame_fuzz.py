@@ -1,4 +1,4 @@
-"""Streams that nobody wrote on purpose: mutated, cut anywhere, in any order; and a second opinion on which may follow which.
+"""Fuzz tests of streams (mutated, cut anywhere, in any order), and a second model of which frame may follow which.
 
 `make fuzz` runs these for as long as its budget allows (tests/fuzz.py). What they find is kept as a line of
 tests/attacks/corpus/frames.txt, which every run replays and begins its mutations with.
@@ -51,7 +51,7 @@ CORPUS: Final = Path(__file__).parents[1] / "attacks" / "corpus" / "frames.txt"
 
 
 def corpus() -> list[tuple[str, bytes]]:
-    """(the outcome that is kept, the stream) of each line: `outcome hex`; empty lines and those with # are for people."""
+    """Return (recorded outcome, stream) of each line, `outcome hex`; empty lines and text after # are for people."""
     lines = (line.split("#")[0].split() for line in CORPUS.read_text(encoding="ascii").splitlines())
     return [(words[0], bytes.fromhex("".join(words[1:]))) for words in lines if words]
 
@@ -60,12 +60,12 @@ SEEDS: Final = [data for _, data in corpus()]
 
 
 def spelled(message: Message, body: bytes) -> bytes:
-    """A frame as `encode` writes it."""
+    """Return a frame as `encode` writes it."""
     return b"".join(bytes(part) for part in encode(message, body if may_have_body(message) else b""))
 
 
 def read(data: bytes, cuts: list[int], incoming: Any) -> tuple[list[Frame], str | None]:
-    """The frames of a stream that comes in these pieces, and why it ended if it did."""
+    """Return the frames of a stream that arrives in these pieces, and the reason if it ended with an error."""
     decoder = Decoder(incoming)
     frames: list[Frame] = []
     at = 0
@@ -89,7 +89,7 @@ streams = st.lists(valid | st.sampled_from(SEEDS), min_size=1, max_size=4).map(b
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A stream of frames with a few bytes changed, put in, taken out, doubled, or moved."""
+    """Draw a stream of frames with a few bytes changed, inserted, removed, repeated or replaced."""
     data = bytearray(draw(streams))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, max(0, len(data) - 1)))
@@ -121,16 +121,16 @@ def mutated(draw: st.DrawFn) -> bytes:
 @pytest.mark.parametrize(
     ("kept", "data"), corpus(), ids=lambda value: value if isinstance(value, str) else value.hex()[:24]
 )
-def test_what_was_found_before_stays_as_it_is(kept: str, data: bytes) -> None:
-    """Each line of the corpus: `frames` or `refused`, whole and byte by byte."""
+def test_every_stream_of_the_corpus_keeps_its_outcome(kept: str, data: bytes) -> None:
+    """Each line of the corpus gives `frames`, `refused` or `waits`, whole and byte by byte."""
     for cuts in ([], list(range(len(data)))):
         frames, why = read(data, cuts, FromJail | ToJail)
         assert ("refused" if why else "frames" if frames else "waits") == kept, why
 
 
 @given(mutated(), st.lists(st.integers(0, 400), max_size=12))
-def test_a_mutated_stream_gives_frames_or_a_reason_however_it_is_cut(data: bytes, cuts: list[int]) -> None:
-    """Never another exception; the same frames and the same reason for every split; and what was let in can be sent again."""
+def test_a_mutated_stream_gives_frames_or_a_reason_for_every_split(data: bytes, cuts: list[int]) -> None:
+    """Other exceptions do not occur; every split gives the same frames and reason; an accepted frame can be sent again."""
     for incoming in (FromJail, ToJail):
         frames, why = read(data, cuts, incoming)
         target(float(len(frames)), label=f"frames to {incoming is ToJail}")
@@ -143,7 +143,7 @@ def test_a_mutated_stream_gives_frames_or_a_reason_however_it_is_cut(data: bytes
 
 @given(st.binary(max_size=64), st.lists(st.integers(0, 64), max_size=4))
 def test_any_bytes_give_frames_or_a_reason(data: bytes, cuts: list[int]) -> None:
-    """As above, from nothing."""
+    """This starts from arbitrary bytes rather than frames."""
     assert read(data, cuts, FromJail) == read(data, [], FromJail)
 
 
@@ -155,26 +155,26 @@ ANSWERS: Final = ("head", "opened", "chunk", "end", "refused", "upgraded", "mess
 
 
 class Opinion:
-    """The page of the protocol once more, by tables: what is open, and what may be said about it now."""
+    """Second model of the protocol, by tables: what is open, and which frames may follow now."""
 
     def __init__(self) -> None:
         self.over = False
         self.last = 0
         self.up: dict[int, str] = {}
-        """`no` body to come, `waits` for tcp_opened or websocket_opened, `open`."""
+        """State of each request's upload: `no` body to come, `waits` for tcp_opened or websocket_opened, or `open`."""
         self.down: dict[int, str] = {}
-        """`head` awaited, `body` awaited, `messages` awaited."""
+        """State of each request's answer: awaits `head`, `body` or `messages`."""
         self.kind: dict[int, str] = {}
         self.parts: dict[tuple[int, str], bool] = {}
-        """Of which message, and in which direction, a part is to come, and whether it is text."""
+        """True for text: the kind of the unfinished message, by request and direction."""
         self.cancelled: set[int] = set()
 
     def open(self) -> set[int]:
-        """What takes one of MAX_IN_FLIGHT places."""
+        """Return the ids that take one of MAX_IN_FLIGHT places."""
         return {number for number in self.kind if self.up[number] != "no" or number in self.down}
 
     def lets_jail(self, message: Message) -> bool:
-        """Whether the jail may say this, and what is so afterwards if it may."""
+        """Return whether the jail may send this message, and record its effect if it may."""
         if self.over:
             return False
         match message:
@@ -204,7 +204,7 @@ class Opinion:
         return True
 
     def lets_up(self, message: WebSocketMessage | WebSocketClose) -> bool:
-        """The same of what a WebSocket carries."""
+        """Return whether the jail may send this WebSocket frame, and record its effect if it may."""
         if self.up.get(message.id) != "open" or self.kind[message.id] != "WebSocketOpen":
             return False
         if isinstance(message, WebSocketClose):
@@ -213,7 +213,7 @@ class Opinion:
         return self.lets_part(message, "up")
 
     def lets_part(self, part: WebSocketMessage, direction: str) -> bool:
-        """Text with text, binary with binary."""
+        """Return whether the part fits the unfinished message: text with text, binary with binary."""
         key = part.id, direction
         if self.parts.get(key, part.text) != part.text:
             return False
@@ -224,7 +224,7 @@ class Opinion:
         return True
 
     def lets_host(self, message: Message) -> bool:
-        """The same for the host."""
+        """Return whether the host may send this message, and record its effect if it may."""
         number = getattr(message, "id", 0)
         awaited = self.down.get(number)
         if self.over or awaited is None:
@@ -258,11 +258,11 @@ class Opinion:
 
 
 class Session(RuleBasedStateMachine):
-    """The host's session against the opinion: a hostile jail says anything at any time, and so does a confused host."""
+    """The host's session against the model: a hostile jail sends any frame at any time, and so does a confused host."""
 
     @initialize()
     def invoked(self) -> None:
-        """Always first."""
+        """Start the conversation with an invoke."""
         self.host, self.jail, self.opinion = HostSession(), JailSession(), Opinion()
         first = Invoke(protocol=1, op="x", args={}, hosts=[], invocation="i", deadline_ms=1)
         self.host.sending(first)
@@ -292,49 +292,49 @@ class Session(RuleBasedStateMachine):
 
     @rule(number=ids, ahead=st.integers(0, 3), body=st.sampled_from(["none", "inline", "stream"]))
     def request(self, number: int, ahead: int, body: Any) -> None:
-        """One that may be new, or not."""
+        """Request something with an id that may be new or not."""
         self._from_jail(HttpRequest(id=self.opinion.last + ahead if ahead else number, body=body, **REQUEST))  # type: ignore[arg-type]
 
     @rule(number=ids, ahead=st.integers(0, 3))
     def stream(self, number: int, ahead: int) -> None:
-        """A stream of bytes."""
+        """Open a stream of bytes."""
         self._from_jail(TcpOpen(id=self.opinion.last + ahead if ahead else number, host="h", port=25, tls=True))
 
     @rule(number=ids, ahead=st.integers(0, 3))
     def websocket(self, number: int, ahead: int) -> None:
-        """A WebSocket."""
+        """Open a WebSocket."""
         self._from_jail(WebSocketOpen(id=self.opinion.last + ahead if ahead else number, url="wss://h/", headers=[]))
 
     @rule(back=st.integers(0, 4), text=st.booleans(), more=st.booleans(), closes=st.booleans())
     def message(self, back: int, text: bool, more: bool, closes: bool) -> None:
-        """A message for one of the last, or the end of it."""
+        """Send a message on one of the last ids, or close it."""
         number = max(1, self.opinion.last - back)
         self._from_jail(WebSocketClose(id=number) if closes else WebSocketMessage(id=number, text=text, more=more))
 
     @rule(count=st.integers(1, MAX_IN_FLIGHT))
     def many(self, count: int) -> None:
-        """As many as that at once."""
+        """Send this many requests at once."""
         for _ in range(count):
             self._from_jail(HttpRequest(id=self.opinion.last + 1, body="none", **REQUEST))  # type: ignore[arg-type]
 
     @rule(back=st.integers(0, 4), end=st.booleans())
     def upload(self, back: int, end: bool) -> None:
-        """Bytes for one of the last."""
+        """Send a chunk for one of the last ids."""
         self._from_jail(Chunk(id=max(1, self.opinion.last - back), end=end))
 
     @rule(back=st.integers(-1, 4))
     def cancel(self, back: int) -> None:
-        """One of the last, or one that is none."""
+        """Cancel one of the last ids, or one that does not exist."""
         self._from_jail(Cancel(id=max(1, self.opinion.last - back)))
 
     @rule()
     def say(self) -> None:
-        """Something that may be said at any time but after the end."""
+        """Send a log, which is allowed at any time before the end."""
         self._from_jail(Log(level="info", message="m"))
 
     @rule(back=st.integers(-1, 4), what=st.sampled_from(ANSWERS))
     def answer(self, back: int, what: str) -> None:
-        """To one of the last."""
+        """Answer one of the last ids as the host."""
         number = max(1, self.opinion.last - back)
         error = FrameFailure(failure_class="network_error", message="m")
         answers: dict[str, Message] = {
@@ -352,13 +352,13 @@ class Session(RuleBasedStateMachine):
 
     @rule(really=st.integers(0, 9), fails=st.booleans())
     def end(self, really: int, fails: bool) -> None:
-        """Now and then: after it nothing is let in."""
+        """End the conversation now and then: afterwards no frame is accepted."""
         if really == 0:
             self._from_jail(Failed(failure_class="x", message="m") if fails else Result(output=None))
 
     @invariant()
     def agree(self) -> None:
-        """What is open, what is over, how many."""
+        """Check that session and model agree on the end and on the open ids."""
         if not hasattr(self, "host"):
             return
         assert self.host.is_over == self.opinion.over
@@ -367,7 +367,7 @@ class Session(RuleBasedStateMachine):
 
 
 def test_the_session_agrees_with_a_second_opinion() -> None:
-    """Thousands of conversations in which nobody keeps to the order: every frame is let in or refused as the tables say."""
+    """Thousands of conversations ignore the order: every frame is accepted or refused as the tables say."""
     run_state_machine_as_test(Session)
 
 

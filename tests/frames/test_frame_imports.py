@@ -1,4 +1,4 @@
-"""What the frames cost a process that is forked for every invocation."""
+"""Test of what importing the frames costs a process that is forked for every invocation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 import pytest
 
 DEAR = ("asyncio", "logging", "random", "threading", "socket", "ssl", "subprocess")
-"""Modules with at-fork handlers, or large ones: each makes every later fork slower."""
+"""Modules that have at-fork handlers or are large: each makes every later fork slower."""
 
 
 @pytest.mark.parametrize("module", ["aileron_sandbox.frames", "aileron_connector"])
-def test_importing_brings_in_nothing_that_makes_a_fork_dear(module: str) -> None:
-    """Only msgspec and small modules."""
+def test_importing_loads_no_module_that_slows_down_forks(module: str) -> None:
+    """The modules load only msgspec and small modules."""
     program = f"import sys, {module}; print(*[name for name in {DEAR!r} if name in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert finished.stdout.split() == []

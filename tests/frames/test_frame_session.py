@@ -1,4 +1,4 @@
-"""Which frame may follow which: each refusal beside what is allowed, and every race between two honest ends."""
+"""Tests of which frame may follow which: each refusal beside what is allowed, and the races between two honest ends."""
 
 from __future__ import annotations
 
@@ -42,57 +42,57 @@ RESULT = Result(output=None)
 
 
 def request(request_id: int, body: str = "none") -> HttpRequest:
-    """A request of the jail."""
+    """Return a request of the jail."""
     return HttpRequest(id=request_id, method="GET", url="https://h/", headers=[], body=body)  # type: ignore[arg-type]
 
 
 def head(request_id: int) -> HttpHead:
-    """The head of an answer."""
+    """Return the head of an answer."""
     return HttpHead(id=request_id, status=200, headers=[])
 
 
 def stream(stream_id: int) -> TcpOpen:
-    """A stream that the jail asks for."""
+    """Return the jail's request for a stream."""
     return TcpOpen(id=stream_id, host="h", port=25, tls=True)
 
 
 def opened(stream_id: int) -> TcpOpened:
-    """It is connected."""
+    """Return the message that a stream is connected."""
     return TcpOpened(id=stream_id)
 
 
 def websocket(request_id: int) -> WebSocketOpen:
-    """A WebSocket that the jail asks for."""
+    """Return the jail's request for a WebSocket."""
     return WebSocketOpen(id=request_id, url="wss://h/", headers=[])
 
 
 def upgraded(request_id: int) -> WebSocketOpened:
-    """It is open."""
+    """Return the message that a WebSocket is open."""
     return WebSocketOpened(id=request_id, headers=[])
 
 
 def said(request_id: int, *, text: bool = True, more: bool = False) -> WebSocketMessage:
-    """A message, or a part of one."""
+    """Return a message of a WebSocket, or a part of one."""
     return WebSocketMessage(id=request_id, text=text, more=more)
 
 
 def closed(request_id: int) -> WebSocketClose:
-    """Either side closes it."""
+    """Return the frame with which either side closes a WebSocket."""
     return WebSocketClose(id=request_id, code=1000)
 
 
 def refused(request_id: int) -> Refused:
-    """A failed request."""
+    """Return the refusal of a request."""
     return Refused(id=request_id, error=FrameFailure(failure_class="network_error", message="m"))
 
 
 def frame(message: Message) -> Frame:
-    """The message as it arrives."""
+    """Return the message as it arrives."""
     return Frame(message, b"x" if isinstance(message, Chunk | WebSocketMessage) else None)
 
 
 def played(*script: tuple[str, Message]) -> tuple[HostSession, JailSession]:
-    """Both sessions after a conversation without delays. `>` goes to the jail, `<` comes from it."""
+    """Return both sessions after a conversation without delays. `>` goes to the jail, `<` comes from it."""
     host, jail = HostSession(), JailSession()
     for direction, message in script:
         if direction == ">":
@@ -197,7 +197,7 @@ HONEST: dict[str, Script] = {
 
 @pytest.mark.parametrize("script", HONEST.values(), ids=HONEST)
 def test_an_honest_conversation_passes(script: Script) -> None:
-    """The positive control: each of these is legal from beginning to end, and nothing stays open after it."""
+    """This is the positive control: each conversation is legal from beginning to end and leaves no request open."""
     host, jail = played(*script)
     assert host.is_over
     assert jail.is_over
@@ -306,8 +306,8 @@ REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
 
 
 @pytest.mark.parametrize(("script", "last", "words"), REFUSALS.values(), ids=REFUSALS)
-def test_a_frame_that_may_not_follow_is_refused(script: Script, last: tuple[str, Message], words: str) -> None:
-    """By the receiver, which trusts nobody, for this reason."""
+def test_a_frame_out_of_order_is_refused(script: Script, last: tuple[str, Message], words: str) -> None:
+    """The receiver refuses it for this reason, whoever sent it."""
     host, jail = played(*script)
     direction, message = last
     before = host.open_ids, jail.open_ids
@@ -321,8 +321,10 @@ def test_a_frame_that_may_not_follow_is_refused(script: Script, last: tuple[str,
 
 
 @pytest.mark.parametrize(("script", "last", "words"), REFUSALS.values(), ids=REFUSALS)
-def test_an_end_is_stopped_by_its_own_session_first(script: Script, last: tuple[str, Message], words: str) -> None:
-    """The maker of a mistake hears of it before it is sent."""
+def test_the_senders_own_session_refuses_a_frame_out_of_order(
+    script: Script, last: tuple[str, Message], words: str
+) -> None:
+    """The sender learns of its mistake before the frame is sent."""
     host, jail = played(*script)
     direction, message = last
     sender = host if direction == ">" else jail
@@ -331,13 +333,13 @@ def test_an_end_is_stopped_by_its_own_session_first(script: Script, last: tuple[
 
 
 def test_protocol_errors_are_frame_errors() -> None:
-    """One family at this seam."""
+    """A caller can catch both as one family."""
     with pytest.raises(FrameError):
         HostSession().received(frame(LOG))
 
 
 def test_a_cancel_that_crosses_the_last_chunk_is_ignored() -> None:
-    """1 the host ends the answer, 2 the jail, not knowing, cancels, 3 both arrive: no error, nothing open."""
+    """1 the host ends the answer, 2 the jail, unaware, cancels, 3 both arrive: no error, and no request is open."""
     host, jail = played((">", INVOKE), ("<", request(1)), (">", head(1)))
     host.sending(Chunk(id=1, end=True))
     jail.sending(Cancel(id=1))
@@ -346,8 +348,8 @@ def test_a_cancel_that_crosses_the_last_chunk_is_ignored() -> None:
     assert host.open_ids == jail.open_ids == ()
 
 
-def test_answers_under_way_when_the_result_is_sent_are_no_error() -> None:
-    """The jail is done with them; the host may not send more once it has the result."""
+def test_answers_on_their_way_when_the_result_is_sent_are_no_error() -> None:
+    """The jail ignores them; the host may not send more once it has the result."""
     host, jail = played((">", INVOKE), ("<", request(1)))
     host.sending(head(1))
     jail.sending(RESULT)
@@ -357,16 +359,16 @@ def test_answers_under_way_when_the_result_is_sent_are_no_error() -> None:
         host.sending(Chunk(id=1))
 
 
-def test_a_free_place_can_be_used_again() -> None:
-    """The bound counts open requests, not all there ever were."""
+def test_the_place_of_an_ended_request_is_free_again() -> None:
+    """The bound counts open requests, not all requests so far."""
     script: Script = [(">", INVOKE)]
     for at in range(1, 3 * MAX_IN_FLIGHT):
         script += [("<", request(at)), (">", refused(at))]
     played(*script)
 
 
-def test_the_cancelled_and_the_answered_are_known() -> None:
-    """What the two ends ask their sessions."""
+def test_a_session_knows_cancelled_and_answered_requests() -> None:
+    """Both ends ask their session for these."""
     host, _ = played(*UPLOADING, ("<", Cancel(id=3)))
     assert host.is_cancelled(3)
     assert not host.is_answered(3)
@@ -400,8 +402,8 @@ steps = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=60))
-def test_what_one_session_lets_out_the_other_lets_in_however_late(steps: list[tuple[str, Message | None]]) -> None:
-    """Two honest ends never see an error, whatever crosses on the way, and agree in the end about what is open."""
+def test_a_frame_that_one_session_sends_the_other_accepts_however_late(steps: list[tuple[str, Message | None]]) -> None:
+    """Two honest ends never see an error, whatever crosses on the way, and agree in the end on which requests are open."""
     host, jail = HostSession(), JailSession()
     to_jail: list[Message] = [INVOKE]
     to_host: list[Message] = []
