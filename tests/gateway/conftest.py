@@ -1,8 +1,8 @@
-r"""A gateway behind the daemon's own server, and both its neighbours as sockets in the hands of the test.
+r"""A gateway behind the daemon's own server, with both its neighbours as sockets of the test.
 
 The gateway runs in a thread of its own, under `aileron.ingress.server.serve`. The client and the provider are blocking sockets
-that the test reads and writes in the order it wants: what must have arrived before something else is sent is read before. Every
-read has a deadline; what never comes fails the test.
+that the test reads and writes in any order: it reads what must have arrived before it sends anything else. Every read has a
+deadline; a read that never ends fails the test.
 
 >>> with gateway(provider.settings()) as port, Line.to(port) as client:
 ...     client.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -38,14 +38,14 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
 
 DEADLINE_S = 20.0
-"""For anything that must happen; a machine may be busy."""
+"""Seconds for anything that must happen; a machine may be busy."""
 TOKEN = "ail_" + "t" * 43
 KEY = b"sk-the-upstreams-own-key"
 
 
 @dataclasses.dataclass
 class ScriptedKeys:
-    """Sessions and a vault, as a test wants them."""
+    """Sessions and a vault, as a test sets them."""
 
     locked: bool = False
     disagreement: AileronError | None = None
@@ -53,16 +53,16 @@ class ScriptedKeys:
     secrets: dict[str, bytes] = dataclasses.field(default_factory=lambda: {"claude": KEY, "gpt": KEY})
 
     def check_settings(self) -> None:
-        """As it was set."""
+        """Raise the disagreement that the test set."""
         if self.disagreement is not None:
             raise self.disagreement
 
     def vault_is_locked(self) -> bool:
-        """As it was set."""
+        """Return whether the test locked the vault."""
         return self.locked
 
     async def upstream_key(self, secret: str) -> Secret:
-        """One of `secrets`."""
+        """Return one of `secrets`; raise AileronError if it is missing or the vault is locked."""
         if self.locked:
             raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked")
         if secret not in self.secrets:
@@ -70,41 +70,41 @@ class ScriptedKeys:
         return Secret(self.secrets[secret])
 
     async def check_token(self, token: str) -> None:
-        """One of `tokens`."""
+        """Raise AileronError(unauthorized) if the token is not one of `tokens`."""
         if token not in self.tokens:
             raise AileronError(FailureClass.UNAUTHORIZED, "no open session has this token")
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """The head of a message: its first line, and its fields in order with names in lower case."""
+    """Head of a message: its first line, and its fields in order with names in lower case."""
 
     start: bytes
     fields: list[tuple[bytes, bytes]]
 
     @classmethod
     def of(cls, raw: bytes) -> Self:
-        """Parsed; `raw` without the empty line."""
+        """Parse a head; `raw` is without the empty line."""
         start, *lines = raw.split(b"\r\n")
         pairs = [line.partition(b":") for line in lines]
         return cls(start, [(name.lower(), value.strip()) for name, _, value in pairs])
 
     @property
     def status(self) -> int:
-        """Of a response."""
+        """The status of a response."""
         return int(self.start.split(b" ")[1])
 
     def all(self, name: bytes) -> list[bytes]:
-        """Every value of a field."""
+        """Return every value of a field."""
         return [value for found, value in self.fields if found == name]
 
     def without(self, *names: bytes) -> list[tuple[bytes, bytes]]:
-        """The fields but for these."""
+        """Return the fields except these."""
         return [(name, value) for name, value in self.fields if name not in names]
 
 
 class Line:
-    """One end of a connection, and what came on it that was not asked for yet."""
+    """The test's end of a connection, with received bytes that were not read yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(DEADLINE_S)
@@ -113,7 +113,7 @@ class Line:
 
     @classmethod
     def to(cls, port: int | Path, receive_buffer: int | None = None) -> Line:
-        """A new connection on loopback, or to a Unix socket."""
+        """Open a connection on loopback, or to a Unix socket."""
         sock = socket.socket(socket.AF_INET if isinstance(port, int) else socket.AF_UNIX)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -128,53 +128,53 @@ class Line:
         self.sock.close()
 
     def say(self, data: bytes) -> None:
-        """All of it."""
+        """Send all of the data."""
         self.sock.sendall(data)
 
     def exactly(self, size: int) -> bytes:
-        """That many bytes."""
+        """Read that many bytes."""
         while len(self._rest) < size:
             self._more()
         found, self._rest = self._rest[:size], self._rest[size:]
         return found
 
     def until(self, mark: bytes) -> bytes:
-        """What comes before the mark, which is taken too."""
+        """Read up to the mark, and drop the mark."""
         while mark not in self._rest:
             self._more()
         found, _, self._rest = self._rest.partition(mark)
         return found
 
     def some(self) -> bytes:
-        """Whatever comes next."""
+        """Read the next bytes, however many."""
         self._more()
         found, self._rest = self._rest, b""
         return found
 
     def head(self) -> Head:
-        """The next head of a message."""
+        """Read the next head of a message."""
         return Head.of(self.until(b"\r\n\r\n"))
 
     def chunk(self) -> bytes:
-        """The next chunk; empty for the last."""
+        """Read the next chunk; the last one is empty."""
         size = int(self.until(b"\r\n"), 16)
         data = self.exactly(size)
         assert self.exactly(2) == b"\r\n"
         return data
 
     def chunks(self) -> list[bytes]:
-        """All chunks up to the last."""
+        """Read all chunks up to the last."""
         return list(iter(self.chunk, b""))
 
     def message(self) -> tuple[Head, bytes]:
-        """A whole message: by its length, or in chunks."""
+        """Read a whole message: by its length, or in chunks."""
         head = self.head()
         if head.all(b"transfer-encoding") == [b"chunked"]:
             return head, b"".join(self.chunks())
         return head, self.exactly(int((head.all(b"content-length") or [b"0"])[0]))
 
     def is_at_end(self) -> bool:
-        """Wait for the next byte or the end: whether there is none. A reset is an end too."""
+        """Wait for the next byte or the end, and return whether it is the end. A reset is an end too."""
         try:
             self._rest += (data := self.sock.recv(65536))
         except ConnectionError:
@@ -182,7 +182,7 @@ class Line:
         return not data and not self._rest
 
     def reset(self) -> None:
-        """Go away without a word (SO_LINGER of zero: socket(7))."""
+        """Reset the connection (SO_LINGER of zero: socket(7))."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.sock.close()
 
@@ -194,7 +194,7 @@ class Line:
 
 
 def refusal(client: Line) -> tuple[int, str, str]:
-    """Status, class and message of an answer of the gateway's own."""
+    """Read a response of the gateway's own, and return its status, class and message."""
     head, body = client.message()
     assert head.all(b"content-type") == [b"application/json"]
     error = json.loads(body)["error"]
@@ -222,11 +222,11 @@ class Provider:
 
     @property
     def url(self) -> str:
-        """As the settings have it."""
+        """The URL for the settings."""
         return f"http://127.0.0.1:{self.port}"
 
     def settings(self, *, prefix: str = "", secret: bool = False, require_vault: bool = True) -> Settings:
-        """Both APIs are this one."""
+        """Return settings in which both APIs are this provider."""
         return Settings(
             gateway=GatewaySettings(
                 anthropic=Upstream(self.url + prefix, "claude" if secret else None),
@@ -236,11 +236,11 @@ class Provider:
         )
 
     def answering(self) -> Line:
-        """The next connection."""
+        """Accept the next connection."""
         return Line(self._listener.accept()[0])
 
     def is_called(self) -> bool:
-        """Whether somebody connected who was not answered yet."""
+        """Return whether a client has connected and was not accepted yet."""
         self._listener.settimeout(0)
         try:
             self._listener.accept()[0].close()
@@ -260,8 +260,8 @@ def gateway(
     known: KnownCallers | None = None,
     injection: Injection | None = None,
 ) -> Iterator[int]:
-    """The port of a running gateway; with `tls` it is as on `daemon.listen`, with `known` behind an ingress, for which those are
-    no strangers; with `injection` some sessions' requests get tools.
+    """Run a gateway, and yield its port. With `tls` it is as on `daemon.listen`; with `known` it is behind an ingress, to which
+    those callers are known; with `injection` some sessions' requests get tools.
     """
     listener = socket.create_server(("127.0.0.1", port))
     found: int = listener.getsockname()[1]
@@ -296,7 +296,7 @@ def gateway(
 
 
 class _WithoutLifespan:
-    """What the daemon puts in front of the gateway, without what a browser is refused for."""
+    """Wrapper for the gateway like the daemon's, but without the checks against browsers."""
 
     def __init__(self, app: Gateway) -> None:
         self._app = app
@@ -312,13 +312,13 @@ class _WithoutLifespan:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    """One that listens."""
+    """Start a provider that listens."""
     with Provider() as listening:
         yield listening
 
 
 @pytest.fixture
 def port(provider: Provider) -> Iterator[int]:
-    """A gateway to it that asks for no key of its own."""
+    """Start a gateway to it without a key of its own."""
     with gateway(provider.settings()) as running:
         yield running

@@ -1,13 +1,13 @@
-r"""A model's API on loopback that follows a script, on all three wires, and takes a request only as the real ones do.
+r"""A model's API on loopback that follows a script, on all three wires, and accepts only requests that the real ones accept.
 
-Each turn is what the model says to one request, as a list of steps; the answer has the form that its request asks for. A request
-whose history the providers would refuse is refused: a call without its result, a result without its call, a thought with another
-signature. What was asked is kept as it came (`bodies`) and read (`asked`).
+Each turn is the model's part after one request, as a list of steps; the response has the form that its request asks for. A
+request whose history the providers would refuse is refused: a call without its result, a result without its call, a thought with
+another signature. Requests are kept as they came (`bodies`) and parsed (`asked`).
 
     with Model([Say("Let me look."), Use("aileron_look")], [Say("It is sunny.")]) as model:
         ...
 
-Not here: the agents' own tools and MCP (tests/agents/llm).
+The agents' own tools and MCP are elsewhere (tests/agents/llm).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ __all__ = ["Fail", "Model", "Say", "Search", "Step", "Think", "Turn", "Use", "us
 
 @dataclasses.dataclass(frozen=True)
 class Say:
-    """Words."""
+    """Words of the model."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Think:
-    """A thought, which a provider takes back only as it gave it."""
+    """A thought, which a provider accepts again only unchanged."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """A call of a tool; `args` may be a text that is no JSON."""
+    """A call of a tool; `args` may be a text that is not JSON."""
 
     name: str
     args: dict[str, Any] | str = dataclasses.field(default_factory=dict)
 
     @property
     def arguments(self) -> str:
-        """As JSON."""
+        """The arguments as JSON."""
         return self.args if isinstance(self.args, str) else json.dumps(self.args)
 
 
@@ -66,11 +66,11 @@ class Fail:
 Step = Say | Think | Use | Search
 Turn = Sequence[Step] | Fail | Callable[[], Sequence[Step]]
 _USED = 10
-"""Tokens in and out, of each turn."""
+"""Tokens in, and tokens out, of each turn."""
 
 
 def usage_of(turns: int) -> int:
-    """Tokens of that many turns, of either side."""
+    """Return the tokens of that many turns, in or out."""
     return turns * _USED
 
 
@@ -78,7 +78,7 @@ class Model:
     """A running server; a context manager."""
 
     def __init__(self, *turns: Turn, stop: str | None = None) -> None:
-        """`stop` is why each turn ends, if not for what is in it."""
+        """Take the script; `stop` replaces the reason for which each turn would end."""
         self._turns = list(turns)
         self._stop = stop
         self._lock = threading.Lock()
@@ -96,26 +96,26 @@ class Model:
         self._upstream.__exit__(*exc_info)
 
     def script(self, *turns: Turn) -> None:
-        """What it says from now on; what was asked before is forgotten."""
+        """Set the turns from now on, and forget the requests so far."""
         self._turns, self.bodies, self.fields, self.problems = list(turns), [], [], []
 
     @property
     def url(self) -> str:
-        """As the settings have it."""
+        """The URL for the settings."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def asked(self) -> list[dict[str, Any]]:
-        """The requests, read."""
+        """The parsed requests."""
         return [json.loads(body) for body in self.bodies]
 
     @property
     def raw(self) -> bytes:
-        """Everything that came, heads as well."""
+        """All bytes that arrived, heads included."""
         return bytes(self._upstream.received)
 
     def tools(self, number: int = 0) -> list[str]:
-        """The names that a request offered."""
+        """Return the names of the tools that a request offered."""
         return [tool.get("name") or tool["function"]["name"] for tool in self.asked[number].get("tools", [])]
 
     def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
@@ -162,7 +162,7 @@ def _halves(text: str) -> list[str]:
 class _Messages:
     @staticmethod
     def check(body: dict[str, Any]) -> None:
-        """Each call is answered in the next message, and nothing else is."""
+        """Check that each call is answered in the next message, and nothing else is."""
         names = [tool["name"] for tool in body.get("tools", [])]
         assert len(names) == len(set(names)), "two tools of one name"
         open_calls: list[str] = []
@@ -251,7 +251,7 @@ class _Messages:
 class _Chat:
     @staticmethod
     def check(body: dict[str, Any]) -> None:
-        """Behind a message with calls come their results, and nowhere else."""
+        """Check that the results of calls follow directly after their message, and stand nowhere else."""
         names = [(tool.get("function") or tool.get("custom"))["name"] for tool in body.get("tools", [])]
         assert len(names) == len(set(names)), "two tools of one name"
         assert len(names) <= 128
@@ -333,13 +333,13 @@ class _Chat:
 
 
 _STORED: dict[str, list[dict[str, Any]]] = {}
-"""Every response there was, by its id: what the conversation had in it up to there."""
+"""Conversation up to each response, by the response's id."""
 
 
 class _Responses:
     @staticmethod
     def check(body: dict[str, Any]) -> None:
-        """Each call has its output, here or in what is stored before."""
+        """Check that each call has its output, here or in the stored conversation."""
         names = [tool["name"] for tool in body.get("tools", []) if "name" in tool]
         assert len(names) == len(set(names)), "two tools of one name"
         called = {item["call_id"] for item in _conversation(body) if item.get("type") == "function_call"}

@@ -1,11 +1,11 @@
-"""Programs that speak to a model through the providers' own SDKs, one for each API, streamed or not, and keep their history as
-the SDKs' documentation says: what the model said is put behind what was asked, as it was received.
+"""Programs that speak to a model through the providers' own SDKs, one for each API, streamed or not. They keep their history as
+the SDKs' documentation says: the model's message follows the request, exactly as it was received.
 
     program = PROGRAMS["chat, streamed"](f"http://127.0.0.1:{port}/inject/{NAME}")
     turn = program.ask("What is the weather?")
     turn.text, turn.calls, turn.used
 
-Streams are read with the SDKs' accumulators, which check order, indexes and ids of events. Not here: what a model says.
+Streams are read with the SDKs' accumulators, which check order, indexes and ids of events. The model's words come from elsewhere.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _OPEN: list[anthropic.Anthropic | openai.OpenAI] = []
 
 
 def close_all() -> None:
-    """The connections of all programs there were."""
+    """Close the connections of all programs so far."""
     while _OPEN:
         _OPEN.pop().close()
 
 
 class Call(NamedTuple):
-    """One call of a tool of the program's own."""
+    """A call of a tool of the program's own."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a program sees of one answer. `used` are the tokens in and out."""
+    """A program's view of one response. `used` are the tokens in and out."""
 
     text: str
     calls: list[Call]
@@ -50,19 +50,19 @@ class Turn(NamedTuple):
 
 
 class Program(Protocol):
-    """One conversation."""
+    """A conversation with a model."""
 
     def ask(self, text: str, **more: Any) -> Turn:
-        """A person's words."""
+        """Send a person's message, and return the model's turn."""
         ...
 
     def answer(self, results: dict[str, str], **more: Any) -> Turn:
-        """The results of the program's own tools, by the ids of the calls."""
+        """Send the results of the program's own tools, by the ids of the calls, and return the model's turn."""
         ...
 
 
 class _Messages:
-    """`anthropic`."""
+    """A program with `anthropic`, for Messages."""
 
     def __init__(self, url: str, *, stream: bool, tools: tuple[str, ...] = ("weather",), retries: int = 0) -> None:
         self.client = anthropic.Anthropic(base_url=url, api_key="sk-own", max_retries=retries, timeout=TIMEOUT_S)
@@ -102,7 +102,7 @@ class _Messages:
 
 
 class _Chat:
-    """`openai`, Chat Completions."""
+    """A program with `openai`, for Chat Completions."""
 
     def __init__(self, url: str, *, stream: bool, tools: tuple[str, ...] = ("weather",), retries: int = 0) -> None:
         self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="sk-own", max_retries=retries, timeout=TIMEOUT_S)
@@ -161,7 +161,7 @@ class _Chat:
 
 
 class _Responses:
-    """`openai`, Responses; `stored`: by `previous_response_id`, else all items each time."""
+    """A program with `openai`, for Responses; `stored` uses `previous_response_id`, else all items are sent each time."""
 
     def __init__(
         self,
@@ -236,4 +236,4 @@ PROGRAMS: dict[str, Any] = {
     "responses, stored": lambda url, **more: _Responses(url, stream=False, stored=True, **more),
     "responses, stored and streamed": lambda url, **more: _Responses(url, stream=True, stored=True, **more),
 }
-"""Every way to ask; called with the gateway's address for a session, and `tools`, the names of the program's own."""
+"""Every kind of program; called with the gateway's address for a session, and `tools`, the names of the program's own."""

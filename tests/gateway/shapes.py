@@ -1,7 +1,7 @@
-r"""What the agents and the three APIs say on the wire, as it was seen there, shortened in the prose and in nothing else.
+r"""Requests of agents and responses of the three APIs, as they were seen on the wire, shortened only in the prose.
 
-A request is its head (with `{host}` for the authority it is sent to) and its body; an answer is its head and the chunks it came
-in, or its one body. Not here: what any of it means.
+A request is its head (with `{host}` for the authority it is sent to) and its body; a response is its head and its chunks, or its
+one body. Their meaning is not described here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["ANSWERS", "REQUESTS", "Answer", "Request", "sse"]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request; `pieces` are chunks where it is sent in chunks."""
+    """A request; `pieces` are its chunks if it is sent in chunks."""
 
     head: str
     pieces: tuple[bytes, ...] = ()
     is_chunked: bool = False
 
     def raw(self, host: str) -> bytes:
-        """As it is sent to this host."""
+        """Return the bytes that are sent to this host."""
         body = b"".join(self.pieces)
         fields = [line.replace("{host}", host).replace("{length}", str(len(body))) for line in self.head.splitlines()]
         head = "\r\n".join(fields).encode() + b"\r\n\r\n"
@@ -33,26 +33,26 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer; `chunks` where it comes in chunks, else one `body`."""
+    """A response; it comes in `chunks`, or else as one `body`."""
 
     head: str
     chunks: tuple[bytes, ...] | None = None
     body: bytes = b""
 
     def raw(self) -> bytes:
-        """As it is sent."""
+        """Return the bytes that are sent."""
         lines = [line.replace("{length}", str(len(self.body))) for line in self.head.splitlines()]
         tail = self.body if self.chunks is None else in_chunks(self.chunks)
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + tail
 
 
 def in_chunks(pieces: Iterable[bytes]) -> bytes:
-    """The chunked coding (RFC 9112 section 7.1)."""
+    """Return the pieces in the chunked coding (RFC 9112 section 7.1)."""
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
 def sse(*events: tuple[str | None, object]) -> tuple[bytes, ...]:
-    """Server-sent events, one chunk each."""
+    """Return server-sent events, one chunk each."""
     lines = []
     for name, data in events:
         payload = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))

@@ -1,6 +1,6 @@
-"""Tools put into requests: the providers' own SDKs on all three APIs, streamed and not, and a model that follows a script.
+"""Tools in requests: the providers' own SDKs on all three APIs, streamed and not, and a model that follows a script.
 
-The door is scripted here; with a daemon, its actions and a person, the same is asked in tests/daemon/test_injected_tools.py.
+The door is scripted here; tests/daemon/test_injected_tools.py does the same with a daemon, its actions and a person.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STREAMED = [how for how in HOWS if "streamed" in how]
 
 @dataclasses.dataclass
 class ScriptedTools:
-    """A door behind the seam: tools by name, and what each call is answered with."""
+    """A door behind the seam: tools by name, and the answer to each call."""
 
     answers: dict[str, Callable[[dict[str, Any]], Awaitable[tuple[str, bool]]]] = dataclasses.field(
         default_factory=dict
@@ -53,47 +53,47 @@ class ScriptedTools:
     names: list[str] = dataclasses.field(default_factory=lambda: ["send_mail", "look"])
 
     def session_of(self, name: str) -> str:
-        """One is known."""
+        """Return the session of the one known address."""
         if name != NAME:
             raise AileronError(FailureClass.UNAUTHORIZED, "no session has this address")
         return SESSION
 
     def is_injected(self, session: str) -> bool:
-        """The same."""
+        """Return whether this is the known session."""
         return session == SESSION
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """All, or none."""
+        """Return all tools, or none if there is no room for them."""
         assert session == SESSION
         tools = [Tool(name, f"Does {name}.", SCHEMA) for name in self.names]
         return tools if len(tools) <= room else []
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """As the test says; else the arguments come back."""
+        """Return the test's answer; by default the arguments."""
         self.called.append((session, wire, tool, arguments))
         if tool in self.answers:
             return await self.answers[tool](arguments)
         return f"{tool} was given {json.dumps(arguments)}", False
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """Noted."""
+        """Note the added tools."""
         self.notes.append(("added", session, wire, *names))
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Noted."""
+        """Note the request that was passed on, and the reason."""
         self.notes.append(("passed", session, wire, why))
 
 
 @pytest.fixture(autouse=True)
 def programs_closed() -> Iterator[None]:
-    """No program leaves a connection behind."""
+    """Close the connections of all programs after a test."""
     yield
     close_all()
 
 
 @contextlib.contextmanager
 def served(model: Model, tools: ScriptedTools, keep_alive_s: float = 30.0) -> Iterator[str]:
-    """The address of a session whose requests get tools."""
+    """Start a gateway, and yield the address of a session whose requests get tools."""
     settings = _settings(model.port)
     with gateway(settings, injection=Injection(tools, keep_alive_s=keep_alive_s)) as port:
         yield f"http://127.0.0.1:{port}/inject/{NAME}"
@@ -107,8 +107,8 @@ def _settings(port: int) -> Any:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_call_of_ours_is_made_and_the_program_sees_one_answer(how: str) -> None:
-    """What the model said before and after it, the tokens of both rounds, and no trace of the call."""
+def test_an_injected_call_is_made_and_the_program_sees_one_response(how: str) -> None:
+    """The response has the model's words before and after the call, the tokens of both rounds, and no trace of the call."""
     tools = ScriptedTools()
     turns = [Say("Let me look."), Use("aileron_look", {"to": "Zürich"})], [Say("It is sunny.")]
     with Model(*turns) as model, served(model, tools) as url:
@@ -128,8 +128,8 @@ def test_a_call_of_ours_is_made_and_the_program_sees_one_answer(how: str) -> Non
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_without_a_call_of_ours_nothing_is_another(how: str) -> None:
-    """The program's own tool is called and answered as ever."""
+def test_a_turn_without_an_injected_call_is_unchanged(how: str) -> None:
+    """The program's own tool is called and answered as always."""
     tools = ScriptedTools()
     with Model([Say("Hm."), Use("weather", {"city": "Bern"})], [Say("Rain.")]) as model, served(model, tools) as url:
         program = PROGRAMS[how](url)
@@ -142,7 +142,7 @@ def test_without_a_call_of_ours_nothing_is_another(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_several_calls_in_a_turn_are_made_at_once(how: str) -> None:
+def test_several_calls_in_a_turn_are_made_concurrently(how: str) -> None:
     """Each waits for the other, and the results are in the order of the calls."""
     both = anyio.Event()
     count = 0
@@ -166,8 +166,8 @@ def test_several_calls_in_a_turn_are_made_at_once(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_turn_with_calls_of_both(how: str) -> None:
-    """Ours runs, the program answers its own alone, and the model then sees both; later turns have the same bytes before them."""
+def test_a_turn_with_injected_and_own_calls_gets_both_results(how: str) -> None:
+    """The program answers only its own call, and the model then sees both; later requests have the same bytes before them."""
     tools = ScriptedTools()
     turns = (
         [Think("first"), Use("aileron_look", {"to": "a"})],
@@ -192,7 +192,7 @@ def test_a_turn_with_calls_of_both(how: str) -> None:
 
 
 def check_prefixes(model: Model) -> None:
-    """Each request has the bytes of the one before it up to where its conversation ended."""
+    """Check that each request repeats the bytes of the one before it up to the end of that conversation."""
     for before, after in zip(model.bodies, model.bodies[1:], strict=False):
         key = b'"input":' if b'"input":' in before else b'"messages":'
         head, rest = before.split(key, 1)
@@ -206,8 +206,8 @@ def _array(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_hidden_rounds_stand_in_later_requests_where_they_were(how: str) -> None:
-    """Over many turns, each request begins with the bytes of the last: the provider's cache goes on."""
+def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
+    """Over many turns, each request begins with the bytes of the last: the provider's cache stays valid."""
     tools = ScriptedTools()
     turns = []
     for number in range(4):
@@ -226,8 +226,8 @@ def test_hidden_rounds_stand_in_later_requests_where_they_were(how: str) -> None
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_a_history_whose_hidden_rounds_are_forgotten_is_still_one(how: str) -> None:
-    """As after a restart of the daemon: another gateway, the same conversation."""
+def test_a_history_without_its_forgotten_hidden_rounds_is_still_valid(how: str) -> None:
+    """A restart of the daemon forgets them: another gateway gets the same conversation."""
     tools = ScriptedTools()
     turns = [Use("aileron_look"), Use("weather", {"city": "B"})], [Say("Done.")]
     with Model(*turns) as model:
@@ -243,7 +243,7 @@ def test_a_history_whose_hidden_rounds_are_forgotten_is_still_one(how: str) -> N
 
 
 def rewritten(how: str, history: list[Any]) -> list[Any]:
-    """A history as programs write it anew from turn to turn: a text as a part, with a mark for the cache where there are some."""
+    """Return a history as programs rewrite it from turn to turn: a text as a part, with a cache mark for Messages."""
     kind = {"type": "input_text" if "responses" in how else "text"}
     mark = {"cache_control": {"type": "ephemeral"}} if "messages" in how else {}
     return [
@@ -255,8 +255,8 @@ def rewritten(how: str, history: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_ids_that_are_used_again_put_nothing_into_another_conversation(how: str) -> None:
-    """Each conversation gets its own hidden rounds, however its program writes it, and one without them gets none."""
+def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
+    """Each conversation gets its own hidden rounds, also if its program rewrites it, and one without them gets none."""
     tools = ScriptedTools()
     with Model() as model, served(model, tools) as url:
         asked = {
@@ -280,8 +280,8 @@ def test_ids_that_are_used_again_put_nothing_into_another_conversation(how: str)
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_words_that_are_used_again_put_nothing_into_another_conversation(how: str) -> None:
-    """The last words are alike, what was said before is not; a conversation that goes on has its own hidden rounds."""
+def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
+    """The last words are alike, the earlier ones differ; the conversation with hidden rounds gets its own."""
     tools = ScriptedTools()
     hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
     with Model() as model, served(model, tools) as url:
@@ -299,8 +299,8 @@ def test_words_that_are_used_again_put_nothing_into_another_conversation(how: st
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 @pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
-def test_conversations_that_are_alike_in_every_turn_get_back_nothing(how: str, second: list[Use]) -> None:
-    """Nobody can tell which one goes on. While there was only one, it had its hidden round."""
+def test_conversations_that_are_alike_in_every_turn_get_no_hidden_rounds(how: str, second: list[Use]) -> None:
+    """The gateway cannot tell which one goes on. While there was only one, it had its hidden round."""
     tools = ScriptedTools()
     with Model() as model, served(model, tools) as url:
         one, other = PROGRAMS[how](url), PROGRAMS[how](url)
@@ -317,8 +317,8 @@ def test_conversations_that_are_alike_in_every_turn_get_back_nothing(how: str, s
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_name_of_the_programs_own_stays_its_own(how: str) -> None:
-    """Ours has another, which the model can call."""
+def test_a_tool_name_of_the_program_stays_its_own(how: str) -> None:
+    """The injected tool gets another name, which the model can call."""
     tools = ScriptedTools()
     turns = [Use("aileron2_look", {"to": "x"})], [Use("aileron_look", {"city": "own"})]
     with Model(*turns) as model, served(model, tools) as url:
@@ -330,8 +330,8 @@ def test_a_name_of_the_programs_own_stays_its_own(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_arguments_that_are_no_object_are_told_to_the_model(how: str) -> None:
-    """And nothing is called."""
+def test_arguments_that_are_no_object_are_reported_to_the_model(how: str) -> None:
+    """The tool is not called (Chat Completions and Responses)."""
     tools = ScriptedTools()
     args = {"raw": 1} if how.startswith("messages") else '["no'
     with Model([Use("aileron_look", args)], [Say("Sorry.")]) as model, served(model, tools) as url:
@@ -343,8 +343,8 @@ def test_arguments_that_are_no_object_are_told_to_the_model(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_model_that_never_ends_is_ended(how: str) -> None:
-    """After so many rounds its calls are not made, and it is asked once more without a choice of tools."""
+def test_a_model_that_never_stops_calling_is_stopped(how: str) -> None:
+    """The calls of round 24 are no longer made, and the model is asked once more without tools to choose from."""
     tools = ScriptedTools()
     with (
         Model(*[[Use("aileron_look")]] * 24, [Say("Well."), Use("aileron_look")]) as model,
@@ -362,7 +362,7 @@ def test_a_model_that_never_ends_is_ended(how: str) -> None:
 
 @pytest.mark.parametrize("how", STREAMED)
 def test_a_stream_is_kept_alive_while_a_tool_runs(how: str) -> None:
-    """With what the providers send themselves, which the SDKs read past."""
+    """The sign is the one that the provider itself sends, or a comment; the SDKs skip both."""
     told = threading.Event()
 
     async def slow(_: dict[str, Any]) -> tuple[str, bool]:
@@ -387,7 +387,7 @@ def _port_of(url: str) -> int:
 
 
 def _look(how: str) -> bytes:
-    """A streamed request with one message, by hand."""
+    """Return a streamed request with one message, made by hand."""
     path = {"m": "messages", "c": "chat/completions", "r": "responses"}[how[0]]
     turns = {"input": "Look."} if how[0] == "r" else {"messages": [{"role": "user", "content": "Look."}]}
     return _post(f"/inject/{NAME}/v1/{path}", {"model": "m", "stream": True, **turns})
@@ -400,8 +400,8 @@ def _post(path: str, body: Any) -> bytes:
 
 
 @pytest.mark.parametrize("how", STREAMED)
-def test_a_program_that_goes_away_cancels_what_has_not_begun(how: str) -> None:
-    """The call hears of it while it waits, and no further round is asked."""
+def test_a_program_that_leaves_cancels_the_call_that_waits(how: str) -> None:
+    """The waiting call is cancelled, and no further round is requested."""
     waiting, cancelled = threading.Event(), threading.Event()
 
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
@@ -424,8 +424,8 @@ def test_a_program_that_goes_away_cancels_what_has_not_begun(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_the_same_request_again_goes_on_where_it_failed(how: str) -> None:
-    """A provider that fails behind a call of ours is tried again; what was done is not done twice when the program asks anew."""
+def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
+    """A provider that fails after an injected call is asked again; a program's retry does not make the call again."""
     tools = ScriptedTools()
     failing = [Fail("529 Overloaded")] * 3
     turns = [Use("aileron_send_mail")], *failing, [Say("Sent.")]
@@ -442,8 +442,8 @@ def test_the_same_request_again_goes_on_where_it_failed(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_failure_that_passes_is_not_seen(how: str) -> None:
-    """One 529 between two rounds."""
+def test_a_temporary_failure_between_rounds_is_hidden(how: str) -> None:
+    """The provider sends one 529 between two rounds."""
     tools = ScriptedTools()
     with Model([Use("aileron_look")], Fail("529 Overloaded"), [Say("Done.")]) as model, served(model, tools) as url:
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
@@ -451,8 +451,8 @@ def test_a_failure_that_passes_is_not_seen(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_failure_of_the_first_round_is_the_providers_own(how: str) -> None:
-    """As it came."""
+def test_a_failure_of_the_first_round_is_passed_on(how: str) -> None:
+    """The program gets the provider's own error."""
     with Model(Fail("429 Too Many Requests", "rate_limit_error")) as model, served(model, ScriptedTools()) as url:
         with pytest.raises((anthropic.RateLimitError, openai.RateLimitError)):
             PROGRAMS[how](url).ask("Look.")
@@ -460,8 +460,8 @@ def test_a_failure_of_the_first_round_is_the_providers_own(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_call_that_was_cut_off_is_not_made(how: str) -> None:
-    """Of an answer that ended for its length."""
+def test_a_call_in_a_truncated_response_is_not_made(how: str) -> None:
+    """The response ended because of its length."""
     stop = {"m": "max_tokens", "c": "length", "r": "incomplete"}[how[0]]
     tools = ScriptedTools()
     with Model([Say("So"), Use("aileron_look")], stop=stop) as model, served(model, tools) as url:
@@ -471,8 +471,8 @@ def test_a_call_that_was_cut_off_is_not_made(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["messages", "messages, streamed"])
-def test_thoughts_and_the_providers_own_tools_come_back_as_they_were(how: str) -> None:
-    """The scripted model refuses a thought whose signature is another's."""
+def test_thoughts_and_the_provider_s_own_tools_are_sent_back_unchanged(how: str) -> None:
+    """The scripted model refuses a thought with another signature."""
     turns = [Think("a"), Search(), Say("b"), Think("c"), Use("aileron_look")], [Think("d"), Say("e")]
     with Model(*turns) as model, served(model, ScriptedTools()) as url:
         message = PROGRAMS[how](url).ask("Look.").whole
@@ -505,8 +505,10 @@ def test_thoughts_and_the_providers_own_tools_come_back_as_they_were(how: str) -
         ("/v1/responses", b'{"input":1}', "input is neither a text nor a list of objects"),
     ],
 )  # fmt: skip
-def test_what_is_not_understood_goes_on_as_it_is(provider: Provider, path: str, body: bytes, why: str) -> None:
-    """Each byte of it, with its own fields, and the reason is on record."""
+def test_a_request_that_is_not_understood_is_passed_on_unchanged(
+    provider: Provider, path: str, body: bytes, why: str
+) -> None:
+    """Every byte and the program's own fields are passed on, and the reason is recorded."""
     tools = ScriptedTools()
     with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
         fields = f"Host: x\r\nAccept-Encoding: br\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -524,7 +526,7 @@ def test_what_is_not_understood_goes_on_as_it_is(provider: Provider, path: str, 
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/models", "/v1/responses/resp_1", "/v1/messages"])
 def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, path: str) -> None:
-    """Without a word on record: they ask for no words of a model."""
+    """Such requests do not ask for a model's words, so there is no record."""
     tools = ScriptedTools()
     method = "GET" if path != "/v1/messages/count_tokens" else "POST"
     with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
@@ -537,8 +539,8 @@ def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, pat
 
 
 @pytest.mark.parametrize("name", ["ail_" + "x" * 43, "ses-1", "x", ".."])
-def test_an_address_that_is_no_sessions_opens_nothing(provider: Provider, name: str) -> None:
-    """Nothing is sent."""
+def test_an_address_of_no_session_is_refused(provider: Provider, name: str) -> None:
+    """The provider gets no request."""
     with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
         client.say(_post(f"/inject/{name}/v1/messages", {}))
         assert client.head().status in (401, 404)
@@ -561,10 +563,10 @@ def test_an_address_that_is_no_sessions_opens_nothing(provider: Provider, name: 
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_odd_answer_is_passed_on_or_refused_in_words(
+def test_an_odd_response_is_passed_on_or_refused(
     path: str, document: dict[str, Any], stream: bool, provider: Provider
 ) -> None:
-    """No value at a place where another kind of value belongs is a failure of ours, and nothing is called for it."""
+    """A value of a wrong type is no internal failure, and no tool is called for it."""
     tools = ScriptedTools()
     turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
     said = _told(path, document) if stream else json.dumps(document).encode()
@@ -589,7 +591,7 @@ def test_an_odd_answer_is_passed_on_or_refused_in_words(
 
 
 def _told(path: str, document: dict[str, Any]) -> bytes:
-    """The answer as one API's events, as far as it can be one."""
+    """Return the document as one API's events, as far as possible."""
     events: list[dict[str, Any]] = [{"type": "response.completed", "response": document}]
     if path == "/v1/messages":
         events = [{"type": "message_start", "message": document}]
@@ -606,8 +608,8 @@ def _told(path: str, document: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_so_many_calls_are_refused_and_more_are_no_answer(how: str) -> None:
-    """Beyond 32 each is told so and not made; beyond 256 there is no further round."""
+def test_the_calls_of_a_turn_are_bounded(how: str) -> None:
+    """Beyond 32 a call is refused in its result; beyond 256 the response breaks off."""
     tools = ScriptedTools()
     with Model([Use("aileron_look")] * 40, [Say("Done.")]) as model, served(model, tools) as url:
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
@@ -620,8 +622,8 @@ def test_so_many_calls_are_refused_and_more_are_no_answer(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", STREAMED)
-def test_the_events_of_a_round_have_a_bound(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small each is: the answer breaks off, and what was called in it is not made."""
+def test_the_events_of_a_round_are_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of each makes no difference: the response breaks off, and its calls are not made."""
     monkeypatch.setattr(exchange, "MAX_ROUND_BYTES", 10_000)
     tools = ScriptedTools()
     with Model(*[[Say("a" * 20_000), Use("aileron_look")]] * 3) as model, served(model, tools) as url:
@@ -643,8 +645,8 @@ _WORK = {
 
 
 @pytest.mark.parametrize("what", _WORK)
-def test_others_are_answered_while_something_long_is_read(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work goes on only when another program has had its answer, and the loop, if it did it, would have none to give."""
+def test_other_clients_are_served_during_long_parsing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work waits until another client has been answered, which the event loop could not do if the work ran on it."""
     owner, name, stream = _WORK[what]
     reached, go = threading.Event(), threading.Event()
     work = getattr(owner, name)
@@ -670,8 +672,8 @@ def test_others_are_answered_while_something_long_is_read(what: str, monkeypatch
         assert model.problems == []
 
 
-def test_an_answer_that_comes_whole_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte more than is read is none; as much as that is answered."""
+def test_the_size_of_an_unstreamed_response_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response above the bound is a 502; one within it is passed on."""
     for most, status in ((100_000, 200), (20_000, 502)):
         monkeypatch.setattr(exchange, "MAX_WHOLE_BYTES", most)
         turns = {"messages": [{"role": "user", "content": "Look."}]}
@@ -685,8 +687,8 @@ def test_an_answer_that_comes_whole_has_a_bound(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_what_is_said_in_rounds_has_a_bound(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request is made longer than one may be: what was called is not called again, and the answer breaks off."""
+def test_the_request_of_a_further_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request does not grow above the limit: no further call is made, and the response breaks off."""
     monkeypatch.setattr(exchange, "MAX_BODY_BYTES", 30_000)
     tools = ScriptedTools()
     turns = [[Say("a" * 20_000), Use("aileron_look")]] * 2
@@ -697,8 +699,8 @@ def test_what_is_said_in_rounds_has_a_bound(how: str, monkeypatch: pytest.Monkey
         assert len(model.asked) == 2
 
 
-def test_a_session_without_tools_is_untouched(provider: Provider) -> None:
-    """The plain paths, beside an injection: the bytes of the body and the fields are the program's."""
+def test_a_session_without_tools_is_unchanged(provider: Provider) -> None:
+    """The plain paths are used beside an injection: body and fields are the program's."""
     tools = ScriptedTools()
     body = b'{"messages" : [ {"role":"user","content":"\\u00e9"} ],  "model":"m" }'
     with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
@@ -710,8 +712,8 @@ def test_a_session_without_tools_is_untouched(provider: Provider) -> None:
     assert tools.notes == []
 
 
-def test_a_request_keeps_its_bytes_around_the_tools(provider: Provider) -> None:
-    """Spaces, escapes and numbers as the program wrote them."""
+def test_a_request_keeps_its_bytes_around_the_added_tools(provider: Provider) -> None:
+    """Spaces, escapes and numbers stay as the program wrote them."""
     body = b'{ "messages" : [ {"role":"user","content":"\\u00e9 \xc3\xa9"} ],  "temperature": 1.0e0 }'
     with (
         gateway(provider.settings(), injection=Injection(ScriptedTools(names=["look"]))) as port,
@@ -732,9 +734,9 @@ def test_a_request_keeps_its_bytes_around_the_tools(provider: Provider) -> None:
     assert json.loads(sent[len(body) - 1 :].replace(b",", b"{", 1))["tools"][0]["name"] == "aileron_look"
 
 
-def test_what_was_done_before_a_program_went_away_is_not_done_again() -> None:
-    """One call is answered and one still waits when it goes; the same request again goes on with the first one's result, and the
-    model is told that nobody knows of the second.
+def test_a_call_made_before_a_program_left_is_not_made_again() -> None:
+    """A call was answered and another waits when it leaves; a repeated request continues with the first one's result, and the
+    model is told that the outcome of the second is unknown.
     """
     waiting, cancelled = threading.Event(), threading.Event()
 
@@ -767,8 +769,8 @@ def test_what_was_done_before_a_program_went_away_is_not_done_again() -> None:
         assert model.problems == []
 
 
-def test_the_same_request_twice_at_once_is_two() -> None:
-    """The second neither goes on in the rounds of the first nor ends them: its own call is made too."""
+def test_two_equal_requests_at_once_are_independent() -> None:
+    """The second neither continues the rounds of the first nor ends them: its own call is made too."""
     waiting, go = threading.Event(), threading.Event()
 
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
@@ -799,8 +801,8 @@ def test_the_same_request_twice_at_once_is_two() -> None:
         assert model.problems == []
 
 
-def test_one_session_cannot_hold_what_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of it at most; the other half is the others', and all of it is free again behind them."""
+def test_one_session_cannot_use_all_of_the_held_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session gets half at most; the other half is for the others, and all of it is free again afterwards."""
     monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
     injection = Injection(ScriptedTools())
     for _ in range(2):
@@ -813,8 +815,8 @@ def test_one_session_cannot_hold_what_all_may(monkeypatch: pytest.MonkeyPatch) -
                 third.add(1)
 
 
-def test_with_the_vaults_key_the_token_is_needed_as_well(provider: Provider) -> None:
-    """The address alone opens nothing there, and neither of the two leaves."""
+def test_an_upstream_with_a_key_in_the_vault_needs_the_token_too(provider: Provider) -> None:
+    """The address alone is not enough, and neither of the two is sent to the provider."""
     tools = ScriptedTools()
     body = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
     with gateway(provider.settings(secret=True), injection=Injection(tools)) as port:
@@ -832,8 +834,8 @@ def test_with_the_vaults_key_the_token_is_needed_as_well(provider: Provider) -> 
 
 
 @pytest.mark.parametrize("where", ["?from={}", "\r\nReferer: http://localhost/inject/{}"])
-def test_a_sessions_name_leaves_in_nothing_else(provider: Provider, where: str) -> None:
-    """In the query, or in a field: such a request is refused, as with a token."""
+def test_a_session_s_name_is_not_sent_in_a_query_or_field(provider: Provider, where: str) -> None:
+    """Such a request is refused, as one with a token is."""
     query, _, field = where.format(NAME).partition("\r\n")
     with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
         extra = f"{field}\r\n" if field else ""
@@ -844,8 +846,10 @@ def test_a_sessions_name_leaves_in_nothing_else(provider: Provider, where: str) 
     assert not provider.is_called()
 
 
-def test_a_long_request_goes_on_as_it_is(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte more than is read for tools: all of it arrives, and the reason is on record."""
+def test_a_request_that_is_too_long_for_tools_is_passed_on_unchanged(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole body arrives, and the reason is recorded."""
     monkeypatch.setattr(rounds, "MAX_BODY_BYTES", 1000)
     tools = ScriptedTools()
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}]}).encode()
@@ -858,8 +862,8 @@ def test_a_long_request_goes_on_as_it_is(provider: Provider, monkeypatch: pytest
     assert tools.notes == [("passed", SESSION, "messages", "the body has more than 1000 bytes")]
 
 
-def test_requests_that_are_held_have_a_bound(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit beside the others is `busy`, which SDKs try again."""
+def test_the_bytes_of_held_requests_are_bounded(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that does not fit is `busy`, which SDKs retry."""
     monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 1000}]}).encode()
     with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:

@@ -1,4 +1,4 @@
-"""What injected tools are made of: a request's text with its places, events, names, memory, and answers in any pieces."""
+"""Parts of injected tools: a request's text with its places, events, names, memory, and responses in any pieces."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ STYLES = st.sampled_from([{}, {"indent": 1}, {"ensure_ascii": False}, {"separato
 
 
 @given(OBJECTS, STYLES)
-def test_a_document_has_each_member_at_its_place(value: dict[str, Any], style: dict[str, Any]) -> None:
-    """Whatever the spaces and escapes: what stands between two places is that value's text."""
+def test_a_document_finds_each_member_at_its_place(value: dict[str, Any], style: dict[str, Any]) -> None:
+    """The spaces and escapes make no difference: the text between two places is that of the value."""
     text = json.dumps(value, **style)
     document = Document.of(text)
     for name, expected in value.items():
@@ -46,7 +46,9 @@ def test_a_document_has_each_member_at_its_place(value: dict[str, Any], style: d
 
 
 @given(OBJECTS, STYLES, st.lists(st.integers(), min_size=1, max_size=3))
-def test_what_is_appended_leaves_all_else(value: dict[str, Any], style: dict[str, Any], more: list[int]) -> None:
+def test_appending_leaves_the_rest_of_the_text_unchanged(
+    value: dict[str, Any], style: dict[str, Any], more: list[int]
+) -> None:
     """The rest of the text is the same, byte for byte."""
     value = {**value, "tools": [1]}
     text = json.dumps(value, **style)
@@ -61,7 +63,7 @@ def test_what_is_appended_leaves_all_else(value: dict[str, Any], style: dict[str
 
 @given(st.binary(max_size=64) | st.text(alphabet='{}[]",:\\ 01aeE.-ntfu', max_size=24).map(str.encode))
 def test_any_bytes_are_a_document_or_a_value_error(data: bytes) -> None:
-    """And what is one, json reads as the same object."""
+    """A text that is accepted is an object to json as well."""
     try:
         document = Document.of(data.decode())
     except ValueError:
@@ -73,8 +75,8 @@ def test_any_bytes_are_a_document_or_a_value_error(data: bytes) -> None:
 @pytest.mark.parametrize(
     "text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":-Infinity}', "[]", "{} x", '{"a":1', "", "[" * 100_000, '{"a":' + "[" * 100_000]
 )  # fmt: skip
-def test_what_two_programs_could_read_differently_is_no_document(text: str) -> None:
-    """A name twice, numbers that are none, something behind, no end, no bottom."""
+def test_a_text_that_two_programs_could_read_differently_is_no_document(text: str) -> None:
+    """The cases: a repeated name, invalid numbers, text behind the object, no end, endless nesting."""
     with pytest.raises(ValueError, match=r"."):
         Document.of(text)
 
@@ -87,15 +89,15 @@ def test_what_two_programs_could_read_differently_is_no_document(text: str) -> N
         (MAX_VALUES - 2, lambda count: '{"a":{"b":[' + ",".join(["1"] * count) + "]}}"),
     ],
 )  # fmt: skip
-def test_a_document_has_so_many_parts_and_values(most: int, made: Callable[[int], str]) -> None:
-    """The most there may be is read, and one more is not: it would be hundreds of megabytes of small objects."""
+def test_the_parts_and_values_of_a_document_are_bounded(most: int, made: Callable[[int], str]) -> None:
+    """The maximum is read, and one more is refused: it would become hundreds of megabytes of small objects."""
     assert Document.of(made(most)).get("a") != []
     with pytest.raises(TooManyError, match="more than"):
         Document.of(made(most + 1))
 
 
-def test_two_edits_of_one_place_are_a_mistake() -> None:
-    """Rather than a request that nobody meant."""
+def test_two_overlapping_edits_raise_an_error() -> None:
+    """The alternative would be a request that nobody meant."""
     with pytest.raises(ValueError, match="two edits"):
         spliced("abc", [Edit(0, 2, ""), Edit(1, 3, "")])
 
@@ -105,7 +107,7 @@ def test_two_edits_of_one_place_are_a_mistake() -> None:
     st.data(),
 )
 def test_any_split_of_a_stream_gives_the_same_events(parts: list[bytes], data: st.DataObject) -> None:
-    """And their bytes together are the stream."""
+    """The bytes of the events together are the stream."""
     stream = b"".join(parts)
     at = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
     pieces = [stream[start:end] for start, end in zip([0, *at], [*at, len(stream)], strict=True)]
@@ -118,7 +120,7 @@ def test_any_split_of_a_stream_gives_the_same_events(parts: list[bytes], data: s
 
 
 def test_an_event_without_an_end_is_refused() -> None:
-    """Before it fills the memory."""
+    """The refusal comes before it fills the memory."""
     with pytest.raises(EventError, match=str(MAX_EVENT_BYTES)):
         Events().feed(b"x" * (MAX_EVENT_BYTES + 1))
 
@@ -127,8 +129,8 @@ def test_an_event_without_an_end_is_refused() -> None:
     st.lists(st.text("abc_", min_size=1, max_size=70), max_size=6, unique=True),
     st.frozensets(st.text("abc_", max_size=4).map("aileron_".__add__), max_size=6),
 )
-def test_names_are_the_providers_and_nobody_elses(names: list[str], theirs: frozenset[str]) -> None:
-    """At most 64 of their characters, none of the program's, none twice, sorted, the same each time."""
+def test_tool_names_are_valid_unique_and_stable(names: list[str], theirs: frozenset[str]) -> None:
+    """Names have at most 64 characters, differ from the program's, are sorted, and are the same each time."""
     tools = [Tool(name, "", {}) for name in names]
     found = named(tools, theirs)
 
@@ -139,15 +141,15 @@ def test_names_are_the_providers_and_nobody_elses(names: list[str], theirs: froz
     assert all(len(name) <= MAX_NAME and name.startswith("aileron") for name in found)
 
 
-def test_usage_is_added_wherever_a_number_stands() -> None:
-    """And what is no number is the later one's."""
+def test_the_numbers_of_two_usages_are_added_at_every_level() -> None:
+    """Other values are those of the later usage."""
     one = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
     other = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
     assert added_usage(one, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
 
 
-def test_memory_is_bounded_and_forgets_what_was_not_used() -> None:
-    """In bytes, in entries and in sessions."""
+def test_memory_is_bounded_and_forgets_unused_entries() -> None:
+    """The bounds are on bytes, entries and sessions."""
     memory = Memory()
     memory.put("kept", Entry(("x",)))
     for number in range(2 * MAX_ENTRIES):
@@ -169,8 +171,8 @@ def test_memory_is_bounded_and_forgets_what_was_not_used() -> None:
     assert memories.of("first") is not first
 
 
-def test_an_agents_mark_for_the_cache_stays_where_it_stood() -> None:
-    """On the message that hidden rounds are put in place of."""
+def test_an_agent_s_cache_mark_stays_on_its_message() -> None:
+    """The hidden rounds are put before that message."""
     memory = Memory()
     asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})
@@ -189,8 +191,8 @@ def test_an_agents_mark_for_the_cache_stays_where_it_stood() -> None:
     assert sent["messages"][1:3] == [{"hidden": 1}, {"role": "assistant", "content": [block]}]
 
 
-def test_results_in_a_conversation_that_keeps_all_are_of_its_latest_call() -> None:
-    """Also where an id is used again, in it or in another; and a turn without calls of ours leaves none of an earlier one."""
+def test_results_in_a_stored_conversation_belong_to_its_latest_call() -> None:
+    """This holds if an id is used again, in it or in another; a turn without injected calls removes those of an earlier one."""
     memory, tools = Memory(), {"aileron_x": Tool("x", "", {})}
     own = {"type": "function_call", "id": "fc", "call_id": "c2", "name": "own", "arguments": "{}"}
 
@@ -221,8 +223,8 @@ def test_results_in_a_conversation_that_keeps_all_are_of_its_latest_call() -> No
     assert sent("conv_1") == ["newest", "c2"]
 
 
-def test_a_conversation_that_keeps_all_gets_results_only() -> None:
-    """A next round of Responses with `conversation`, and our results behind a turn of both."""
+def test_a_stored_conversation_gets_only_results() -> None:
+    """Cases: a further round of Responses with `conversation`, and injected results behind a turn of both kinds of calls."""
     tools = {"aileron_x": Tool("x", "", {})}
     asked = ResponsesAsk(Document.of('{"conversation":"conv_1","input":"a"}'))
     answer = asked.answer(tools)
@@ -253,8 +255,8 @@ def _answered(call: Called) -> Any:
     return Answered(call, "done", False)
 
 
-def test_a_message_that_two_programs_read_differently_gets_no_results() -> None:
-    """The history stays as the program has it, which a provider takes; the same without the second name gets them."""
+def test_an_ambiguous_message_gets_no_results() -> None:
+    """A repeated name is ambiguous: the history stays as the program sent it; without the repeated name it gets the results."""
     asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})
     answer.begin_round()
@@ -277,8 +279,8 @@ def test_a_message_that_two_programs_read_differently_gets_no_results() -> None:
 
 
 @given(st.data())
-def test_a_call_of_chat_completions_in_any_pieces_is_the_same_call(data: st.DataObject) -> None:
-    """Ours and the program's at once, with arguments cut anywhere; the program's is the only one, at place 0."""
+def test_a_chat_completions_call_in_any_pieces_is_the_same_call(data: st.DataObject) -> None:
+    """An injected and a program's call come at once, cut anywhere; the program sees only its own, at index 0."""
     asked = ChatAsk(Document.of('{"messages":[{"role":"user","content":"a"}],"stream":true}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})
     answer.begin_round()
@@ -304,7 +306,7 @@ def test_a_call_of_chat_completions_in_any_pieces_is_the_same_call(data: st.Data
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "content", "arguments"])
-def test_an_answer_in_very_many_pieces_is_whole(name: str) -> None:
+def test_a_response_in_very_many_pieces_is_whole(name: str) -> None:
     """Each piece is there once, in its place: they are joined when the round ends."""
     answer = (MessagesAsk if name == "content" else ChatAsk)(Document.of('{"messages":[{"role":"user"}]}')).answer({})
     answer.begin_round()
@@ -357,10 +359,10 @@ REAL = {
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("path", [path.decode() for path in WIRES])
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_answer_without_a_call_of_ours_is_what_the_provider_said(
+def test_a_response_without_an_injected_call_is_the_provider_s_own(
     name: str, path: str, stream: bool, provider: Provider
 ) -> None:
-    """Every recorded shape, of its own API and of the others: status, fields and bytes, though chunks may be cut otherwise."""
+    """Every recorded shape is tried with its own API and the others; status, fields and bytes are kept, if not chunk borders."""
     answer: Answer = ANSWERS[name]
     turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
     body = json.dumps({"model": "m", "stream": stream, **turns}).encode()

@@ -1,4 +1,4 @@
-"""Whose key goes where: a session's token never leaves, and the vault's key goes to its upstream alone."""
+"""The way of each key: a session's token never leaves, and the vault's key goes only to its upstream."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def post(path: str, *fields: str) -> bytes:
-    """A request with these fields, and one before and one after them."""
+    """Return a request with these fields, and one before and one after them."""
     lines = [f"POST {path} HTTP/1.1", "Host: x", "A: 1", *fields, "Z: 1", "Content-Length: 2"]
     return "\r\n".join(lines).encode() + b"\r\n\r\nhi"
 
 
 def passed(port: int, provider: Provider, request: bytes) -> list[tuple[bytes, bytes]]:
-    """The fields that the provider saw between the first and the last."""
+    """Return the fields that the provider saw between the first and the last."""
     with Line.to(port) as client:
         client.say(request)
         with provider.answering() as upstream:
@@ -37,7 +37,7 @@ def passed(port: int, provider: Provider, request: bytes) -> list[tuple[bytes, b
 
 
 def refused(port: int, provider: Provider, request: bytes) -> tuple[int, str, str]:
-    """How it was refused, and that nothing was sent."""
+    """Return the refusal of a request, and check that nothing was sent."""
     with Line.to(port) as client:
         client.say(request)
         answer = refusal(client)
@@ -55,10 +55,10 @@ def refused(port: int, provider: Provider, request: bytes) -> tuple[int, str, st
         (),
     ],
 )
-def test_without_a_key_in_the_vault_the_clients_own_passes(
+def test_the_client_s_own_key_passes_if_the_vault_has_none(
     fields: tuple[str, ...], provider: Provider, port: int
 ) -> None:
-    """Whatever it is, and wherever; also none."""
+    """Any key in any field passes, and so does a request without one."""
     expected = [line.partition(": ") for line in fields]
 
     assert passed(port, provider, post("/v1/messages", *fields)) == [
@@ -79,24 +79,24 @@ def test_without_a_key_in_the_vault_the_clients_own_passes(
 @pytest.mark.parametrize(
     "shown", [f"x-api-key: {TOKEN}", f"Authorization: Bearer {TOKEN}", f"authorization: bearer  {TOKEN}"]
 )
-def test_with_one_a_sessions_token_is_replaced_by_it(
+def test_a_session_s_token_is_replaced_by_the_vault_s_key(
     path: str, expected: tuple[bytes, bytes], shown: str, provider: Provider
 ) -> None:
-    """In the form that API wants, where the token stood."""
+    """The key has the form of the API, and the place of the token."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(port, provider, post(path, shown)) == [expected]
 
 
-def test_a_token_that_is_shown_twice_is_replaced_once(provider: Provider) -> None:
-    """In both fields; the one that API does not want is gone, and what stands between them stays."""
+def test_a_token_that_is_sent_twice_is_replaced_once(provider: Provider) -> None:
+    """The token is in both fields; the one that the API does not use is dropped, and the field between them stays."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(
             port, provider, post("/v1/messages", f"Authorization: Bearer {TOKEN}", "B: 1", f"x-api-key: {TOKEN}")
         ) == [(b"x-api-key", KEY), (b"b", b"1")]
 
 
-def test_a_client_cannot_take_the_key_out_again(provider: Provider) -> None:
-    """`Connection` names fields that stay here; what is put in is not among them."""
+def test_a_client_cannot_make_the_key_be_dropped(provider: Provider) -> None:
+    """`Connection` names fields that are not passed on; the added key is not among them."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}", "Connection: x-api-key")) == [
             (b"x-api-key", KEY)
@@ -117,8 +117,10 @@ def test_a_client_cannot_take_the_key_out_again(provider: Provider) -> None:
         (("x-api-key: ail_",), "no open session has this token"),
     ],
 )
-def test_with_one_nothing_but_a_sessions_token_opens(fields: tuple[str, ...], why: str, provider: Provider) -> None:
-    """And the fix is in the answer; the token itself passes the same gateway."""
+def test_only_a_session_s_token_opens_an_upstream_with_a_key_in_the_vault(
+    fields: tuple[str, ...], why: str, provider: Provider
+) -> None:
+    """The message says what was wrong; the right token passes the same gateway."""
     with gateway(provider.settings(secret=True)) as port:
         status, kind, message = refused(port, provider, post("/v1/messages", *fields))
         assert (status, kind) == (401, "unauthorized")
@@ -146,8 +148,8 @@ def test_with_one_nothing_but_a_sessions_token_opens(fields: tuple[str, ...], wh
         ("/v1/messages", f"Referer: http://localhost/?t=%61il_{'t' * 43}"),
     ],
 )
-def test_a_sessions_token_is_never_sent_to_a_provider(path: str, field: str, provider: Provider, port: int) -> None:
-    """In whatever place; a field that only looks like it passes."""
+def test_a_session_s_token_is_never_sent_to_a_provider(path: str, field: str, provider: Provider, port: int) -> None:
+    """This holds for any place and encoding; a field that only looks like a token passes."""
     status, kind, message = refused(port, provider, post(path, field))
     assert (status, kind) == (401, "unauthorized")
     assert "gateway.upstreams.anthropic.secret" in message
@@ -158,8 +160,8 @@ def test_a_sessions_token_is_never_sent_to_a_provider(path: str, field: str, pro
     )
 
 
-def test_what_nobody_can_decode_to_its_end_is_not_sent(provider: Provider, port: int) -> None:
-    """Rather than look as often as somebody encoded; three times over is looked through."""
+def test_a_query_that_is_encoded_too_often_is_not_sent(provider: Provider, port: int) -> None:
+    """Three layers of encoding are decoded and searched; more are refused."""
     assert passed(port, provider, post("/v1/messages?q=%252541", "b: 1"))
     status, kind, message = refused(port, provider, post("/v1/messages?q=%25252541", "b: 1"))
     assert (status, kind) == (400, "invalid_request")
@@ -167,7 +169,7 @@ def test_what_nobody_can_decode_to_its_end_is_not_sent(provider: Provider, port:
 
 
 def test_a_token_elsewhere_is_refused_with_a_key_in_the_vault_too(provider: Provider) -> None:
-    """The one that is replaced is the only one."""
+    """The token that is replaced is the only one that is accepted."""
     with gateway(provider.settings(secret=True)) as port:
         request = post("/v1/messages", f"x-api-key: {TOKEN}", f"b: {OTHER_TOKEN}")
         assert refused(port, provider, request)[:2] == (401, "unauthorized")
@@ -175,7 +177,7 @@ def test_a_token_elsewhere_is_refused_with_a_key_in_the_vault_too(provider: Prov
 
 
 def test_each_upstream_has_its_own_key(provider: Provider) -> None:
-    """One with a key of the vault's, the other without: neither key goes to the other."""
+    """The first upstream has a key in the vault, the second has none: neither gets the other's key."""
     with Provider() as other:
         settings = Settings(gateway=GatewaySettings(Upstream(provider.url, "claude"), Upstream(other.url)))
         with gateway(settings) as port:
@@ -187,8 +189,8 @@ def test_each_upstream_has_its_own_key(provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("value", [b"sk-a\n", b"sk a", b"", b"sk-\xc3\xa9", b"sk-a\r\nX-Injected: 1"])
-def test_a_secret_that_is_no_key_is_not_sent_and_not_said(value: bytes, provider: Provider) -> None:
-    """It would end a field, or make another; a plain one is sent."""
+def test_a_secret_that_is_no_key_is_neither_sent_nor_quoted(value: bytes, provider: Provider) -> None:
+    """Such a secret could end a field or add another; a plain one is sent."""
     keys = ScriptedKeys(secrets={"claude": value, "gpt": KEY})
     with gateway(provider.settings(secret=True), keys) as port:
         status, kind, message = refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}"))
@@ -198,8 +200,8 @@ def test_a_secret_that_is_no_key_is_not_sent_and_not_said(value: bytes, provider
         assert passed(port, provider, post("/v1/responses", f"x-api-key: {TOKEN}"))
 
 
-def test_a_secret_that_is_not_there_is_named(provider: Provider) -> None:
-    """As the vault says it."""
+def test_a_missing_secret_is_named(provider: Provider) -> None:
+    """The message is the vault's."""
     with gateway(provider.settings(secret=True), ScriptedKeys(secrets={})) as port:
         assert refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}")) == (
             409,
@@ -209,8 +211,8 @@ def test_a_secret_that_is_not_there_is_named(provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("secret", [True, False])
-def test_a_locked_vault_stops_it_unless_the_settings_say_otherwise(secret: bool, provider: Provider) -> None:
-    """423 with the command, with and without a key in the vault; it passes the moment the vault is open."""
+def test_a_locked_vault_stops_requests_unless_the_settings_allow_them(secret: bool, provider: Provider) -> None:
+    """The refusal is a 423 with the command, with and without a key in the vault; requests pass once the vault is open."""
     field = f"x-api-key: {TOKEN}" if secret else "x-api-key: own"
     keys = ScriptedKeys(locked=True)
     with gateway(provider.settings(secret=secret), keys) as port:
@@ -227,8 +229,8 @@ def test_a_locked_vault_stops_it_unless_the_settings_say_otherwise(secret: bool,
             assert passed(port, provider, post("/v1/messages", field)) == [(b"x-api-key", b"own")]
 
 
-def test_nothing_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
-    """At DEBUG, of requests that pass, are refused, and break off; what is logged is that one broke off."""
+def test_no_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+    """The level is DEBUG, and requests pass, are refused and break off; only the break is logged."""
     caplog.set_level(logging.DEBUG)
     with gateway(provider.settings(secret=True)) as port:
         passed(port, provider, post("/v1/messages?q=in-the-query", f"x-api-key: {TOKEN}", "Cookie: in-a-field"))
@@ -249,8 +251,8 @@ def test_nothing_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureF
         assert word not in logged
 
 
-def test_an_upstream_that_nobody_agreed_to_gets_nothing(provider: Provider) -> None:
-    """Neither the vault's key nor the client's own; it passes the moment a person agrees."""
+def test_an_upstream_without_a_person_s_consent_gets_nothing(provider: Provider) -> None:
+    """Neither the vault's key nor the client's own is sent; requests pass once there is consent."""
     for secret in (True, False):
         keys = ScriptedKeys(disagreement=AileronError(FailureClass.CONSENT_REQUIRED, "nobody agreed"))
         field = f"x-api-key: {TOKEN if secret else 'own'}"
@@ -260,10 +262,10 @@ def test_an_upstream_that_nobody_agreed_to_gets_nothing(provider: Provider) -> N
             assert passed(port, provider, post("/v1/messages", field))
 
 
-def test_while_nobody_can_tell_what_was_agreed_to_another_upstream_than_the_default_gets_nothing(
+def test_only_default_upstreams_are_used_while_consent_cannot_be_checked(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings that let a locked vault pass may themselves be forged. The default is what nobody has to agree to."""
+    """Settings that let requests pass a locked vault may be forged themselves. The default upstreams need no consent."""
     keys = ScriptedKeys(locked=True, disagreement=AileronError(FailureClass.VAULT_LOCKED, "who decides is in there"))
     with gateway(provider.settings(require_vault=False), keys) as port:
         assert refused(port, provider, post("/v1/messages", "x-api-key: own"))[:2] == (423, "vault_locked")
@@ -273,8 +275,8 @@ def test_while_nobody_can_tell_what_was_agreed_to_another_upstream_than_the_defa
         assert passed(port, provider, post("/v1/messages", "x-api-key: own"))
 
 
-def test_what_is_served_on_loopback_without_a_key_is_not_for_other_machines(provider: Provider, tmp_path: Path) -> None:
-    """A model server that asks nobody for a key is reached over TLS with a session's token only, so not by whoever finds it."""
+def test_an_upstream_without_a_key_is_not_served_to_other_machines(provider: Provider, tmp_path: Path) -> None:
+    """A model server without a key in the vault is not reached over TLS, so nobody who finds the port can use it."""
     authority = Authority(tmp_path)
     for secret, tls in ((False, True), (False, False), (True, True)):
         context = authority.server_context("localhost") if tls else None

@@ -1,4 +1,4 @@
-"""What the gateway takes, where it goes, and what it refuses by itself."""
+"""Routes of the gateway: the paths that it accepts, where they go, and what it refuses itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 def get(path: str, *fields: str, version: str = "1.1", method: str = "GET") -> bytes:
-    """A request without a body."""
+    """Return a request without a body."""
     return "\r\n".join([f"{method} {path} HTTP/{version}", "Host: x", *fields]).encode() + b"\r\n\r\n"
 
 
@@ -44,8 +44,8 @@ def get(path: str, *fields: str, version: str = "1.1", method: str = "GET") -> b
         ("/v1/models/gpt", ("x-api-key: k",), "openai"),
     ],
 )
-def test_each_path_goes_to_its_api(path: str, fields: tuple[str, ...], goes_to: str) -> None:
-    """By its beginning; /v1/models, which both have, by a field that only one knows."""
+def test_each_path_is_sent_to_its_api(path: str, fields: tuple[str, ...], goes_to: str) -> None:
+    """The beginning of the path decides; for /v1/models, which both APIs have, a field that only one of them knows does."""
     with Provider() as anthropic, Provider() as openai:
         both = {"anthropic": anthropic, "openai": openai}
         settings = Settings(gateway=GatewaySettings(Upstream(anthropic.url), Upstream(openai.url)))
@@ -77,7 +77,7 @@ def test_each_path_goes_to_its_api(path: str, fields: tuple[str, ...], goes_to: 
     ],
 )
 def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int) -> None:
-    """Neither one beside them nor another spelling of one."""
+    """Neither a neighbouring path nor another spelling of a known one is accepted."""
     with Line.to(port) as client:
         client.say(get(path))
         assert refusal(client)[:2] == (404, "not_found")
@@ -121,7 +121,7 @@ def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int)
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, port: int) -> None:
-    """Whatever some provider would make of it, known to us or not: only names pass. Dots within a name are a name."""
+    """This does not depend on what a provider would make of it: only plain names pass. Dots within a name are allowed."""
     with Line.to(port) as client:
         client.say(get(path))
         assert refusal(client)[:2] == (400, "invalid_request")
@@ -134,7 +134,7 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, p
 
 
 def test_another_version_of_http_is_refused(provider: Provider, port: int) -> None:
-    """In HTTP/1.0 an answer that breaks off cannot be told from a whole one, nor does the server break off a stream of HTTP/2."""
+    """A broken response cannot be told from a whole one in HTTP/1.0, and the server cannot break off a stream of HTTP/2."""
     with Line.to(port) as client:
         client.say(get("/v1/models", version="1.0"))
         status, kind, message = refusal(client)
@@ -142,8 +142,8 @@ def test_another_version_of_http_is_refused(provider: Provider, port: int) -> No
     assert not provider.is_called()
 
 
-def test_nobody_is_spoken_to_in_http_2(provider: Provider, port: int) -> None:
-    """Whoever begins with it is answered in HTTP/1.1 and left; who offers to change to it is served as if they had not."""
+def test_http_2_is_not_spoken(provider: Provider, port: int) -> None:
+    """A client that begins with it gets a response in HTTP/1.1 and is disconnected; an offer to upgrade is ignored."""
     with Line.to(port) as client:
         client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
         assert refusal(client)[:2] == (505, "invalid_request")
@@ -160,8 +160,8 @@ def test_nobody_is_spoken_to_in_http_2(provider: Provider, port: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
-def test_what_would_bring_the_key_back_or_never_end_is_refused(method: str, provider: Provider, port: int) -> None:
-    """An API that echoes a request would say the key, and who asks for a tunnel hears no end."""
+def test_trace_and_connect_are_refused(method: str, provider: Provider, port: int) -> None:
+    """An API that echoes a request would reveal the key, and a tunnel has no end."""
     with Line.to(port) as client:
         client.say(get("/v1/models", method=method))
         status, kind, message = refusal(client)
@@ -171,14 +171,14 @@ def test_what_would_bring_the_key_back_or_never_end_is_refused(method: str, prov
 
 
 @pytest.mark.parametrize("method", ["TRACK", "DEBUG", "PROPFIND", "X"])
-def test_a_method_that_nobody_listed_is_refused(method: str) -> None:
-    """TRACK is TRACE under another name, and there are more of them than are known."""
+def test_an_unlisted_method_is_refused(method: str) -> None:
+    """TRACK is TRACE under another name, and more such methods exist than are known."""
     with pytest.raises(AileronError, match=f"{method} is not passed on"):
         check_method(method)
 
 
-def test_a_method_is_what_was_written(provider: Provider, port: int) -> None:
-    """`post` is not POST (RFC 9110 section 9.1): what it means upstream is not ours to say."""
+def test_the_case_of_a_method_is_not_corrected(provider: Provider, port: int) -> None:
+    """`post` is not POST (RFC 9110 section 9.1): its meaning upstream is unknown."""
     with Line.to(port) as client:
         client.say(get("/v1/models", method="post"))
         assert refusal(client)[:2] == (501, "invalid_request")
@@ -186,7 +186,7 @@ def test_a_method_is_what_was_written(provider: Provider, port: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-def test_each_listed_method_passes_as_it_is(method: str, provider: Provider, port: int) -> None:
+def test_each_listed_method_is_passed_on_unchanged(method: str, provider: Provider, port: int) -> None:
     """The positive control; HEAD has a test of its own."""
     with Line.to(port) as client:
         client.say(get("/v1/models", method=method))
@@ -196,9 +196,9 @@ def test_each_listed_method_passes_as_it_is(method: str, provider: Provider, por
             assert client.head().status == 200
 
 
-def test_a_message_with_two_ends_is_sent_with_one(provider: Provider, port: int) -> None:
+def test_a_message_with_length_and_chunks_is_sent_with_chunks_only(provider: Provider, port: int) -> None:
     """A length beside chunks would let an upstream that believes it find a second request in the body, on a connection that is
-    shared with others. So it is with an answer.
+    shared with others. The same holds for a response.
     """
     hidden = b"GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
     with Line.to(port) as client:
@@ -220,7 +220,7 @@ def test_a_message_with_two_ends_is_sent_with_one(provider: Provider, port: int)
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/models/x?y=1"])
 def test_a_websocket_is_refused_at_once(path: str, provider: Provider, port: int) -> None:
-    """426, which one agent knows to mean: use HTTP. The same connection is closed, another one passes."""
+    """The status is 426, on which one agent falls back to HTTP, and the connection is closed. An offer of h3 is ignored."""
     with Line.to(port) as client:
         key = base64.b64encode(os.urandom(16)).decode()
         upgrade = (
@@ -245,8 +245,8 @@ def test_a_websocket_is_refused_at_once(path: str, provider: Provider, port: int
             assert client.head().status == 200
 
 
-def test_an_upstream_that_is_not_there_is_told_of(provider: Provider) -> None:
-    """502 with the reason: refused, no such name. That it can be tried again is said."""
+def test_an_unreachable_upstream_is_reported(provider: Provider) -> None:
+    """The 502 has the reason (refused, unknown name) and says that it can be retried."""
     (port_of_nobody,) = reserve_ports(1)
     for url, why in (
         (f"http://127.0.0.1:{port_of_nobody}", f"127.0.0.1:{port_of_nobody} was not reached: Connection refused"),
@@ -266,8 +266,8 @@ def test_an_upstream_that_is_not_there_is_told_of(provider: Provider) -> None:
                 assert client.head().status == 200
 
 
-def test_an_upstream_that_resets_at_once_is_told_of(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reset is there when the connection is looked at, and the next connection is served."""
+def test_an_upstream_that_resets_at_once_is_reported(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reset has arrived when the gateway looks at the connection; the next connection is served."""
     connect = anyio.connect_tcp
 
     async def connect_and_be_reset(host: str, port: int) -> anyio.abc.SocketStream:
@@ -292,8 +292,8 @@ def test_an_upstream_that_resets_at_once_is_told_of(provider: Provider, monkeypa
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_gateway_that_is_its_own_upstream_says_so(host: str, provider: Provider) -> None:
-    """Under whatever name; the other upstream is served."""
+def test_a_gateway_that_is_its_own_upstream_is_reported(host: str, provider: Provider) -> None:
+    """Any name of it is recognized; the other upstream is served."""
     (own,) = reserve_ports(1)
     settings = Settings(gateway=GatewaySettings(Upstream(f"http://{host}:{own}"), Upstream(provider.url)))
     with gateway(settings, port=own) as port, Line.to(port) as client:
@@ -324,10 +324,10 @@ def test_a_gateway_that_is_its_own_upstream_says_so(host: str, provider: Provide
         ("example.com", ("fe80::1%eth0", 1), False),
     ],
 )
-def test_ourselves_and_a_localhost_elsewhere_are_known_by_their_address(
+def test_the_gateway_itself_and_a_foreign_localhost_are_recognized_by_address(
     host: str, peer: tuple[str, int], is_refused: bool
 ) -> None:
-    """Where we listen on 127.0.0.1:1000 and 192.0.2.1:2000."""
+    """The gateway listens on 127.0.0.1:1000 and 192.0.2.1:2000."""
     ours = [("127.0.0.1", 1000), ("192.0.2.1", 2000)]
 
     assert (refusal_of(host, peer, ours) is not None) is is_refused

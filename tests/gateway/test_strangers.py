@@ -1,4 +1,4 @@
-"""Callers without a session's token, behind a real ingress: they keep out each other, and nobody who shows one."""
+"""Callers without a session's token, behind a real ingress: they keep out each other, but never a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Provider, Provider, int]]:
-    """An API whose key is in the vault, one that takes anybody's, and the port of a gateway to both, with four places."""
+    """Start a gateway with four places for an API whose key is in the vault and one that accepts any key."""
     monkeypatch.setattr("aileron.gateway.proxy.MAX_IN_FLIGHT", 4)
     monkeypatch.setattr("aileron.gateway.proxy.MAX_OF_STRANGERS", 2, raising=False)
     known = KnownCallers()
@@ -29,7 +29,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Provider, Provider,
 
 
 def answered(client: Line, upstream: Line) -> bytes:
-    """What the rest of an upload brings."""
+    """Finish an upload, and return the body of its response."""
     upstream.head()
     client.say(b"}")
     assert upstream.exactly(2) == b"{}"
@@ -37,8 +37,8 @@ def answered(client: Line, upstream: Line) -> bytes:
     return client.message()[1]
 
 
-def test_strangers_take_half_of_the_places(world: tuple[Provider, Provider, int]) -> None:
-    """Ones that wait with a byte of their body: one more is told to try again, and who shows a session is answered."""
+def test_callers_without_a_token_take_at_most_half_of_the_places(world: tuple[Provider, Provider, int]) -> None:
+    """Two slow uploads hold their places: a further stranger is told to try again, and a caller with a token is answered."""
     ours, anybodys, port = world
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(Line.to(port)) for _ in range(2)]
@@ -59,10 +59,10 @@ def test_strangers_take_half_of_the_places(world: tuple[Provider, Provider, int]
         assert answered(slow[0], upstreams[0]) == b"ok"
 
 
-def test_a_stranger_who_stops_in_an_upload_is_given_up_soon(
+def test_a_stranger_who_stops_during_an_upload_is_given_up_soon(
     world: tuple[Provider, Provider, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever shows a session has as long as ever."""
+    """A caller with a session's token keeps its normal time."""
     monkeypatch.setattr("aileron.gateway.sides.STRANGER_IDLE_S", 0.3)
     monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     ours, anybodys, port = world

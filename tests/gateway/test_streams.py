@@ -1,4 +1,4 @@
-"""Bodies on their way: at once, one piece at a time, and no longer than both sides are there."""
+"""Bodies on their way: passed on at once, piece by piece, and only while both sides are there."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = b"x" * 65536
 ENDLESS = 4096
-"""Pieces: 256 MiB, where all buffers between two ends of loopback come to a tenth of it at most."""
+"""Pieces of an endless body: 256 MiB, of which all buffers between two ends of loopback hold a tenth at most."""
 
 
 def in_chunk(data: bytes) -> bytes:
-    """One chunk."""
+    """Return the data as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 @pytest.mark.slow
-def test_each_of_ten_thousand_chunks_is_there_before_the_next_is_sent(provider: Provider, port: int) -> None:
-    """Nothing waits for more, and no two are put together."""
+def test_each_of_ten_thousand_chunks_arrives_before_the_next_is_sent(provider: Provider, port: int) -> None:
+    """Chunks do not wait for more data, and no two are joined."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -44,8 +44,8 @@ def test_each_of_ten_thousand_chunks_is_there_before_the_next_is_sent(provider: 
             assert client.chunk() == b""
 
 
-def test_each_chunk_of_a_request_is_there_before_the_next_is_sent(provider: Provider, port: int) -> None:
-    """The other way the same."""
+def test_each_chunk_of_a_request_arrives_before_the_next_is_sent(provider: Provider, port: int) -> None:
+    """The direction is that of an upload."""
     with Line.to(port) as client:
         client.say(POST)
         with provider.answering() as upstream:
@@ -59,8 +59,8 @@ def test_each_chunk_of_a_request_is_there_before_the_next_is_sent(provider: Prov
             assert client.head().status == 200
 
 
-def test_a_burst_of_chunks_is_passed_on_as_it_comes_in(provider: Provider, port: int) -> None:
-    """Ten thousand in a few packets: no two are put together, and one that a packet ends in does not wait for its rest."""
+def test_a_burst_of_chunks_is_passed_on_as_it_arrives(provider: Provider, port: int) -> None:
+    """Ten thousand come in a few packets: none are joined, and a chunk that is split over packets does not wait for its rest."""
     events = [b"data: %d\n\n" % number for number in range(10_000)]
     with Line.to(port) as client:
         client.say(GET)
@@ -78,13 +78,13 @@ def test_a_burst_of_chunks_is_passed_on_as_it_comes_in(provider: Provider, port:
 
 
 def speak_for_ever(line: Line) -> NoReturn:
-    """Until somebody hangs up."""
+    """Send chunks until the other end hangs up."""
     while True:
         line.say(in_chunk(PIECE))
 
 
 def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) -> None:
-    """On both connections: else the kernel holds a small piece back until the last is acknowledged (tcp(7), TCP_NODELAY)."""
+    """Both connections need this: else the kernel holds a piece back until the last is acknowledged (tcp(7), TCP_NODELAY)."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -107,7 +107,7 @@ def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) ->
 
 
 def write_until_stuck(line: Line, pieces: int, *, within_s: float) -> int:
-    """Return the number of pieces that went before nothing more was taken, for so long."""
+    """Return the number of pieces that were sent before nothing more was taken, for that long."""
     line.sock.settimeout(within_s)
     for number in range(pieces):
         try:
@@ -118,7 +118,7 @@ def write_until_stuck(line: Line, pieces: int, *, within_s: float) -> int:
 
 
 def test_a_slow_reader_slows_the_provider_down(provider: Provider, port: int) -> None:
-    """What the client does not take, the gateway does not take either; one that reads gets all of the same stream."""
+    """The gateway takes only what the client takes; a client that reads gets all of the same stream."""
     for reads in (True, False):
         with Line.to(port, receive_buffer=65536) as client:
             client.say(GET)
@@ -134,7 +134,7 @@ def test_a_slow_reader_slows_the_provider_down(provider: Provider, port: int) ->
 
 
 def test_a_slow_provider_slows_the_client_down(provider: Provider, port: int) -> None:
-    """What the provider does not take, the gateway does not take either; one that reads gets all of the same upload."""
+    """The gateway takes only what the provider takes; a provider that reads gets all of the same upload."""
     for reads in (True, False):
         with Line.to(port) as client:
             client.say(POST)
@@ -148,7 +148,7 @@ def test_a_slow_provider_slows_the_client_down(provider: Provider, port: int) ->
 
 
 def take(line: Line, size: int) -> None:
-    """Read so many bytes and forget them."""
+    """Read that many bytes and forget them."""
     with contextlib.suppress(ConnectionError):
         while size > 0 and (data := line.sock.recv(1 << 20)):
             size -= len(data)
@@ -158,10 +158,8 @@ def take(line: Line, size: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
-def test_a_client_that_goes_away_while_the_provider_is_silent_ends_the_request(
-    how: str, provider: Provider, port: int
-) -> None:
-    """Before the answer begins; nobody pays for what nobody reads."""
+def test_a_client_that_leaves_before_the_response_ends_the_request(how: str, provider: Provider, port: int) -> None:
+    """The provider is silent; nobody pays for a response that nobody reads."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -171,10 +169,8 @@ def test_a_client_that_goes_away_while_the_provider_is_silent_ends_the_request(
 
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
-def test_a_client_that_goes_away_while_the_provider_is_silent_in_a_stream_ends_it(
-    how: str, provider: Provider, port: int
-) -> None:
-    """After a chunk and before the next."""
+def test_a_client_that_leaves_between_two_chunks_ends_the_request(how: str, provider: Provider, port: int) -> None:
+    """The provider has sent one chunk and is silent."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -185,8 +181,8 @@ def test_a_client_that_goes_away_while_the_provider_is_silent_in_a_stream_ends_i
             assert upstream.is_at_end()
 
 
-def test_a_client_that_goes_away_in_its_upload_ends_it(provider: Provider, port: int) -> None:
-    """The provider does not take what came for a whole request."""
+def test_a_client_that_leaves_during_its_upload_ends_the_request(provider: Provider, port: int) -> None:
+    """The provider does not mistake the half for a whole request."""
     with Line.to(port) as client:
         client.say(POST + in_chunk(b"half"))
         with provider.answering() as upstream:
@@ -198,10 +194,10 @@ def test_a_client_that_goes_away_in_its_upload_ends_it(provider: Provider, port:
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
 @pytest.mark.parametrize("head", [STREAM + in_chunk(b"1"), b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1"])
-def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole(
+def test_a_response_that_breaks_off_does_not_look_complete(
     how: str, head: bytes, provider: Provider, port: int
 ) -> None:
-    """No last chunk and no full length: the client sees an error where there is one; a whole answer is whole."""
+    """The client gets no last chunk and no full length, so it sees an error; the control is a whole response."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -220,8 +216,8 @@ def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole(
         assert client.message()[1] == b"1"
 
 
-def test_an_answer_without_a_length_breaks_off_with_its_connection(provider: Provider, port: int) -> None:
-    """Its end is the end of the connection: a close ends it, a reset does not."""
+def test_a_response_without_a_length_ends_or_breaks_off_with_its_connection(provider: Provider, port: int) -> None:
+    """A close is its end; a reset is not."""
     for how in ("closed", "reset"):
         with Line.to(port) as client:
             client.say(GET)
@@ -242,8 +238,8 @@ def test_an_answer_without_a_length_breaks_off_with_its_connection(provider: Pro
 @pytest.mark.parametrize(
     "said", [b"", b"HTTP/1.1 2", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]
 )
-def test_a_provider_that_gives_no_answer_is_told_of(said: bytes, provider: Provider, port: int) -> None:
-    """502, in words of ours."""
+def test_a_provider_without_a_valid_response_is_reported(said: bytes, provider: Provider, port: int) -> None:
+    """The client gets a 502, which does not quote the provider."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -255,8 +251,8 @@ def test_a_provider_that_gives_no_answer_is_told_of(said: bytes, provider: Provi
         assert "SSH" not in message
 
 
-def test_an_answer_that_comes_before_the_request_is_whole_is_passed_on(provider: Provider, port: int) -> None:
-    """A provider that refuses a large request early and hangs up: the client reads its words, though it still wrote."""
+def test_a_response_before_the_end_of_the_request_is_passed_on(provider: Provider, port: int) -> None:
+    """A provider refuses a large request early and hangs up: the client can read the response, although it was still writing."""
     with Line.to(port) as client:
         client.say(POST)
         writer = threading.Thread(target=write_until_refused, args=(client,))
@@ -277,15 +273,15 @@ def test_an_answer_that_comes_before_the_request_is_whole_is_passed_on(provider:
 
 
 def write_until_refused(client: Line) -> None:
-    """Half of what nobody wants."""
+    """Send up to 13 MB that the other end may refuse."""
     with contextlib.suppress(ConnectionError, TimeoutError):
         for _ in range(200):
             client.say(in_chunk(PIECE))
         client.say(b"0\r\n\r\n")
 
 
-def test_who_is_refused_may_finish_speaking(provider: Provider) -> None:
-    """Twelve megabytes for a gateway that waits for its vault: the answer is read and not lost in a broken pipe."""
+def test_a_refused_client_may_finish_its_upload(provider: Provider) -> None:
+    """The gateway waits for its vault: the refusal is read and not lost in a broken pipe."""
     with gateway(provider.settings(), ScriptedKeys(locked=True)) as port, Line.to(port) as client:
         client.say(POST)
         write_until_refused(client)
@@ -293,8 +289,8 @@ def test_who_is_refused_may_finish_speaking(provider: Provider) -> None:
         assert not provider.is_called()
 
 
-def test_who_never_stops_speaking_is_hung_up_on(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal waits for the end of what is sent, but not for ever."""
+def test_a_refused_client_that_never_stops_is_disconnected(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal waits for the end of the upload, but not for ever."""
     monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     with gateway(provider.settings(), ScriptedKeys(locked=True)) as port, Line.to(port) as client:
         client.say(POST)
@@ -305,10 +301,10 @@ def test_who_never_stops_speaking_is_hung_up_on(provider: Provider, monkeypatch:
             assert refusal(another)[0] == 423
 
 
-def test_a_client_that_goes_away_in_a_burst_fills_no_log(
+def test_a_client_that_leaves_during_a_burst_does_not_fill_the_log(
     provider: Provider, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each of ten thousand chunks would be a line: nothing is written to who is gone."""
+    """Each of ten thousand chunks would be a line: nothing is written to a client that is gone."""
     with provider_in_a_burst(provider, port) as (client, upstream):
         client.reset()
         assert upstream.is_at_end()
@@ -317,7 +313,7 @@ def test_a_client_that_goes_away_in_a_burst_fills_no_log(
 
 @contextlib.contextmanager
 def provider_in_a_burst(provider: Provider, port: int) -> Iterator[tuple[Line, Line]]:
-    """A client that has read the head of an answer, and the provider, which has said ten thousand chunks of it at once."""
+    """Yield a client that has read a response's head, and the provider, which has sent ten thousand chunks of it at once."""
     with Line.to(port, receive_buffer=4096) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -331,7 +327,7 @@ def provider_in_a_burst(provider: Provider, port: int) -> Iterator[tuple[Line, L
 
 
 def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before its answer: 502. In it: it breaks off. One that speaks in time is waited for, however long it takes in all."""
+    """Silence before its response is a 502; silence within it breaks the response off."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port) as client:
         client.say(GET)
@@ -356,13 +352,13 @@ def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatc
 
 
 def one_more(upstream: Line, client: Line) -> list[bytes]:
-    """Another piece, and the rest of the answer. The piece can be too late: the wait may have begun with the one before."""
+    """Send another piece, and read the rest. The piece can be too late: the wait may have begun with the one before."""
     upstream.say(in_chunk(b"two"))
     return client.chunks()
 
 
-def test_a_client_that_stops_in_its_upload_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a word why, and the provider is let go."""
+def test_a_client_that_stops_during_its_upload_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client gets the reason, and the connection to the provider is closed."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port) as client:
@@ -374,8 +370,8 @@ def test_a_client_that_stops_in_its_upload_is_given_up(provider: Provider, monke
             assert upstream.is_at_end()
 
 
-def test_a_client_that_takes_nothing_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would hold a place for ever; one that reads gets on."""
+def test_a_client_that_reads_nothing_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a client would hold a place for ever."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port, receive_buffer=4096) as client:
         client.say(GET)
@@ -386,8 +382,8 @@ def test_a_client_that_takes_nothing_is_given_up(provider: Provider, monkeypatch
                 speak_for_ever(upstream)
 
 
-def test_only_so_many_requests_are_under_way(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is told to try again, and can when one is over."""
+def test_the_number_of_concurrent_requests_is_bounded(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request above the bound is told to try again, and passes when another is over."""
     monkeypatch.setattr("aileron.gateway.proxy.MAX_IN_FLIGHT", 2)
     with gateway(provider.settings()) as port, contextlib.ExitStack() as stack:
         first, second, third = (stack.enter_context(Line.to(port)) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Through the gateway and without it: the provider and the agent see the same bytes."""
+"""Requests through the gateway and without it: the provider and the agent see the same bytes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Message = tuple[Head, bytes | list[bytes]]
 
 
 def seen(port: int | Path, provider: Provider, request: Request, answer: Answer) -> tuple[Message, Message]:
-    """What the provider reads of a request, and what the agent reads of its answer, each to the last byte.
+    """Return the request as the provider reads it, and the response as the agent reads it, each to the last byte.
 
-    Both as head and chunks where it is sent in chunks, else as head and body.
+    Both are a head and chunks if they are sent in chunks, else a head and a body.
     """
     with Line.to(port) as client:
         client.say(request.raw(f"127.0.0.1:{provider.port}"))
@@ -31,7 +31,7 @@ def seen(port: int | Path, provider: Provider, request: Request, answer: Answer)
 
 
 def whole(line: Line, is_chunked: bool) -> Message:
-    """A message."""
+    """Read a whole message."""
     head = line.head()
     if is_chunked:
         assert head.all(b"transfer-encoding") == [b"chunked"]
@@ -42,7 +42,7 @@ def whole(line: Line, is_chunked: bool) -> Message:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, port: int) -> None:
-    """Method, target, fields in their order with their duplicates (Host stands first), and each byte of the body."""
+    """Method, target, fields in order with duplicates (Host stands first), and each byte of the body are the same."""
     request = REQUESTS[name]
     (direct, body), _ = seen(provider.port, provider, request, ANSWERS["whole"])
     (passed, same_body), _ = seen(port, provider, request, ANSWERS["whole"])
@@ -54,8 +54,8 @@ def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, port: i
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_arrives_as_it_was_sent(name: str, provider: Provider, port: int) -> None:
-    """Status, fields in their order with their duplicates, and each chunk with its borders: nothing added, not even a date."""
+def test_a_response_arrives_as_it_was_sent(name: str, provider: Provider, port: int) -> None:
+    """Status, fields in order with duplicates, and each chunk with its borders are the same; not even a date is added."""
     request, answer = REQUESTS["models"], ANSWERS[name]
     _, (direct, body) = seen(provider.port, provider, request, answer)
     _, (passed, same_body) = seen(port, provider, request, answer)
@@ -67,12 +67,12 @@ def test_an_answer_arrives_as_it_was_sent(name: str, provider: Provider, port: i
 
 
 def joined(body: bytes | list[bytes]) -> bytes:
-    """How a request is cut into chunks is each connection's own matter."""
+    """Join the chunks of a request: their borders may differ on each connection."""
     return b"".join(body) if isinstance(body, list) else body
 
 
-def test_an_answer_to_head_has_the_fields_of_one_to_get(provider: Provider, port: int) -> None:
-    """And no body, although it tells of one; the connection serves the next request."""
+def test_a_response_to_head_has_the_fields_of_one_to_get(provider: Provider, port: int) -> None:
+    """The body is missing, although the fields announce one; the connection serves the next request."""
     with Line.to(port) as client:
         for method, body in (("HEAD", b""), ("GET", b"12345")):
             client.say(f"{method} /v1/models HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -85,7 +85,7 @@ def test_an_answer_to_head_has_the_fields_of_one_to_get(provider: Provider, port
 
 
 def test_fields_of_one_connection_stay_on_it(provider: Provider, port: int) -> None:
-    """Those of the standard, and those that Connection names; but never those that say where a message ends."""
+    """They are those of the standard, and those that Connection names, but never those that frame a message."""
     with Line.to(port) as client:
         client.say(
             b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nA: 1\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\nX-Hop: 1\r\nx-hop: 2\r\n"
@@ -108,8 +108,8 @@ def test_fields_of_one_connection_stay_on_it(provider: Provider, port: int) -> N
             assert client.head().fields == [(b"a", b"1"), (b"b", b"2"), (b"content-length", b"0")]
 
 
-def test_a_path_of_the_setting_is_put_before_each(provider: Provider) -> None:
-    """And all else is as without; the target is told from the path, encoded as it was."""
+def test_a_path_in_the_setting_is_put_before_each_target(provider: Provider) -> None:
+    """All else stays: path and query keep their encoding."""
     with gateway(provider.settings(prefix="/team-a/llm/")) as port, Line.to(port) as client:
         client.say(b"GET /v1/models/a%20b?q=%2e%2e HTTP/1.1\r\nHost: x\r\n\r\n")
         with provider.answering() as upstream:
@@ -118,8 +118,8 @@ def test_a_path_of_the_setting_is_put_before_each(provider: Provider) -> None:
             assert client.head().status == 200
 
 
-def test_a_client_that_waits_to_be_asked_for_its_body_is(provider: Provider, port: int) -> None:
-    """`Expect: 100-continue` is answered here, and the provider reads it with the body that follows."""
+def test_a_client_that_expects_100_continue_gets_it(provider: Provider, port: int) -> None:
+    """The gateway answers `Expect: 100-continue`, and the provider gets the field with the body that follows."""
     with Line.to(port) as client:
         client.say(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
         assert client.head().status == 100
@@ -132,8 +132,8 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is(provider: Provider, por
             assert client.head().status == 200  # interim answers are not passed on
 
 
-def test_fields_may_be_large(provider: Provider, port: int) -> None:
-    """Agents put kilobytes of metadata into one: 60 kB pass in both directions. More is refused by the server."""
+def test_large_fields_are_passed_on(provider: Provider, port: int) -> None:
+    """Agents put kilobytes of metadata into a field: 60 kB pass in both directions. The server refuses more."""
     large = b"m" * 60_000
     with Line.to(port) as client:
         client.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Meta: " + large + b"\r\n\r\n")
@@ -146,7 +146,7 @@ def test_fields_may_be_large(provider: Provider, port: int) -> None:
         assert client.head().status == 431
 
 
-def test_trailers_are_not_passed_on_and_spoil_nothing(provider: Provider, port: int) -> None:
+def test_trailers_are_not_passed_on_and_do_not_damage_the_body(provider: Provider, port: int) -> None:
     """The body before them is whole, in both directions."""
     with Line.to(port) as client:
         client.say(
@@ -159,8 +159,8 @@ def test_trailers_are_not_passed_on_and_spoil_nothing(provider: Provider, port: 
             assert client.message()[1] == b"hi"
 
 
-def test_one_connection_upstream_serves_one_request_after_the_other(provider: Provider, port: int) -> None:
-    """Of several clients; one that the provider closed in between is not used."""
+def test_one_upstream_connection_serves_requests_in_turn(provider: Provider, port: int) -> None:
+    """The requests come from several clients; a connection that the provider has closed is not used."""
     with Line.to(port) as first, Line.to(port) as second:
         first.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
         with provider.answering() as upstream:
@@ -178,10 +178,10 @@ def test_one_connection_upstream_serves_one_request_after_the_other(provider: Pr
             assert first.message()[1] == b"ok"
 
 
-def test_an_idle_connection_upstream_is_closed_without_another_request(
+def test_an_idle_upstream_connection_is_closed_after_a_while(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not while an answer is under way, however long it takes; the next request has a new one."""
+    """A response in progress keeps it open, even a slow one; the next request gets a new connection."""
     monkeypatch.setattr(proxy, "KEEP_S", 0.1)
     with gateway(provider.settings()) as port, Line.to(port) as client:
         for _ in range(2):
@@ -215,7 +215,7 @@ _FIELDS = st.lists(st.tuples(_NAMES.filter(lambda name: name.lower() not in _FRA
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[tuple[Provider, int]]:
-    """A provider and its gateway, for many examples."""
+    """Start a provider and its gateway, for many examples."""
     with Provider() as opened, gateway(opened.settings()) as running:
         yield opened, running
 
@@ -225,7 +225,7 @@ def world() -> Iterator[tuple[Provider, int]]:
 def test_any_fields_arrive_in_both_directions(
     world: tuple[Provider, int], sent: list[tuple[str, bytes]], answered: list[tuple[str, bytes]]
 ) -> None:
-    """Names but for their case, values to the byte, order and duplicates."""
+    """Names may change their case; values, order and duplicates stay."""
     provider, port = world
     with Line.to(port) as client:
         client.say(b"GET /v1/responses/x HTTP/1.1\r\n" + lines(sent) + b"Host: x\r\n\r\n")
@@ -239,5 +239,5 @@ def test_any_fields_arrive_in_both_directions(
 
 
 def lines(fields: list[tuple[str, bytes]]) -> bytes:
-    """As they are sent."""
+    """Return the fields as they are sent."""
     return b"".join(name.encode() + b": " + value + b"\r\n" for name, value in fields)

@@ -1,4 +1,4 @@
-"""Who the provider is, and how it ends what it says: over TLS."""
+"""The provider's identity, and the end of its responses, over TLS."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ HOST = "localhost"
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """Of the test's own."""
+    """Return an authority of the test's own."""
     return Authority(tmp_path)
 
 
 def settings_of(provider: Provider, ca_pem: str | None, secret: str | None = None) -> Settings:
-    """Both APIs are at this port of localhost, over TLS."""
+    """Return settings in which both APIs are at this port of localhost, over TLS."""
     upstream = Upstream(f"https://{HOST}:{provider.port}", secret)
     return Settings(egress_ca_pem=ca_pem, gateway=GatewaySettings(upstream, upstream))
 
 
 def answering(provider: Provider, context: ssl.SSLContext) -> Line:
-    """The next connection, with TLS."""
+    """Accept the next connection, with TLS."""
     raw = provider.answering().sock
     return Line(context.wrap_socket(raw, server_side=True, suppress_ragged_eofs=False))
 
 
-def test_a_provider_is_known_by_its_certificate(provider: Provider, authority: Authority) -> None:
-    """One that egress.ca_file vouches for is spoken to; an unknown one and one for another name are not, and no key is sent."""
+def test_a_provider_is_verified_by_its_certificate(provider: Provider, authority: Authority) -> None:
+    """A provider that egress.ca_file vouches for gets the key; one with an unknown authority or another name gets nothing."""
     cases = [
         (authority.server_context(HOST), authority.ca_pem, None),
         (authority.server_context(HOST), None, "unable to get local issuer certificate"),
@@ -62,8 +62,8 @@ def test_a_provider_is_known_by_its_certificate(provider: Provider, authority: A
                 assert "egress.ca_file" in message
 
 
-def test_something_that_speaks_no_tls_is_told_of(provider: Provider, authority: Authority) -> None:
-    """502."""
+def test_a_provider_that_speaks_no_tls_is_reported(provider: Provider, authority: Authority) -> None:
+    """The client gets a 502 that says that TLS failed."""
     with gateway(settings_of(provider, authority.ca_pem)) as port, Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -71,8 +71,8 @@ def test_something_that_speaks_no_tls_is_told_of(provider: Provider, authority: 
             assert refusal(client) == (502, "network_error", f"{HOST}:{provider.port} was not reached: TLS failed")
 
 
-def test_an_answer_that_is_cut_below_tls_breaks_off(provider: Provider, authority: Authority) -> None:
-    """One without a length ends where TLS says so (close_notify), not where somebody on the way closed the connection."""
+def test_a_response_that_is_cut_below_tls_breaks_off(provider: Provider, authority: Authority) -> None:
+    """A response without a length ends with close_notify, not where the connection was closed on the way."""
     context = authority.server_context(HOST)
     for is_cut in (True, False):
         with gateway(settings_of(provider, authority.ca_pem)) as port, Line.to(port) as client:
@@ -96,13 +96,13 @@ def test_an_answer_that_is_cut_below_tls_breaks_off(provider: Provider, authorit
 
 
 def _say_goodbye(sock: ssl.SSLSocket) -> None:
-    """Send close_notify; whether the peer answers is its own matter."""
+    """Send close_notify; the peer may answer or not."""
     with contextlib.suppress(OSError):
         sock.unwrap()
 
 
-def test_an_idle_connection_is_used_again_over_tls(provider: Provider, authority: Authority) -> None:
-    """The tickets that TLS 1.3 sends after its handshake are no answer, and no reason to begin again."""
+def test_an_idle_connection_is_reused_over_tls(provider: Provider, authority: Authority) -> None:
+    """The tickets that TLS 1.3 sends after its handshake are no response, and no reason for a new connection."""
     context = authority.server_context(HOST)
     with gateway(settings_of(provider, authority.ca_pem)) as port, Line.to(port) as client:
         client.say(GET)
