@@ -1,4 +1,4 @@
-"""The action of an operation: its gate, what a person sees before they decide, its words."""
+"""The action of an operation: its approval, its preview, and its words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVIL = (
 
 
 def pets(**methods: Json) -> Json:
-    """A document with one path that is read, changed and deleted."""
+    """Return a document with one path, and these methods."""
     return document(
         {"/pets/{id}": {"parameters": [ID], **{name: {"responses": {}, **one} for name, one in methods.items()}}}
     )
@@ -39,8 +39,8 @@ CHANGE = {
 }
 
 
-def test_what_reads_runs_and_all_else_waits() -> None:
-    """Whatever the document says of it."""
+def test_reading_actions_run_and_all_others_wait_for_approval() -> None:
+    """The method decides, whatever the document's words say."""
     made = imported(pets(get=READ, put=CHANGE, delete={"operationId": "deletePet"}, post={"operationId": "getIt"}))
 
     assert [(one.op, one.effect, one.asks) for one in made.actions] == [
@@ -54,8 +54,8 @@ def test_what_reads_runs_and_all_else_waits() -> None:
         assert action.approval.required is one.asks
 
 
-def test_a_change_and_a_deletion_show_what_is_there_now() -> None:
-    """With the same path as it can be read."""
+def test_changes_and_deletions_preview_the_current_state() -> None:
+    """The preview reads the same path."""
     made = imported(pets(get=READ, put=CHANGE, delete={"operationId": "deletePet"}))
 
     assert {one.op: one.has_preview for one in made.actions} == {
@@ -67,8 +67,8 @@ def test_a_change_and_a_deletion_show_what_is_there_now() -> None:
     assert 'summary = "Delete pet[ {Name}][, {State}] ({id})"' in action_of(made, "x-delete-pet")
 
 
-def test_a_list_is_no_preview_of_what_is_added_to_it() -> None:
-    """It would be of other things. What is changed by POST at its own place has one."""
+def test_a_list_is_no_preview_of_an_addition() -> None:
+    """A list would show other things. A POST that changes the thing at its own path has a preview."""
     listed = {"properties": {"data": {"type": "array", "items": PET}, "more": {"type": "boolean"}}}
     reads = {"operationId": "listPets", "responses": {"200": {"content": {"application/json": {"schema": listed}}}}}
     pay = {"operationId": "payPet", "responses": {}}
@@ -80,16 +80,16 @@ def test_a_list_is_no_preview_of_what_is_added_to_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["deletePet", "sendPet", "payPet"])
-def test_what_does_not_read_is_no_preview(name: str) -> None:
-    """It would be run before anybody decides."""
+def test_an_operation_that_does_not_read_is_no_preview(name: str) -> None:
+    """A preview runs before anybody decides."""
     made = imported(pets(get={**READ, "operationId": name}, put=CHANGE))
 
     assert [one.has_preview for one in made.actions] == [False, False]
     assert "preview" not in action_of(made, "x-change-pet")
 
 
-def test_a_preview_that_needs_more_than_the_call_gives_is_none() -> None:
-    """Nobody could fill it in."""
+def test_an_operation_that_needs_more_arguments_than_the_call_has_is_no_preview() -> None:
+    """The additional argument would have no value."""
     more = {**READ, "parameters": [{"name": "token_of", "in": "query", "required": True, "schema": {"type": "string"}}]}
 
     assert not any(one.has_preview for one in imported(pets(get=more, put=CHANGE)).actions)
@@ -98,8 +98,8 @@ def test_a_preview_that_needs_more_than_the_call_gives_is_none() -> None:
 @pytest.mark.parametrize(
     "place", ["operationId", "summary", "description", "tags", "parameter", "title", "default", "enum", "name"]
 )
-def test_text_of_a_document_stays_text(place: str) -> None:
-    """In none of the files it ends a string, a fence or a comment, and nothing of it hides."""
+def test_text_of_a_document_stays_text_in_every_file(place: str) -> None:
+    """The text ends no string, fence or comment, and no part of it is invisible."""
     parameter = {"name": "q", "in": "query", "schema": {"type": "string"}}
     operation: dict[str, Any] = {"operationId": "one", "parameters": [parameter]}
     whole = one_operation(operation)
@@ -135,8 +135,8 @@ def test_text_of_a_document_stays_text(place: str) -> None:
     words=st.text(max_size=60) | st.text(alphabet='+"\\\n#[]{}$<>`* .aA\u202e', max_size=60),
     name=st.text(min_size=1, max_size=20),
 )
-def test_any_words_make_a_file_that_is_read_back(words: str, name: str) -> None:
-    """By law: the file says one operation, which runs alone."""
+def test_any_words_make_an_action_file_that_is_read_back(words: str, name: str) -> None:
+    """The file still has exactly one operation."""
     parameter = {"name": name, "in": "query", "description": words, "schema": {"type": "string", "description": words}}
     operation = {"operationId": "one", "summary": words, "description": words, "parameters": [parameter]}
     made = imported({**one_operation(operation, method="delete"), "info": {"title": words, "version": words}})
@@ -147,7 +147,7 @@ def test_any_words_make_a_file_that_is_read_back(words: str, name: str) -> None:
 
 
 def test_long_words_are_cut() -> None:
-    """A description is not the manual, and a model reads it each time."""
+    """An action's description is not the manual, and a model reads it each time."""
     words = "Lists all pets. " * 5000
     made = imported(one_operation({"operationId": "one", "summary": words, "description": words}))
 
@@ -155,8 +155,8 @@ def test_long_words_are_cut() -> None:
     assert 'summary = "Lists all pets"' in action_of(made, "x-one")
 
 
-def test_names_of_actions_are_unique() -> None:
-    """With the service in front once, cut and counted where they are long."""
+def test_action_names_are_unique() -> None:
+    """They have the service's name in front once, and are cut and numbered if they are long."""
     names = Names("pets")
 
     assert [names.of(op) for op in ("list", "pets_list", "pets", "list")] == [

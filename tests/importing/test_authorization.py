@@ -1,6 +1,6 @@
-"""Where to sign in for an MCP server: real servers on loopback that say what a test gives them, asked by the real engine.
+"""Discovery of the sign-in for an MCP server: the real engine asks real servers on loopback.
 
-Each thing that is refused stands beside the same that is taken: the documents of `GOOD`, of which a case changes one.
+Each refused document stands beside a valid one, from which it differs in one value.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Of the MCP server."""
+        """The address of the MCP server."""
         return f"{self.origin}/mcp"
 
     @property
     def paths(self) -> list[str]:
-        """What was asked for, in order."""
+        """The requested paths, in order."""
         return [one.target for one in self.asked]
 
     def put(self, path: str, document: Any, *fields: str, status: str = "200 OK") -> None:
-        """A page: JSON, or bytes as they are."""
+        """Add a page: JSON, or bytes as they are."""
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         self.pages[path] = answer(body, *(fields or (JSON,)), status=status)
 
     def put_resource(self, at: str = f"{RESOURCE}/mcp", **changes: Any) -> None:
-        """Of the protected resource."""
+        """Add the metadata of the protected resource."""
         good = {
             "resource": self.url,
             "authorization_servers": [f"{self.origin}/tenant"],
@@ -64,7 +64,7 @@ class Service:
         self.put(at, _changed(good, changes))
 
     def put_metadata(self, at: str = f"{OAUTH}/tenant", **changes: Any) -> None:
-        """Of the authorization server."""
+        """Add the metadata of the authorization server."""
         good = {
             "issuer": f"{self.origin}/tenant",
             "authorization_endpoint": f"{self.origin}/authorize",
@@ -82,7 +82,7 @@ def _changed(good: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """On this machine, without TLS."""
+    """Run a service on this machine, without TLS."""
     with Upstream(lambda seen: made.pages.get(seen.target, answer(status="404 Not Found"))) as upstream:
         made = Service(upstream.port, f"http://localhost:{upstream.port}", upstream.requests)
         yield made
@@ -97,7 +97,7 @@ def found(
     auth_server: str | None = None,
     scopes: tuple[str, ...] = (),
 ) -> Authorization:
-    """What is found; `names` are looked up as these addresses, the others as the system does."""
+    """Return the discovered authorization. The hosts in `names` resolve to these addresses, all others to 127.0.0.1."""
     settings = settings or Settings()
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -113,8 +113,8 @@ def found(
     return anyio.run(run)
 
 
-def test_everything_is_found_by_the_well_known_addresses(service: Service) -> None:
-    """With no word of the server: its path is inserted, and the tenant's too."""
+def test_everything_is_found_at_the_well_known_addresses(service: Service) -> None:
+    """The server names no address: the well-known ones contain its path, and the tenant's."""
     got = found(service.url)
 
     assert got == Authorization(
@@ -129,8 +129,8 @@ def test_everything_is_found_by_the_well_known_addresses(service: Service) -> No
     assert not [one for one in service.asked if one.values("authorization") or one.values("cookie")]
 
 
-def test_places_are_tried_in_the_order_of_the_specification(service: Service) -> None:
-    """Until one has it; a page that is no JSON is none. What was tried is told where nothing has it."""
+def test_addresses_are_tried_in_the_order_of_the_specification(service: Service) -> None:
+    """A page without JSON counts as missing. The failure lists the addresses that were tried."""
     service.pages.clear()
     service.put_resource(RESOURCE)
     service.put(f"{OAUTH}/tenant", b"<html>", "Content-Type: text/html")
@@ -154,7 +154,7 @@ def test_places_are_tried_in_the_order_of_the_specification(service: Service) ->
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_a_server_without_metadata_of_its_own_is_its_own_authorization_server(service: Service, slash: str) -> None:
-    """If its origin says so, in either spelling; or the author's word says which one is. Another issuer is none."""
+    """Metadata at its origin must name that origin as issuer, with or without a slash. The author may name another server."""
     del service.pages[f"{RESOURCE}/mcp"]
     service.put_metadata(OAUTH, issuer=f"{service.origin}{slash}", scopes_supported=["read"])
     expected = (f"{service.origin}{slash}", service.url, ())
@@ -172,15 +172,15 @@ def test_a_server_without_metadata_of_its_own_is_its_own_authorization_server(se
 
 @pytest.mark.parametrize(("named", "itself"), [("", "/"), ("/", ""), ("/", "/")])
 def test_an_issuer_may_differ_by_the_slash_of_an_empty_path(service: Service, named: str, itself: str) -> None:
-    """The issuer's own spelling counts from then on; a slash behind a path makes another issuer."""
+    """The issuer's own spelling counts from then on; a slash after a path makes another issuer."""
     service.put_resource(authorization_servers=[f"{service.origin}{named}"])
     service.put_metadata(OAUTH, issuer=f"{service.origin}{itself}")
     assert found(service.url).issuer == f"{service.origin}{itself}"
     assert found(service.url, auth_server=service.origin).issuer == f"{service.origin}{itself}"
 
 
-def test_the_servers_word_counts_for_the_address_and_the_scopes(service: Service) -> None:
-    """Over the well-known address, and over `scopes_supported`; the author's over both."""
+def test_the_servers_challenge_decides_the_address_and_the_scopes(service: Service) -> None:
+    """The challenge overrides the well-known address and `scopes_supported`; the author overrides both."""
     service.put_resource("/elsewhere", resource=service.origin)
     challenge = Bearer(resource_metadata=f"{service.origin}/elsewhere", scopes=("write",))
 
@@ -192,8 +192,8 @@ def test_the_servers_word_counts_for_the_address_and_the_scopes(service: Service
     assert found(service.url, Bearer(resource_metadata=f"{service.origin}/elsewhere")).scopes == ()
 
 
-def test_a_token_that_can_be_renewed_is_asked_for_only_where_it_is_known(service: Service) -> None:
-    """`offline_access` is of OpenID; a provider that does not know it would refuse the whole sign-in."""
+def test_offline_access_is_requested_only_if_the_provider_lists_it(service: Service) -> None:
+    """The scope is OpenID's; a provider that does not know it would refuse the whole sign-in."""
     service.put_metadata(scopes_supported=["read", "offline_access"])
 
     assert found(service.url).scopes == ("read", "offline_access")
@@ -202,8 +202,8 @@ def test_a_token_that_can_be_renewed_is_asked_for_only_where_it_is_known(service
     assert found(service.url).scopes == ("read",)
 
 
-def test_of_several_authorization_servers_the_first_or_the_chosen_one(service: Service) -> None:
-    """One that the server does not name is none."""
+def test_the_first_or_the_chosen_authorization_server_is_used(service: Service) -> None:
+    """A server that the resource does not name cannot be chosen."""
     service.put_resource(authorization_servers=[f"{service.origin}/tenant", f"{service.origin}/other"])
     service.put_metadata(f"{OAUTH}/other", issuer=f"{service.origin}/other")
 
@@ -246,7 +246,7 @@ METADATA: list[tuple[dict[str, Any], str]] = [
 
 
 def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
-    """With the origin of the moment."""
+    """Return the changes with the service's origin and port filled in."""
 
     def put(value: Any) -> Any:
         if isinstance(value, list):
@@ -259,8 +259,8 @@ def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("changes", "words"), RESOURCES)
-def test_metadata_of_another_resource_are_refused(service: Service, changes: dict[str, Any], words: str) -> None:
-    """And say what differs; no authorization server was asked."""
+def test_metadata_of_another_resource_is_refused(service: Service, changes: dict[str, Any], words: str) -> None:
+    """The refusal says what differs, and no authorization server is asked."""
     assert found(service.url)
     service.put_resource(**_at(service, changes))
     before = len(service.asked)
@@ -270,10 +270,8 @@ def test_metadata_of_another_resource_are_refused(service: Service, changes: dic
 
 
 @pytest.mark.parametrize(("changes", "words"), METADATA)
-def test_an_authorization_server_that_does_not_do_is_refused(
-    service: Service, changes: dict[str, Any], words: str
-) -> None:
-    """Another's, or one without what keeps a code safe; the next address is not tried."""
+def test_an_unsuitable_authorization_server_is_refused(service: Service, changes: dict[str, Any], words: str) -> None:
+    """The metadata names another issuer, or lacks what keeps a code safe. The next address is not tried."""
     assert found(service.url)
     service.put_metadata(**_at(service, changes))
     service.put_metadata(f"{OPENID}/tenant")
@@ -286,8 +284,8 @@ ANY: tuple[Any, ...] = (None, 1, True, "x", "", ["x"], [1], [[]], {"a": 1}, "htt
 
 
 @pytest.mark.parametrize("of_resource", [True, False])
-def test_whatever_a_field_is_the_document_is_taken_or_refused(service: Service, of_resource: bool) -> None:
-    """Each field with each kind of value: nothing else rises, and what is null is as if it were not there."""
+def test_a_document_with_any_field_value_is_accepted_or_refused(service: Service, of_resource: bool) -> None:
+    """Each field gets each kind of value: DocumentError is the only exception, and null counts as missing."""
     put, at = (service.put_resource, f"{RESOURCE}/mcp") if of_resource else (service.put_metadata, f"{OAUTH}/tenant")
     more = ("scopes_supported", "bearer_methods_supported", "grant_types_supported", "revocation_endpoint")
     fields = [*json.loads(service.pages[at].partition(b"\r\n\r\n")[2]), *more]
@@ -322,15 +320,15 @@ BODIES: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("body", "words"), BODIES)
-def test_a_document_that_is_none_is_refused(service: Service, body: bytes, words: str) -> None:
-    """Duplicate keys, something else than an object, too much of it."""
+def test_an_invalid_document_is_refused(service: Service, body: bytes, words: str) -> None:
+    """The document has duplicate keys, is no object, or is too large."""
     service.put(f"{RESOURCE}/mcp", body)
     with pytest.raises(DocumentError, match=words):
         found(service.url)
 
 
-def test_redirected_metadata_are_not_followed(service: Service) -> None:
-    """Neither the server's own word nor a well-known address leads elsewhere."""
+def test_metadata_redirects_are_not_followed(service: Service) -> None:
+    """This holds for the address in a challenge and for the well-known ones."""
     service.put_resource("/there")
     service.put(f"{RESOURCE}/mcp", b"", f"Location: {service.origin}/there", status="302 Found")
     with pytest.raises(NoMetadataError, match=r"redirects to http://localhost:\d+/there \(status 302\)"):
@@ -346,7 +344,7 @@ PUBLIC = "mcp.example.test"
 
 @pytest.fixture
 def public(authority: Authority) -> Iterator[Service]:
-    """One that is on the internet, as far as its name and the settings say."""
+    """Run a service that is on the internet, as far as its name and the settings say."""
     context = authority.server_context(PUBLIC, "inside.example.test", "localhost")
     with Upstream(lambda seen: made.pages.get(seen.target, answer(status="404 Not Found")), context) as upstream:
         made = Service(upstream.port, f"https://{PUBLIC}:{upstream.port}", upstream.requests)
@@ -363,10 +361,10 @@ def public(authority: Authority) -> Iterator[Service]:
         ("169.254.169.254", "always blocked"),
     ],
 )
-def test_a_server_on_the_internet_has_no_private_address_asked(
+def test_a_public_server_cannot_make_us_request_a_private_address(
     public: Service, authority: Authority, host: str, words: str
 ) -> None:
-    """Not by its challenge, nor as an authorization server, nor as an endpoint; the user's settings may allow one by name."""
+    """The address stands in its challenge or names its authorization server. A user may allow an address in the settings."""
     allowed = frozenset({HostPort(PUBLIC, public.port)})
     settings = Settings(egress_private=allowed, egress_ca_pem=authority.ca_pem)
 
@@ -387,7 +385,7 @@ def test_a_server_on_the_internet_has_no_private_address_asked(
 
 
 def test_a_private_authorization_server_may_be_allowed_by_name(public: Service, authority: Authority) -> None:
-    """The control of the test above: a company's own."""
+    """The positive control of the test above is a company's own authorization server."""
     inside = f"https://inside.example.test:{public.port}"
     public.put_resource(authorization_servers=[inside])
     public.put_metadata(OAUTH, issuer=inside, token_endpoint=f"{inside}/token")
@@ -396,8 +394,8 @@ def test_a_private_authorization_server_may_be_allowed_by_name(public: Service, 
     assert found(public.url, settings=Settings(egress_private=hosts, egress_ca_pem=authority.ca_pem)).issuer == inside
 
 
-def test_an_endpoint_on_this_machine_is_none_of_a_server_that_is_not(public: Service, authority: Authority) -> None:
-    """A person would be sent there, and a code too."""
+def test_a_public_server_cannot_name_an_endpoint_on_this_machine(public: Service, authority: Authority) -> None:
+    """A person, and then a code, would be sent there."""
     settings = Settings(egress_private=frozenset({HostPort(PUBLIC, public.port)}), egress_ca_pem=authority.ca_pem)
     public.put_metadata(token_endpoint="https://localhost:1/token")
     with pytest.raises(DocumentError, match="token_endpoint is at localhost:1, on this machine"):

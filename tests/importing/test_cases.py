@@ -1,4 +1,4 @@
-"""Test cases of an imported connector: with the document's examples, and never longer to make than to read."""
+"""Test cases of an imported connector: they use the document's examples, and take no longer to make than to read."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ TEXT = {"type": "string"}
 
 
 def case_of(made: Made) -> Any:
-    """The first case; None if there is no file of them."""
+    """Return the first case, or None if there is no file of cases."""
     text = made.files.get("tests/cases.toml")
     return None if text is None else parse_cases(text.decode(), file="cases.toml").cases[0]
 
 
 def answered(media: Json) -> Made:
-    """Of an operation with this answer."""
+    """Import an operation with this response."""
     return imported(one_operation({"responses": {"200": {"content": {"application/json": media}}}}))
 
 
 def asked(schema: Json, **more: Any) -> Made:
-    """Of an operation that requires such a value."""
+    """Import an operation that requires a value of this schema."""
     return imported(
         one_operation({"parameters": [{"name": "q", "in": "query", "required": True, "schema": schema, **more}]})
     )
 
 
-def test_cases_name_a_host_only_where_the_manifest_does_not() -> None:
-    """Without one, `connector test` of what was just made would fail."""
+def test_cases_name_a_host_only_if_the_manifest_does_not() -> None:
+    """The cases must name one then: otherwise `connector test` of a new import would fail."""
     whole = one_operation({})
     hosts = [
         [str(host) for host in parse_cases(made.files["tests/cases.toml"].decode(), file="cases.toml").hosts]
@@ -56,8 +56,8 @@ def test_cases_name_a_host_only_where_the_manifest_does_not() -> None:
         ({}, {"status": 204}),
     ],
 )
-def test_the_document_s_example_is_the_answer(media: Json, output: Any) -> None:
-    """Where it is one: small, visible, and of its own schema."""
+def test_the_documents_example_is_the_response_of_the_case(media: Json, output: Any) -> None:
+    """The example counts if it is small, visible, and fits its own schema."""
     assert case_of(answered(media)).output == output
 
 
@@ -77,15 +77,15 @@ def test_the_document_s_example_is_the_answer(media: Json, output: Any) -> None:
         ({"type": "object", "required": ["a"], "properties": {"a": TEXT, "b": TEXT}}, {}, {"a": "example"}),
     ],
 )
-def test_what_is_required_is_an_example_or_made_up(schema: Json, more: Json, value: Any) -> None:
-    """As far as a value is known that fits; else there is no case."""
+def test_a_required_argument_is_an_example_or_made_up(schema: Json, more: Json, value: Any) -> None:
+    """An argument for which no fitting value is known has no case."""
     case = case_of(asked(schema, **more))
 
     assert (None if case is None else case.args) == (None if value is None else {"q": value})
 
 
 def nested(levels: int) -> Json:
-    """Lists of lists, each with a thousand members."""
+    """Return a schema of nested lists, each with a thousand members."""
     schema: Json = TEXT
     for _ in range(levels):
         schema = {"type": "array", "minItems": 1000, "items": schema}
@@ -96,8 +96,8 @@ def nested(levels: int) -> Json:
 @pytest.mark.parametrize(
     "schema", [nested(1), nested(5), {"type": "string", "minLength": 1 << 20}, {"type": "array", "minItems": 1 << 20}]
 )
-def test_a_value_that_would_be_long_has_no_case(schema: Json) -> None:
-    """A thousand lists of a thousand lists are more than there is memory for."""
+def test_a_value_that_would_be_too_long_has_no_case(schema: Json) -> None:
+    """A thousand lists of a thousand lists do not fit in memory."""
     made = asked(schema)
 
     assert made.actions
@@ -105,8 +105,8 @@ def test_a_value_that_would_be_long_has_no_case(schema: Json) -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_a_pattern_that_backtracks_is_not_waited_for() -> None:
-    """Neither in an answer nor in an argument; one that is found is held against its text."""
+def test_a_pattern_that_backtracks_is_checked_quickly() -> None:
+    """The pattern is in a response or an argument; a value that fits is still found to fit."""
     text = {"type": "string", "pattern": "^(a+)+$"}
     for value, output in (("a" * 40 + "!", {"status": 204}), ("a" * 40, {"a": "a" * 40})):
         assert case_of(answered({"schema": {"properties": {"a": text}}, "example": {"a": value}})).output == output
@@ -115,8 +115,8 @@ def test_a_pattern_that_backtracks_is_not_waited_for() -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_one_large_example_is_not_written_out_for_each_that_refers_to_it() -> None:
-    """It is measured first."""
+def test_a_large_example_is_not_written_out_for_each_reference() -> None:
+    """The importer measures its size first."""
     several = {str(n): {"$ref": "#/components/examples/Large"} for n in range(100)}
     answer = {"200": {"content": {"application/json": {"examples": several}}}}
     large = {"value": [{"a": "b" * 50}] * 50_000}
@@ -129,8 +129,8 @@ def test_one_large_example_is_not_written_out_for_each_that_refers_to_it() -> No
     assert len(made.actions) == 200
 
 
-def test_a_case_names_the_other_host() -> None:
-    """Of an operation with a server of its own."""
+def test_a_case_names_the_operations_own_host() -> None:
+    """The operation has a server of its own."""
     made = imported(one_operation({"servers": [{"url": "https://files.example.com/x"}]}))
 
     assert 'host = "files.example.com:443"' in made.files["tests/cases.toml"].decode()

@@ -1,4 +1,4 @@
-"""`WWW-Authenticate` of a stranger: what is of the grammar is read, and nothing of what is not."""
+"""A server's `WWW-Authenticate` header: what follows the grammar is read, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("lines", "found"), READ)
 def test_the_first_bearer_challenge_is_read(lines: list[str], found: Bearer | None) -> None:
-    """Whatever stands around it, also inside of quotation marks."""
+    """Other challenges and quoted strings may stand around it."""
     assert maybe_bearer(lines) == found
 
 
 @pytest.mark.parametrize("line", UNREADABLE)
-def test_what_two_could_read_differently_is_not_read(line: str) -> None:
-    """Nothing of it."""
+def test_an_ambiguous_challenge_is_not_read(line: str) -> None:
+    """Two readers could read it differently, so no part of it counts."""
     with pytest.raises(UnreadableChallengeError):
         maybe_bearer([line])
 
@@ -56,7 +56,7 @@ def test_what_two_could_read_differently_is_not_read(line: str) -> None:
         st.one_of(st.text(max_size=60), st.text(st.sampled_from('Bearer scope="a,= \\\t'), max_size=60)), max_size=3
     )
 )
-def test_any_text_is_read_or_refused(lines: list[str]) -> None:
-    """And nothing else rises."""
+def test_any_header_text_is_read_or_refused(lines: list[str]) -> None:
+    """UnreadableChallengeError is the only exception."""
     with contextlib.suppress(UnreadableChallengeError):
         maybe_bearer(lines)

@@ -1,4 +1,4 @@
-"""The document's bytes come from what was named, by a real server and a real file system, and from nowhere else."""
+"""The document's bytes come only from the named source: a real server or a real file system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOCUMENT = b'{"openapi": "3.1.0"}'
 
 
 class Server:
-    """Answers each connection with bytes that a test writes; `asked` has the requests."""
+    """A server that answers each connection with bytes from the test; `asked` has the requests."""
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
@@ -29,11 +29,11 @@ class Server:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def says(self, *parts: bytes) -> None:
-        """Answer like this."""
+        """Answer each request with these bytes."""
         self.answer = lambda peer, request: peer.sendall(b"".join(parts))
 
     def close(self) -> None:
-        """No more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
     def _serve(self) -> None:
@@ -53,13 +53,13 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """On this machine."""
+    """Run a server on this machine."""
     with closing(Server()) as one:
         yield one
 
 
 def answered(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
-    """A whole answer."""
+    """Return a whole response."""
     lines = [f"HTTP/1.1 {status}".encode(), b"Content-Length: %d" % len(body), b"Connection: close", *headers]
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -67,8 +67,8 @@ def answered(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
 # A URL
 
 
-def test_one_url_is_one_request_without_a_credential(server: Server) -> None:
-    """And its answer is the document."""
+def test_a_url_is_fetched_with_one_request_without_a_credential(server: Server) -> None:
+    """The response is the document."""
     server.says(answered(DOCUMENT))
 
     assert load([f"{server.origin}/v1/api.json?x=1"]).document == {"openapi": "3.1.0"}
@@ -77,8 +77,8 @@ def test_one_url_is_one_request_without_a_credential(server: Server) -> None:
     assert not any(word in request.lower() for word in (b"authorization", b"cookie", b"accept-encoding"))
 
 
-def test_a_redirect_is_followed_within_the_origin_only(server: Server) -> None:
-    """Elsewhere is named, and not asked."""
+def test_a_redirect_is_followed_only_within_the_origin(server: Server) -> None:
+    """Another target is named in the failure, and gets no request."""
     there = server.origin.encode()
     other = Server()
     with closing(other):
@@ -104,8 +104,8 @@ def test_a_redirect_is_followed_within_the_origin_only(server: Server) -> None:
         assert other.asked == []
 
 
-def test_redirects_are_counted(server: Server) -> None:
-    """One to itself ends."""
+def test_redirects_are_bounded(server: Server) -> None:
+    """The redirect leads to itself."""
     server.says(answered(b"", "302 Found", b"Location: /"))
 
     with pytest.raises(DocumentError, match="more than 3 redirects"):
@@ -126,8 +126,8 @@ def test_redirects_are_counted(server: Server) -> None:
         (b"", "cannot be fetched"),
     ],
 )
-def test_an_answer_that_is_no_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
-    """Whatever it is; one that is packed is not unpacked."""
+def test_a_response_that_is_no_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
+    """A compressed response is not decompressed. A page of HTML is the exception: it loads as a YAML string."""
     server.says(answer)
     if b"<html>" in answer:
         assert load([server.origin]).document == "<html>"  # as YAML; what it describes is asked later
@@ -136,8 +136,8 @@ def test_an_answer_that_is_no_document_is_an_error(server: Server, answer: bytes
         load([server.origin])
 
 
-def test_an_answer_that_is_too_long_is_not_read_to_its_end(server: Server) -> None:
-    """It is cut off."""
+def test_an_oversized_response_is_cut_off(server: Server) -> None:
+    """The server can send less than twice the bound."""
     sent = 0
 
     def answer(peer: socket.socket, request: bytes) -> None:
@@ -153,8 +153,8 @@ def test_an_answer_that_is_too_long_is_not_read_to_its_end(server: Server) -> No
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in the head", "in the body"])
-def test_an_answer_that_drips_ends_at_the_deadline(server: Server, head: bytes) -> None:
-    """Each byte comes in time, and all of them never do."""
+def test_a_dripping_response_ends_at_the_deadline(server: Server, head: bytes) -> None:
+    """Each byte comes in time, but the response never ends."""
     stopped = threading.Event()
 
     def answer(peer: socket.socket, request: bytes) -> None:
@@ -168,8 +168,8 @@ def test_an_answer_that_drips_ends_at_the_deadline(server: Server, head: bytes) 
     stopped.set()
 
 
-def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
-    """Even if it is a valid one so far."""
+def test_dripping_headers_end_at_the_deadline(server: Server) -> None:
+    """The headers are valid so far."""
     stopped = threading.Event()
 
     def answer(peer: socket.socket, request: bytes) -> None:
@@ -185,8 +185,8 @@ def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
     stopped.set()
 
 
-def test_nobody_there_is_an_error(server: Server) -> None:
-    """With the address."""
+def test_an_unreachable_server_is_an_error(server: Server) -> None:
+    """The failure names the address."""
     server.close()
     with pytest.raises(DocumentError, match=f"{server.origin} cannot be fetched"):
         load([server.origin])
@@ -214,15 +214,15 @@ def test_nobody_there_is_an_error(server: Server) -> None:
         "://",
     ],
 )
-def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
-    """Before anybody is asked."""
+def test_an_unusual_url_is_refused(url: str) -> None:
+    """The refusal comes before any request."""
     assert is_url(url)
     with pytest.raises(DocumentError):
         load([url])
 
 
-def test_other_files_are_not_fetched(server: Server, tmp_path: Path) -> None:
-    """A document with a URL is one file, and the other files of one that is a file are files."""
+def test_a_url_and_files_cannot_be_mixed(server: Server, tmp_path: Path) -> None:
+    """A document with a URL is one file, and the other files of a local document are local."""
     file = tmp_path / "a.json"
     file.write_bytes(DOCUMENT)
 
@@ -236,8 +236,8 @@ def test_other_files_are_not_fetched(server: Server, tmp_path: Path) -> None:
 # Files
 
 
-def test_a_folder_is_its_documents_and_no_others(tmp_path: Path) -> None:
-    """JSON and YAML, below it too; nothing hidden, and no link."""
+def test_a_folder_contributes_only_its_documents(tmp_path: Path) -> None:
+    """They are JSON and YAML files at any depth; hidden files and links do not count."""
     secret = tmp_path / "secret.json"
     secret.write_bytes(b'"secret"')
     folder = tmp_path / "api"
@@ -258,8 +258,8 @@ def test_a_folder_is_its_documents_and_no_others(tmp_path: Path) -> None:
     assert set(load([str(folder / "api.json"), str(secret)]).values) == {"api/api.json", "secret.json"}  # named
 
 
-def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
-    """And is not waited for."""
+def test_a_missing_or_special_file_is_an_error(tmp_path: Path) -> None:
+    """Loading such a file does not block."""
     os.mkfifo(tmp_path / "fifo.json")
     (tmp_path / "loop.json").symlink_to("loop.json")
     for name, words in (
@@ -275,8 +275,8 @@ def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
             load([str(tmp_path / name)])
 
 
-def test_a_fifo_in_a_folder_is_an_error_too(tmp_path: Path) -> None:
-    """It has the name of a document."""
+def test_a_fifo_in_a_folder_is_an_error(tmp_path: Path) -> None:
+    """The fifo has the name of a document."""
     (tmp_path / "api.json").write_bytes(DOCUMENT)
     os.mkfifo(tmp_path / "fifo.json")
 
@@ -284,8 +284,8 @@ def test_a_fifo_in_a_folder_is_an_error_too(tmp_path: Path) -> None:
         load([str(tmp_path / "api.json"), str(tmp_path)])
 
 
-def test_files_are_counted(tmp_path: Path) -> None:
-    """A folder of too many is not read."""
+def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
+    """A folder with too many is not read."""
     (tmp_path / "many").mkdir()
     (tmp_path / "api.json").write_bytes(DOCUMENT)
     for number in range(MAX_FILES):
@@ -295,8 +295,8 @@ def test_files_are_counted(tmp_path: Path) -> None:
         load([str(tmp_path / "api.json"), str(tmp_path / "many")])
 
 
-def test_bytes_of_files_are_counted_together(tmp_path: Path) -> None:
-    """Without reading more of them."""
+def test_the_bytes_of_all_files_are_bounded_together(tmp_path: Path) -> None:
+    """The excess is not read."""
     for name in ("a.json", "b.json"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(MAX_BYTES)
@@ -305,8 +305,8 @@ def test_bytes_of_files_are_counted_together(tmp_path: Path) -> None:
         load([str(tmp_path / "a.json"), str(tmp_path / "b.json")])
 
 
-def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
-    """Linux has such files."""
+def test_a_file_name_that_is_not_utf_8_is_accepted(tmp_path: Path) -> None:
+    """Linux allows such names."""
     (tmp_path / "api.json").write_bytes(DOCUMENT)
     (tmp_path / "\udcff #%.json").write_bytes(DOCUMENT)
 

@@ -1,4 +1,4 @@
-"""The operations that a document describes, each with a name of its own; Swagger 2.0 as well."""
+"""The operations that an OpenAPI or Swagger 2.0 document describes, each with a unique name."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tests.importing.documents import Json, document, found, imported
         ("a" * 100, "/pets", "a" * 64),
     ],
 )
-def test_an_operation_is_called_by_its_id_or_its_path(operation_id: Any, path: str, name: str) -> None:
-    """In snake case, at most 64 characters."""
+def test_an_operation_is_named_after_its_id_or_its_path(operation_id: Any, path: str, name: str) -> None:
+    """The name is in snake case and has at most 64 characters."""
     assert found(document({path: {"get": {"operationId": operation_id}}})).operations[0].name == name
 
 
 @given(ids=st.lists(st.text(alphabet="aA-_1/é.", max_size=4) | st.just("x" * 80), min_size=1, max_size=12))
-def test_names_are_unique_and_names(ids: list[str]) -> None:
-    """Whatever collides."""
+def test_operation_names_are_unique_and_valid(ids: list[str]) -> None:
+    """Many ids become the same name at first."""
     there = found(document({f"/a{'/' * n}": {"get": {"operationId": one}} for n, one in enumerate(ids)}))
     names = [one.name for one in there.operations]
 
@@ -51,8 +51,8 @@ def test_names_are_unique_and_names(ids: list[str]) -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_twenty_thousand_names_that_collide_take_no_time() -> None:
-    """And one more operation is too many."""
+def test_twenty_thousand_colliding_names_are_made_quickly() -> None:
+    """A document with one more operation is refused."""
     paths = {f"/{'x' * 80}/{n}": {"get": {"operationId": "y" * 80}} for n in range(20_000)}
 
     assert len({one.name for one in found(document(paths)).operations}) == 20_000
@@ -61,8 +61,8 @@ def test_twenty_thousand_names_that_collide_take_no_time() -> None:
 
 
 @pytest.mark.computes_for(10)
-def test_a_path_that_thousands_refer_to_is_there_once() -> None:
-    """What it has is not copied for each."""
+def test_a_path_that_thousands_refer_to_is_kept_once() -> None:
+    """The contents of the path are not copied for each reference."""
     item = {"parameters": [1] * 100_000, "get": {"tags": ["<b>tag</b>" * 20] * 5000, "summary": "<a " * 7000}}
     there = found(document({f"/{n}": {"$ref": "#/x-item"} for n in range(3000)}, **{"x-item": item}))
 
@@ -87,15 +87,15 @@ def test_a_path_that_thousands_refer_to_is_there_once() -> None:
         ({"swagger": []}, "swagger: "),
     ],
 )
-def test_what_describes_no_operation_is_an_error(change: Json, words: str) -> None:
-    """That says what is missing."""
+def test_a_document_without_operations_is_an_error(change: Json, words: str) -> None:
+    """The error says what is missing."""
     with pytest.raises(DocumentError, match=words.replace("[", "").replace("`", ".")):
         found({**document({"/a": {"get": {}}}), **change})
 
 
 @pytest.mark.parametrize("whole", [None, 1, "x", [], [{}], True])
-def test_what_is_no_object_is_no_document(whole: Any) -> None:
-    """Of whatever type."""
+def test_a_value_that_is_no_object_is_no_document(whole: Any) -> None:
+    """Every other JSON type is refused."""
     with pytest.raises(DocumentError, match="not an OpenAPI document"):
         found(whole)
 
@@ -124,13 +124,13 @@ PATHS = {
         ({"grep": "nothing"}, []),
     ],
 )
-def test_operations_are_chosen_by_words(how: dict[str, Any], names: list[str]) -> None:
-    """Several add up."""
+def test_operations_are_chosen_by_name_tag_or_text(how: dict[str, Any], names: list[str]) -> None:
+    """Several choices add up."""
     assert [one.name for one in wanted(found(document(PATHS)), **how)] == names
 
 
-def test_a_word_that_is_nothing_is_told() -> None:
-    """With the one that is near."""
+def test_an_unknown_operation_or_tag_is_reported() -> None:
+    """The error suggests the closest name."""
     there = found(document(PATHS))
 
     with pytest.raises(DocumentError, match=r"no operation 'lstPets'; did you mean 'listPets'"):
@@ -145,13 +145,13 @@ def test_a_word_that_is_nothing_is_told() -> None:
 
 
 def swagger(operation: Json, *, method: str = "post", **more: Any) -> Json:
-    """A document of 2.0 with one operation."""
+    """Return a Swagger 2.0 document with one operation."""
     whole = {"swagger": "2.0", "info": {"title": "Pets"}, "host": "api.example.com", "basePath": "/v1"}
     return {**whole, "paths": {"/a": {method: {"operationId": "one", "responses": {}, **operation}}}, **more}
 
 
 def packed(whole: Json) -> Json:
-    """The operation as it is packed."""
+    """Return the operation as it is packed."""
     made = imported(whole)
     (methods,) = msgspec.json.decode(made.files["service/document.json"])["paths"].values()
     (operation,) = methods.values()
@@ -159,8 +159,8 @@ def packed(whole: Json) -> Json:
     return operation
 
 
-def test_a_body_of_swagger_is_a_body() -> None:
-    """As JSON, property by property."""
+def test_a_body_of_swagger_is_imported_as_a_json_body() -> None:
+    """Each of its properties is an argument."""
     schema = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
     body = packed(swagger({"parameters": [{"in": "body", "name": "pet", "required": True, "schema": schema}]}))[
         "requestBody"
@@ -178,8 +178,8 @@ def test_a_body_of_swagger_is_a_body() -> None:
         ([{"name": "a", "type": "string"}], ["multipart/form-data"], "multipart/form-data"),
     ],
 )
-def test_fields_of_swagger_are_a_form(fields: list[Json], consumes: Any, kind: str) -> None:
-    """With a file, in parts."""
+def test_form_fields_of_swagger_become_a_form(fields: list[Json], consumes: Any, kind: str) -> None:
+    """A form with a file is sent in parts."""
     operation = {"parameters": [{"in": "formData", "required": True, **one} for one in fields], "consumes": consumes}
     body = packed(swagger(operation))["requestBody"]
 
@@ -199,8 +199,8 @@ def test_fields_of_swagger_are_a_form(fields: list[Json], consumes: Any, kind: s
         ({}, "form", False),
     ],
 )
-def test_lists_of_swagger_are_written_as_it_says(said: Any, style: str, explode: bool) -> None:
-    """As CSV where it says nothing that is known."""
+def test_lists_of_swagger_keep_their_collection_format(said: Any, style: str, explode: bool) -> None:
+    """A missing or unknown format means CSV."""
     parameter = {"in": "query", "name": "a", "type": "array", "items": {"type": "string"}, "collectionFormat": said}
     found_one = packed(swagger({"parameters": [parameter]}))["parameters"][0]
 
@@ -218,7 +218,7 @@ def test_lists_of_swagger_are_written_as_it_says(said: Any, style: str, explode:
     ],
 )  # fmt: skip
 def test_a_list_of_swagger_that_cannot_be_written_is_left_out_and_listed(place: str, more: Json, told: str) -> None:
-    """A list in another form is not written as CSV. A required one takes the operation with it."""
+    """A list in another form is not written as CSV. If it is required, the operation is not imported."""
     parameter = {"in": place, "name": "a", "type": "array", "items": {"type": "string"}, **more}
     other = {"in": place, "name": "b", "type": "string"}
     made = imported(swagger({"parameters": [parameter, other]}))
@@ -230,8 +230,8 @@ def test_a_list_of_swagger_that_cannot_be_written_is_left_out_and_listed(place: 
         imported(swagger({"parameters": [{**parameter, "required": True}, other]}))
 
 
-def test_a_file_that_swagger_answers_is_no_json() -> None:
-    """Whatever the document produces, which is JSON where it says nothing."""
+def test_a_file_in_a_response_of_swagger_is_not_json() -> None:
+    """This holds whatever the document produces; other responses are JSON if it does not say."""
     answers = {
         "200": {"schema": {"type": "file"}, "description": ""},
         "201": {"schema": {"type": "string"}, "description": ""},
@@ -252,8 +252,8 @@ def test_a_file_that_swagger_answers_is_no_json() -> None:
         ("/pets?name={name}", "has parameters behind its ?"),
     ],
 )
-def test_a_path_that_is_none_says_what_to_do(path: str, told: str) -> None:
-    """The error names what is wrong with the path, which is not its characters."""
+def test_an_invalid_path_is_reported_with_what_to_do(path: str, told: str) -> None:
+    """The error names the fault of the path, which is not in its characters."""
     with pytest.raises(DocumentError, match=f"its path .*{re.escape(told)}.* in a copy of the document"):
         imported(document({path: {"get": {"operationId": "one", "responses": {}}}}))
 
@@ -270,14 +270,14 @@ def test_a_path_that_is_none_says_what_to_do(path: str, told: str) -> None:
         ({"host": "api.example.com:8443"}, "https://api.example.com:8443/v1"),
     ],
 )
-def test_the_host_of_swagger_is_three_keys(change: Json, origin: str) -> None:
-    """With TLS where there is a choice."""
+def test_the_host_of_swagger_comes_from_three_keys(change: Json, origin: str) -> None:
+    """TLS is preferred if there is a choice."""
     assert [one.url for one in imported(swagger({}, **change)).origins] == [origin]
 
 
 @pytest.mark.parametrize("host", [1, [], "a@b", "a/b?c", "", "a b", "good.example\\@evil.example"])
-def test_a_host_of_swagger_that_is_none_is_an_error(host: Any) -> None:
-    """Of whatever type."""
+def test_an_invalid_host_of_swagger_is_an_error(host: Any) -> None:
+    """Hosts of other types and unusual hosts are refused."""
     with pytest.raises(DocumentError):
         imported(swagger({}, host=host))
 
@@ -300,15 +300,15 @@ def test_a_host_of_swagger_that_is_none_is_an_error(host: Any) -> None:
         ({"type": "oauth2", "flow": "implicit"}, "api_key"),
     ],
 )
-def test_security_of_swagger_is_read(scheme: Json, kind: str) -> None:
-    """In the shape of 3.0."""
+def test_security_of_swagger_becomes_a_credential(scheme: Json, kind: str) -> None:
+    """A security definition is read in the shape of OpenAPI 3.0."""
     assert (
         imported(swagger({}, securityDefinitions={"it": scheme}, security=[{"it": ["read"]}])).credential.kind == kind
     )
 
 
-def test_parameters_of_a_path_of_swagger_are_each_operation_s() -> None:
-    """Bodies too."""
+def test_parameters_of_a_swagger_path_belong_to_each_operation() -> None:
+    """Form fields are among them."""
     whole = swagger({})
     whole["paths"]["/a"]["parameters"] = [
         {"in": "query", "name": "q", "type": "string"},
@@ -321,8 +321,8 @@ def test_parameters_of_a_path_of_swagger_are_each_operation_s() -> None:
 
 
 @pytest.mark.computes_for(5)
-def test_bodies_of_a_path_of_swagger_go_to_its_methods_only() -> None:
-    """A path has as many other keys as it likes."""
+def test_body_fields_of_a_swagger_path_go_only_to_its_methods() -> None:
+    """A path may have thousands of other keys."""
     fields = [{"in": "formData", "name": f"f{n}", "type": "string"} for n in range(5000)]
     whole = swagger({})
     whole["paths"]["/a"] |= {"parameters": fields, **{f"x-{n}": {} for n in range(5000)}}

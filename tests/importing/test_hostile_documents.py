@@ -1,4 +1,4 @@
-"""Whatever stands in a document, there is a result or one error, soon."""
+"""A hostile document soon gives a connector or one error, whatever is in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from tests.importing.documents import CONNECTOR, Json, document, imported, one_operation, schema_ref
 
 LIMIT_S = 1.0
-"""Of one document of some KiB; a machine that does much else takes up to three."""
+"""Processor seconds for one document of some KiB. A busy machine takes up to three times as long."""
 PET = {
     "type": "object",
     "required": ["name"],
@@ -203,7 +203,7 @@ ODD = (
 
 
 def outcome(whole: Any) -> Made | DocumentError:
-    """What becomes of a document; anything else is raised."""
+    """Import a document, and return the result or its error. Other exceptions pass."""
     began = time.process_time()
     try:
         there = described(read_all("api.json", {"api.json": json.dumps(whole).encode()}))
@@ -220,7 +220,7 @@ def outcome(whole: Any) -> Made | DocumentError:
 
 
 def check(done: Made | DocumentError) -> None:
-    """A connector that will be accepted, or an error that can be shown."""
+    """Check that the result is a connector that will be accepted, or an error that can be shown."""
     if isinstance(done, DocumentError):
         assert 0 < len(str(done)) < 3000
         return
@@ -232,7 +232,7 @@ def check(done: Made | DocumentError) -> None:
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The ways to every value of a document."""
+    """Return the paths to every value of a document."""
     members = (
         list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
     )
@@ -240,7 +240,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changed(whole: Json, place: tuple[Any, ...], value: Any, how: str) -> Any:
-    """The document with another value in one place, without it, or with its key spelled otherwise."""
+    """Return the document with one value replaced, removed, or under another key."""
     made = copy.deepcopy(whole)
     if not place:
         return value
@@ -256,8 +256,8 @@ def changed(whole: Json, place: tuple[Any, ...], value: Any, how: str) -> Any:
     return made
 
 
-def test_the_documents_that_are_changed_are_valid() -> None:
-    """Else nothing would be tried."""
+def test_the_unchanged_documents_are_imported() -> None:
+    """This positive control shows that the changes below start from valid documents."""
     cut = {"change_pet": ("friends[].friends: a schema within itself",)}
     for whole, left_out in ((VALID, cut), (SWAGGER, {})):
         done = outcome(whole)
@@ -269,7 +269,7 @@ def test_the_documents_that_are_changed_are_valid() -> None:
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_any_change_of_a_document_gives_a_connector_or_an_error(whole: Json, data: st.DataObject) -> None:
-    """By law: one or two places are replaced, removed or renamed."""
+    """The change replaces, removes or renames one or two places."""
     for _ in range(data.draw(st.integers(1, 2))):
         if not isinstance(whole, dict):
             break
@@ -284,8 +284,8 @@ def test_any_change_of_a_document_gives_a_connector_or_an_error(whole: Json, dat
     ("whole", "value"),
     [(VALID, None), (VALID, "x"), (VALID, []), (VALID, {}), (SWAGGER, 1), (SWAGGER, []), (SWAGGER, {})],
 )
-def test_every_place_of_a_document_may_be_of_another_type(whole: Json, value: Any) -> None:
-    """Each of them, one after the other."""
+def test_every_value_of_a_document_may_have_another_type(whole: Json, value: Any) -> None:
+    """Each place gets the value, one after the other."""
     for place in places(whole):
         check(outcome(changed(whole, place, value, "replaced")))
 
@@ -305,8 +305,8 @@ def test_every_place_of_a_document_may_be_of_another_type(whole: Json, value: An
         max_leaves=15,
     )
 )
-def test_any_json_is_a_document_or_none(whole: Any) -> None:
-    """By law, also below what makes a document."""
+def test_any_json_is_a_document_or_an_error(whole: Any) -> None:
+    """The JSON is tried as a whole document, as its paths, and as one operation."""
     check(outcome(whole))
     check(outcome({"openapi": "3.0.0", "servers": [{"url": "https://h.example"}], "paths": whole}))
     check(outcome({"openapi": "3.1.0", "servers": [{"url": "https://h.example"}], "paths": {"/a": {"get": whole}}}))
@@ -338,8 +338,8 @@ def test_any_json_is_a_document_or_none(whole: Any) -> None:
     ],
     ids=lambda text: repr(text[:8]),
 )
-def test_words_take_no_time(text: str) -> None:
-    """Whatever their expressions have to look at."""
+def test_hostile_words_are_processed_quickly(text: str) -> None:
+    """They are built to make regular expressions slow."""
     whole = copy.deepcopy(VALID)
     for operation in whole["paths"]["/pets/{id}"].values():
         if isinstance(operation, dict):
@@ -354,7 +354,7 @@ def test_words_take_no_time(text: str) -> None:
     ["[a--b]", "[a||b]", "[a~~b]", "[[a]]", "a++", "(?i)a", "\\N{DIGIT ONE}", "(" * 300, "a{1000}{1000}", "("],
 )
 def test_a_pattern_that_python_reads_otherwise_is_left_out_without_a_warning(pattern: str) -> None:
-    """Warnings are errors here."""
+    """The test suite turns warnings into errors."""
     whole = copy.deepcopy(VALID)
     whole["components"]["parameters"]["Trace"]["schema"] = {"type": "string", "pattern": pattern}
     done = outcome(whole)
@@ -364,8 +364,8 @@ def test_a_pattern_that_python_reads_otherwise_is_left_out_without_a_warning(pat
 
 
 @pytest.mark.computes_for(20)
-def test_a_large_example_of_many_alternatives_is_not_tried_for_ever() -> None:
-    """A hundred branches within a hundred, and an example that fits none: it is left, and what can be given is."""
+def test_a_large_example_with_many_alternatives_is_tried_within_bounds() -> None:
+    """The example fits none of a hundred branches within a hundred. It is left out, and the arguments that fit remain."""
     schemas: Json = {"L0": {"type": "string"}}
     for level in range(1, 5):
         of = schema_ref(f"L{level - 1}")

@@ -1,4 +1,4 @@
-"""What documents of real services have that no table of ours had thought of; each was a fault once."""
+"""Features of real services' documents that no other test had; each was a bug once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aileron_connector.openapi.request import Endpoint, prepared
 def made_of(
     operation: dict[str, Any], *, path: str = "/a", schemas: dict[str, Any] | None = None, version: str = "3.1.0"
 ) -> Made:
-    """A repository of one operation, `change_it`."""
+    """Make a connector of one operation, `change_it`."""
     document = {
         "openapi": version,
         "info": {"title": "Things", "version": "1"},
@@ -36,12 +36,12 @@ def made_of(
 
 
 def body(schema: dict[str, Any]) -> dict[str, Any]:
-    """An operation with this body."""
+    """Return an operation with this body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def test_a_boolean_that_can_only_be_true_is_left_out_where_it_is_optional() -> None:
-    """An input has no enum of booleans: the action was refused whole."""
+def test_an_optional_boolean_that_can_only_be_true_is_left_out() -> None:
+    """An input has no enum of booleans, so the whole action was refused."""
     only_true = {"type": "boolean", "enum": [True]}
     made = made_of(body({"type": "object", "properties": {"a": {"type": "string"}, "confirmed": only_true}}))
 
@@ -49,8 +49,8 @@ def test_a_boolean_that_can_only_be_true_is_left_out_where_it_is_optional() -> N
     assert made.left_out == {"change_it": ("confirmed: only true, which an input cannot say",)}
 
 
-def test_what_is_required_beside_a_reference_is_required_in_3_0_too() -> None:
-    """By the letter it is ignored there. A service that says so refuses a call without it."""
+def test_required_beside_a_reference_counts_in_openapi_3_0() -> None:
+    """The specification ignores it there, but a service that states it refuses calls without it."""
     droplets = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
     schema = {"$ref": "#/components/schemas/Droplets", "required": ["ids"]}
     made = made_of(body(schema), schemas={"Droplets": droplets}, version="3.0.3")
@@ -58,8 +58,8 @@ def test_what_is_required_beside_a_reference_is_required_in_3_0_too() -> None:
     assert [(given.name, given.required) for given in made.imported[0].inputs] == [("ids", True)]
 
 
-def test_of_a_choice_with_a_discriminator_one_branch_is_meant() -> None:
-    """Branches that overlap would otherwise refuse what the service takes."""
+def test_a_choice_with_a_discriminator_means_exactly_one_branch() -> None:
+    """Overlapping branches would otherwise refuse what the service accepts."""
     kind = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["reboot", "snapshot"]}}}
     named = {"allOf": [kind, {"properties": {"name": {"type": "string"}}}]}
     choice = {"oneOf": [kind, named], "discriminator": {"propertyName": "type"}}
@@ -69,8 +69,8 @@ def test_of_a_choice_with_a_discriminator_one_branch_is_meant() -> None:
     assert kept == [{"anyOf"}, {"oneOf"}]
 
 
-def test_an_example_that_does_not_have_its_format_is_not_sent() -> None:
-    """Dates with a time, above all."""
+def test_an_example_that_contradicts_its_format_is_not_sent() -> None:
+    """Dates with a time are the most frequent case."""
     told = {
         "day": {"type": "string", "format": "date", "example": "2026-11-26T10:00:00Z"},
         "at": {"type": "string", "format": "date-time", "example": "2026-11-26T10:00:00Z"},
@@ -85,8 +85,8 @@ def test_an_example_that_does_not_have_its_format_is_not_sent() -> None:
     }
 
 
-def test_the_response_for_errors_is_not_the_answer_though_it_stands_first() -> None:
-    """`default` is what is not listed. A preview of a deletion showed the fields of an error."""
+def test_the_default_response_is_not_the_answer_even_if_it_comes_first() -> None:
+    """`default` stands for unlisted errors. The preview of a deletion showed the fields of an error."""
     error, thing = ({"type": "object", "properties": {name: {"type": "string"}}} for name in ("errno", "title"))
     told = {
         status: {"description": "", "content": {"application/json": {"schema": schema}}}
@@ -111,10 +111,10 @@ THING = {"properties": {"id": {"type": "string", "readOnly": True}, "kind": {"ty
     ids=["described", "required", "only-marked"],
 )
 @pytest.mark.parametrize("is_named", [True, False], ids=["named", "inline"])
-def test_a_property_that_only_a_base_marks_read_only_can_be_given_and_need_not(
+def test_a_property_that_only_a_base_schema_marks_read_only_is_optional(
     part: dict[str, Any], given: list[str], is_named: bool
 ) -> None:
-    """The base made it impossible, and with it every body of what was derived from it."""
+    """The mark had made it impossible, and with it every body of a derived schema."""
     more = {**part, "properties": {**part.get("properties", {}), "name": {"type": "string"}}}
     schemas = {"Thing": THING, "More": more}
     parts = [{"$ref": "#/components/schemas/Thing"}, {"$ref": "#/components/schemas/More"} if is_named else more]
@@ -127,8 +127,8 @@ def test_a_property_that_only_a_base_marks_read_only_can_be_given_and_need_not(
     assert sent_by(made, {"crew": {"name": "n"}}) == {"crew": {"name": "n"}}
 
 
-def test_an_operation_whose_only_content_cannot_be_described_is_not_imported() -> None:
-    """An action without the body would send nothing. If there is another input, only the body is left out, and named."""
+def test_an_operation_whose_only_content_is_unsupported_is_not_imported() -> None:
+    """An action without the body would send nothing. If there is another input, only the body is left out, and listed."""
     odd = {"content": {"application/json": {"schema": {"properties": {"a": {"not": {}}}, "required": ["a"]}}}}
     query = [{"name": "q", "in": "query", "schema": {"type": "string"}}]
 
@@ -138,7 +138,7 @@ def test_an_operation_whose_only_content_cannot_be_described_is_not_imported() -
 
 
 def long_bill() -> dict[str, Any]:
-    """A bill with two long enums, and lines within, as the documents of accounting services have it."""
+    """Return a bill with two long enums and with lines, as accounting services have it."""
     codes = [f"{a}{b}{c}" for a in "ABCDEF" for b in "GHIJKL" for c in "MNOPQR"]
     line = {"text": {"type": "string"}, "account": {"type": "object", "properties": {"id": {"type": "string"}}}}
     more = {
@@ -162,8 +162,8 @@ NAMED = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
 TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-def test_what_the_document_has_an_example_of_is_cut_last_and_each_cut_is_listed() -> None:
-    """Long lists of choices go first. Invoices had no lines, because two lists of currencies took their room."""
+def test_parts_with_an_example_are_cut_last_and_each_cut_is_listed() -> None:
+    """Long lists of choices go first. Invoices once had no lines, because two lists of currencies took their room."""
     operation = body({"type": "object", "properties": {"bills": {"type": "array", "items": long_bill()}}})
     example = {"bills": [{"lines": [{"text": "Tea", "account": {"id": "a"}}], "currency": "AGM"}]}
     operation["requestBody"]["content"]["application/json"]["example"] = example
@@ -205,7 +205,7 @@ def test_what_the_document_has_an_example_of_is_cut_last_and_each_cut_is_listed(
     ],
 )  # fmt: skip
 def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example: Any) -> None:
-    """The example says what is meant where the schema leaves a choice."""
+    """The example says what is meant if the schema leaves a choice."""
     node = {"type": "object", "properties": {"name": {"type": "string"}, "of": {"$ref": "#/components/schemas/Node"}}}
     operation = body({"type": "object", **schema})
     operation["requestBody"]["content"]["application/json"]["example"] = example
@@ -219,10 +219,8 @@ def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example:
     [({}, ["body"]), ({"request_body": {"type": "object"}, "name": {"type": "string"}}, ["b", "name", "request_body"])],
     ids=["any", "its-own"],
 )
-def test_a_property_that_is_called_like_a_body_is_no_whole_request(
-    properties: dict[str, Any], given: list[str]
-) -> None:
-    """An example that has properties of the body stays whole, and so does that of a body without known ones."""
+def test_a_property_named_like_a_body_is_no_whole_request(properties: dict[str, Any], given: list[str]) -> None:
+    """An example with properties of the body stays whole, and so does one of a body without known properties."""
     operation = body({"type": "object", "properties": properties})
     operation["requestBody"]["content"]["application/json"]["example"] = {"request_body": {"name": 1}, "b": 2}
     made = made_of(operation)
@@ -236,10 +234,10 @@ def test_a_property_that_is_called_like_a_body_is_no_whole_request(
     [({"x-read-only": True}, ["name"]), ({"readOnly": True}, ["name"]), ({"x-read-only": "no"}, ["name", "score"])],
 )
 @pytest.mark.parametrize("is_named", [True, False], ids=["beside-a-reference", "inline"])
-def test_what_the_service_alone_writes_is_no_input_however_it_is_marked(
+def test_a_read_only_property_is_no_input_however_it_is_marked(
     mark: dict[str, Any], given: list[str], is_named: bool
 ) -> None:
-    """An example of the schema, which shows answers too, is given without it; where it is required, the answer has it."""
+    """An example of the schema, which also describes answers, is given without it, even if the property is required."""
     score = {"$ref": "#/components/schemas/Score"} if is_named else {"type": "object"}
     properties = {"name": {"type": "string"}, "score": {**score, **mark}}
     schema = {"type": "object", "properties": properties, "required": ["name", "score"]}
@@ -250,7 +248,7 @@ def test_what_the_service_alone_writes_is_no_input_however_it_is_marked(
 
 
 def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
-    """The reason says whether the document contradicts itself, or the action has less than the document."""
+    """The reason says whether the document contradicts itself, or the action offers less than the document."""
     properties = {
         "a": {"type": "integer"},
         "b": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
@@ -274,15 +272,15 @@ def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
         ({"not": {"type": "string"}}, "in.of: the keyword 'not' is not supported"),
     ],
 )  # fmt: skip
-def test_what_is_left_out_within_an_input_is_listed_with_its_place(schema: dict[str, Any], told: str) -> None:
-    """Only what was left out of a body was."""
+def test_parts_left_out_of_an_input_are_listed_with_their_place(schema: dict[str, Any], told: str) -> None:
+    """Only the parts left out of a body used to be listed."""
     within = {"type": "object", "properties": {"of": schema, "b": {"type": "string"}}}
 
     assert made_of(body({"type": "object", "properties": {"in": within}})).left_out["change_it"] == (told,)
 
 
-def test_of_two_lists_of_choices_the_longer_is_taken() -> None:
-    """Six roles became a list that can have one of them."""
+def test_the_longer_of_two_lists_of_choices_is_taken() -> None:
+    """Six roles had become a list that can have one of them."""
     roles = {"anyOf": [{"type": "array", "items": {"enum": ["all"]}}, {"enum": [f"role{n}" for n in range(6)]}]}
     made = made_of(body({"type": "object", "properties": {"roles": roles}}))
 
@@ -290,8 +288,8 @@ def test_of_two_lists_of_choices_the_longer_is_taken() -> None:
     assert made.left_out["change_it"] == ("roles: it is given as string; the service also takes array",)
 
 
-def test_a_body_of_several_forms_says_which_are_not_offered() -> None:
-    """The first is given property by property."""
+def test_a_body_of_several_forms_lists_those_not_offered() -> None:
+    """The first form is given property by property."""
     forms = [{"properties": {"card": {"type": "string"}}}, {"properties": {"iban": {"type": "string"}}}]
 
     told = "body: one of 2 forms is offered; the service also takes others, with iban"
@@ -304,7 +302,7 @@ def example_problems(made: Made) -> list[str]:
 
 
 def sent_by(made: Made, arguments: dict[str, Any]) -> Any:
-    """The JSON that the packed document makes of these arguments."""
+    """Return the JSON that the packed document makes of these arguments."""
     document = msgspec.json.decode(made.files["service/document.json"], type=Document)
     endpoint = Endpoint("POST", "/a", made.imported[0].packed)
     schemas = Schemas(document.components.schemas)

@@ -1,4 +1,4 @@
-"""One operation of a document, whole, or with the reason why not."""
+"""An operation of a document: imported whole, or left out with the reason."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TEXT = {"type": "string"}
 
 
 def made_of(operation: Json, *, method: str = "get", path: str = "/pets", **more: Any) -> Made:
-    """Of a document with this operation, `one`."""
+    """Import a document with this operation, `one`."""
     return imported(one_operation({"operationId": "one", **operation}, method=method, path=path, **more))
 
 
 def inputs_of(made: Made) -> dict[str, InputSpec]:
-    """Of its action."""
+    """Return the inputs of its action."""
     action = parse_action(action_of(made, "x-one"), file="action.md", allow_placeholder=True)
     return {one.name: one for one in action.inputs}
 
 
 def packed_of(made: Made) -> Json:
-    """The operation as it is packed."""
+    """Return the operation as it is packed."""
     (methods,) = msgspec.json.decode(made.files["service/document.json"])["paths"].values()
     (operation,) = methods.values()
     assert isinstance(operation, dict)
@@ -36,12 +36,12 @@ def packed_of(made: Made) -> Json:
 
 
 def parameter(name: str = "q", where: str = "query", **more: Any) -> Json:
-    """Of a string."""
+    """Return a string parameter."""
     return {"name": name, "in": where, "schema": TEXT, **more}
 
 
 def body(schema: Any, kind: str = "application/json", *, required: bool = True, **media: Any) -> Json:
-    """An operation with a body."""
+    """Return an operation with a body."""
     return {"requestBody": {"required": required, "content": {kind: {"schema": schema, **media}}}}
 
 
@@ -65,8 +65,8 @@ def body(schema: Any, kind: str = "application/json", *, required: bool = True, 
         ([parameter("", "query"), parameter("\u202e", "query"), parameter("a\nb", "query")], []),
     ],
 )
-def test_each_argument_has_a_name_of_its_own(parameters: list[Json], names: list[str]) -> None:
-    """In snake case, with its place where two are alike; what a connector cannot send is none."""
+def test_each_argument_has_a_unique_name(parameters: list[Json], names: list[str]) -> None:
+    """Names are in snake case, with the parameter's place if two are alike. A parameter that cannot be sent is left out."""
     assert list(inputs_of(made_of({"parameters": parameters}))) == names
 
 
@@ -85,8 +85,8 @@ def test_each_argument_has_a_name_of_its_own(parameters: list[Json], names: list
         {"content": {"text/csv": {}}},
     ],
 )
-def test_an_optional_parameter_that_cannot_be_said_is_left_out(odd: Json) -> None:
-    """And named; a required one takes the operation with it."""
+def test_an_unsupported_optional_parameter_is_left_out(odd: Json) -> None:
+    """The parameter is listed. If it is required, the operation is not imported."""
     made = made_of({"parameters": [{**parameter(), **odd}, parameter("r")]})
 
     assert list(inputs_of(made)) == ["r"]
@@ -98,14 +98,14 @@ def test_an_optional_parameter_that_cannot_be_said_is_left_out(odd: Json) -> Non
 @pytest.mark.parametrize(
     "raw", [None, 1, "x", [], {}, {"name": 1}, {"name": []}, {"$ref": "#/nowhere"}, {"$ref": "http://["}]
 )
-def test_what_is_no_parameter_takes_the_operation_with_it(raw: Any) -> None:
-    """Nobody knows whether it was required."""
+def test_an_unreadable_parameter_excludes_the_operation(raw: Any) -> None:
+    """The importer cannot know whether the parameter was required."""
     with pytest.raises(DocumentError, match="none of the 1 operations can be imported; one: "):
         made_of({"parameters": [raw]})
 
 
-def test_more_parameters_than_a_person_wrote_are_refused() -> None:
-    """However many operations share them."""
+def test_more_than_500_parameters_are_refused() -> None:
+    """The bound holds even if many operations share them. An action has at most 60 inputs."""
     with pytest.raises(DocumentError, match="more than 500 parameters"):
         made_of({"parameters": [parameter(f"q{n}") for n in range(501)]})
     assert len(inputs_of(made_of({"parameters": [parameter(f"q{n}") for n in range(500)]}))) == 60
@@ -144,8 +144,8 @@ def test_more_parameters_than_a_person_wrote_are_refused() -> None:
         ("/" + "a" * 1000, False),
     ],
 )
-def test_a_path_is_plain_and_its_parameters_are_described(path: str, is_imported: bool) -> None:
-    """Or the operation is not imported."""
+def test_an_operation_needs_a_plain_path_with_described_parameters(path: str, is_imported: bool) -> None:
+    """Any other operation is not imported, and the reason names the path."""
     shared = [parameter("b", "path"), parameter("c", "path"), parameter("x y", "path")]
     made = imported(document({path: {"parameters": shared, "get": {"operationId": "one"}}, "/good": {"get": {}}}))
 
@@ -175,15 +175,15 @@ def test_a_path_is_plain_and_its_parameters_are_described(path: str, is_imported
 def test_a_body_is_given_property_by_property_or_whole(
     operation: Json, inputs: list[str], arguments: Json | None
 ) -> None:
-    """By its media type and its schema."""
+    """The body's media type and schema decide."""
     made = made_of(operation, method="post")
 
     assert list(inputs_of(made)) == inputs
     assert packed_of(made)["requestBody"].get("x-aileron-arguments") == arguments
 
 
-def test_names_of_parameters_and_properties_do_not_meet() -> None:
-    """The later one has its place behind it."""
+def test_parameters_and_properties_of_one_name_get_different_names() -> None:
+    """The later one gets its place appended."""
     operation = {
         **body({"properties": {"id": TEXT, "q": TEXT}}),
         "parameters": [parameter("id", "path"), parameter("q")],
@@ -192,8 +192,8 @@ def test_names_of_parameters_and_properties_do_not_meet() -> None:
     assert list(inputs_of(made_of(operation, method="post", path="/pets/{id}"))) == ["id", "q", "id_body", "q_body"]
 
 
-def test_of_media_types_that_which_says_most_is_sent() -> None:
-    """JSON, then a form, then text."""
+def test_the_most_structured_media_type_is_sent() -> None:
+    """The order is JSON, a form, text."""
     kinds = [
         "text/plain",
         "image/png",
@@ -220,8 +220,8 @@ def test_of_media_types_that_which_says_most_is_sent() -> None:
 
 
 @pytest.mark.parametrize("raw", [1, "x", [], {}, {"content": []}, {"content": {}}, {"content": None}])
-def test_what_is_no_body_is_none(raw: Any) -> None:
-    """Of whatever type."""
+def test_an_unreadable_body_is_ignored(raw: Any) -> None:
+    """The value in place of a body may have any type."""
     assert "requestBody" not in packed_of(made_of({"requestBody": raw}, method="post"))
 
 
@@ -236,8 +236,8 @@ def test_what_is_no_body_is_none(raw: Any) -> None:
         1,
     ],
 )
-def test_a_required_body_that_cannot_be_said_takes_the_operation_with_it(schema: Any) -> None:
-    """An optional body does so too if it is all there is to say; beside something else, it is left out and named."""
+def test_an_unsupported_required_body_excludes_the_operation(schema: Any) -> None:
+    """An optional body without any other input does too; beside another input, it is left out and listed."""
     for is_required in (True, False):
         with pytest.raises(DocumentError, match="one: body: "):
             made_of(body(schema, required=is_required), method="post")
@@ -245,8 +245,8 @@ def test_a_required_body_that_cannot_be_said_takes_the_operation_with_it(schema:
     assert made_of(beside, method="post").left_out["one"][0].startswith("body: ")
 
 
-def test_properties_whose_names_are_alike_do_not_take_the_body_with_them() -> None:
-    """A hundred of them have names; the others are left out."""
+def test_properties_with_similar_names_do_not_exclude_the_body() -> None:
+    """A hundred of them get names, and an action has room for 60; the others are listed."""
     properties = {chr(0x4E00 + n): TEXT for n in range(150)}
     made = made_of(body({"properties": properties}), method="post")
 
@@ -254,8 +254,8 @@ def test_properties_whose_names_are_alike_do_not_take_the_body_with_them() -> No
     assert len(made.left_out["one"]) == 90
 
 
-def test_a_type_of_a_part_that_has_a_line_end_is_dropped() -> None:
-    """It would begin a header of its own."""
+def test_a_part_type_with_a_line_end_is_dropped() -> None:
+    """The line end could begin another header."""
     encoding = {"a": {"contentType": "text/plain\r\nX-Evil: 1"}, "b": {"contentType": "text/csv"}}
     made = made_of(
         body({"properties": {"a": TEXT, "b": TEXT}}, "multipart/form-data", encoding=encoding), method="post"
@@ -289,8 +289,8 @@ def test_a_type_of_a_part_that_has_a_line_end_is_dropped() -> None:
         (schema_ref("Nowhere"), None, None),
     ],
 )
-def test_a_list_in_an_answer_is_found(schema: Any, at: list[str] | None, fields: list[str] | None) -> None:
-    """With the fields that tell most of a member."""
+def test_a_list_in_a_response_is_found(schema: Any, at: list[str] | None, fields: list[str] | None) -> None:
+    """The record has the fields that say most about a member."""
     schemas = {"List": {"properties": {"items": {"type": "array", "items": {"properties": {"id": {}}}}}}}
     answer = {"200": {"content": {"application/json": {"schema": schema}}}}
     shape = packed_of(made_of({"responses": answer}, components={"schemas": schemas})).get("x-aileron-list")
@@ -311,8 +311,8 @@ def test_a_list_in_an_answer_is_found(schema: Any, at: list[str] | None, fields:
         ("", False),
     ],
 )
-def test_only_answers_that_are_none_of_an_error_are_kept(status: str, is_kept: bool) -> None:
-    """Whatever their status is written with."""
+def test_responses_of_errors_are_not_kept(status: str, is_kept: bool) -> None:
+    """A lone `default` is kept. Digits of other scripts make no status."""
     media = {"schema": {"type": "object"}, "example": {"a": 1}}
     made = made_of({"responses": {status: {"content": {"application/json": media}}}})
 
@@ -322,8 +322,8 @@ def test_only_answers_that_are_none_of_an_error_are_kept(status: str, is_kept: b
 @pytest.mark.parametrize(
     "schema", [{"allOf": [1, None, {"type": "object"}]}, {"anyOf": ["x"]}, {"properties": {"a": 1}}, {"items": 1}]
 )
-def test_what_is_odd_in_an_answer_is_not_checked(schema: Json) -> None:
-    """The operation is there all the same."""
+def test_unreadable_parts_of_a_response_schema_are_ignored(schema: Json) -> None:
+    """The operation is imported all the same."""
     assert made_of({"responses": {"200": {"content": {"application/json": {"schema": schema}}}}}).actions
 
 
@@ -336,8 +336,8 @@ def test_what_is_odd_in_an_answer_is_not_checked(schema: Json) -> None:
         {"A0": {}, **{f"A{n}": {"properties": {"id": {}}, "allOf": [schema_ref(f"A{n - 1}")]} for n in range(1, 40)}},
     ],
 )
-def test_parts_of_an_answer_may_be_parts_of_themselves(schemas: Json) -> None:
-    """Its fields are looked for a while, and not for ever."""
+def test_a_recursive_response_schema_is_searched_within_bounds(schemas: Json) -> None:
+    """The search for its fields stops after a while."""
     media = {"schema": schema_ref("A39"), "example": {"id": 1}}
     answer = {"200": {"content": {"application/json": media}}}
 
@@ -359,8 +359,8 @@ def test_parts_of_an_answer_may_be_parts_of_themselves(schemas: Json) -> None:
         pytest.param({"properties": {f"p{n}": schema_ref("Alternatives") for n in range(10)}}, id="alternatives"),
     ],
 )
-def test_a_schema_that_takes_long_is_left(schema: Json) -> None:
-    """And nothing recurs too deeply."""
+def test_a_schema_that_takes_too_long_is_left_out(schema: Json) -> None:
+    """The other operation is imported, and the recursion stays within bounds."""
     one_of = {"oneOf": [{"required": [f"r{n}"], "properties": {f"r{m}": TEXT for m in range(20)}} for n in range(20)]}
     chain = {f"A{n}": {"allOf": [schema_ref(f"A{n - 1}")]} for n in range(1, 300)}
     schemas = {"A0": {"properties": {"id": TEXT}}, **chain, "Alternatives": {"allOf": [one_of, one_of, one_of]}}
@@ -370,8 +370,8 @@ def test_a_schema_that_takes_long_is_left(schema: Json) -> None:
 
 
 @pytest.mark.computes_for(20)
-def test_what_there_is_no_room_for_is_not_looked_at_each_time() -> None:
-    """Twenty operations with one schema of a thousand, of which many are too large for an optional input."""
+def test_properties_without_room_are_not_examined_for_each_operation() -> None:
+    """Twenty operations share a schema of a thousand properties, many of which are too large for an optional input."""
     small = {"type": "object", "properties": {f"q{n}": TEXT for n in range(5)}}
     large = {"type": "object", "properties": {f"q{n}": {"type": "string", "title": "x" * 100} for n in range(20)}}
     schemas = {"Body": {"properties": {f"p{n}": large if n < 100 else small for n in range(1000)}}}
@@ -387,7 +387,7 @@ def test_what_there_is_no_room_for_is_not_looked_at_each_time() -> None:
 
 
 def linked(**link: Any) -> Any:
-    """The links that are packed of an operation whose answer has this `next`."""
+    """Return the packed links of an operation whose response has this link as `next`."""
     said = {"operationId": "one", "parameters": {"from": "$response.body#/end"}, **link}
     responses = {"200": {"description": "", "links": {"next": said, "other": said}}}
     made = made_of({"parameters": [parameter("from"), parameter("dir")], "responses": responses})
@@ -395,7 +395,7 @@ def linked(**link: Any) -> Any:
 
 
 def test_the_link_to_the_next_page_is_imported() -> None:
-    """With the operation's name, its parameters' names without their places, and no link of another name."""
+    """The link has the operation's name and its parameters' names without their places; links of other names are dropped."""
     expected = {"next": {"operationId": "one", "parameters": {"from": "$response.body#/end"}}}
     assert linked() == linked(parameters={"query.from": "$response.body#/end"}) == expected
 
@@ -418,6 +418,6 @@ def test_the_link_to_the_next_page_is_imported() -> None:
         {"$ref": "#/gone"},
     ],
 )
-def test_a_link_that_is_not_to_the_next_page_is_not_imported(odd: Json) -> None:
-    """Nor is the operation refused for it: whoever calls it can still do without."""
+def test_a_link_that_does_not_lead_to_the_next_page_is_not_imported(odd: Json) -> None:
+    """The operation is imported all the same, because callers can do without the link."""
     assert linked(**odd) is None

@@ -1,4 +1,4 @@
-"""What was named becomes plain values, within bounds, whatever is in it."""
+"""The named files become plain values, within bounds, whatever is in them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ VALUES = st.recursive(
 
 @settings(max_examples=50)
 @given(value=VALUES)
-def test_any_json_is_read_as_it_is(value: Any) -> None:
-    """As JSON, and as the YAML that JSON is too."""
+def test_any_json_is_read_unchanged(value: Any) -> None:
+    """The value is read as JSON, and its text as a string in YAML."""
     text = json.dumps({"a": value})
 
     assert read(text.encode(), "a.json") == {"a": value}
@@ -36,7 +36,7 @@ def test_any_json_is_read_as_it_is(value: Any) -> None:
 
 @given(data=st.binary(max_size=200) | st.text(alphabet="{}[]:,-?&*!|>'\"%@<#ab1 \n\t~.").map(str.encode))
 def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
-    """And never anything else."""
+    """DocumentError is the only exception."""
     with contextlib.suppress(DocumentError):
         read(data, "a")
 
@@ -71,8 +71,8 @@ def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
         ("a: {200: 1, true: 2, null: 3}", {"200": 1, "true": 2, "null": 3}),
     ],
 )
-def test_yaml_has_the_types_of_json(text: str, value: Any) -> None:
-    """As YAML 1.2 reads them; keys are strings."""
+def test_yaml_is_read_with_the_types_of_json(text: str, value: Any) -> None:
+    """The rules are those of YAML 1.2, and keys are strings."""
     assert read(text.encode(), "a.yaml")["a"] == value
 
 
@@ -110,14 +110,14 @@ def test_yaml_has_the_types_of_json(text: str, value: Any) -> None:
         ('{"a":' * 300 + "1" + "}" * 300, "nested deeper than 200 levels"),
     ],
 )
-def test_what_is_not_plain_is_refused(text: str, words: str) -> None:
-    """With the line, where there is one."""
+def test_unsupported_syntax_is_refused(text: str, words: str) -> None:
+    """The message has the line, if there is one."""
     with pytest.raises(DocumentError, match=words.replace("[", r"\[").replace("'", ".").replace("(", ".")):
         read(text.encode(), "a.yaml")
 
 
 def test_only_utf_8_is_read() -> None:
-    """With or without the mark of its order."""
+    """A byte order mark is allowed."""
     assert read(b'\xef\xbb\xbf{"a": 1}', "a.json") == {"a": 1}
     with pytest.raises(DocumentError, match="not UTF-8"):
         read('{"a": 1}'.encode("utf-16"), "a.json")
@@ -137,26 +137,26 @@ def _bomb(line: str) -> bytes:
     ],
 )
 @pytest.mark.computes_for(20)
-def test_what_expands_is_counted(data: bytes) -> None:
+def test_expanded_values_are_counted(data: bytes) -> None:
     """A page of YAML can stand for more than a disk holds."""
     with pytest.raises(DocumentError, match=r"more than [0-9]+ values"):
         read(data, "a.yaml")
 
 
-def test_merges_of_merges_have_each_key_once() -> None:
-    """And take no time."""
+def test_nested_merges_have_each_key_once() -> None:
+    """They also take no time."""
     assert read(_bomb("x{n}: &a{n} {{b{n}: 1, <<: [*a{m}, *a{m}, *a{m}, *a{m}]}}\n"), "a.yaml")["x29"]["k"] == "v"
 
 
 @pytest.mark.computes_for(5)
 def test_a_large_file_that_is_nearly_json_is_not_read_as_yaml() -> None:
-    """Which takes 20 seconds for what was cut off."""
+    """Reading it as YAML takes 20 seconds."""
     with pytest.raises(DocumentError, match="not JSON"):
         read(b'{"a": [' + b'{"b": "c"}, ' * 500_000, "a.json")
 
 
-def test_files_are_bounded_together() -> None:
-    """In number and in bytes."""
+def test_files_are_bounded_together_in_number_and_bytes() -> None:
+    """The bounds are on their number, and on the sum of their bytes."""
     assert read_all("0", {str(n): b"1" for n in range(MAX_FILES)}).document == 1
     with pytest.raises(DocumentError, match="files; at most"):
         read_all("0", {str(n): b"1" for n in range(MAX_FILES + 1)})
@@ -164,8 +164,8 @@ def test_files_are_bounded_together() -> None:
         read_all("0", {"0": b" " * (MAX_BYTES // 2), "1": b" " * (MAX_BYTES // 2 + 1)})
 
 
-def test_the_hash_is_of_all_files() -> None:
-    """Of one, its own; of several, one that each changes."""
+def test_the_digest_covers_all_files() -> None:
+    """A single file's digest is its own SHA-256; of several files, a change to any of them changes it."""
     one = read_all("a", {"a": b"1"}).digest
     both = read_all("a", {"a": b"1", "b": b"2"}).digest
 
@@ -176,6 +176,6 @@ def test_the_hash_is_of_all_files() -> None:
     )
 
 
-def test_a_name_that_is_no_utf_8_is_hashed_as_well() -> None:
-    """As a folder may have one."""
+def test_a_file_name_that_is_not_utf_8_is_hashed() -> None:
+    """A folder may have such a name."""
     assert read_all("a", {"a": b"1", "\udcff.yaml": b"2"}).digest.startswith("sha256:")

@@ -1,4 +1,4 @@
-"""`$ref` leads within what was named, or nowhere."""
+"""A `$ref` leads to a value within the named files, or is an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = {
 
 
 def references() -> References:
-    """Of these files."""
+    """Return the references of these files."""
     return References(Files("api.yaml", dict(FILES), "sha256:0"))
 
 
@@ -45,13 +45,13 @@ def references() -> References:
         ("#/a", "odd #1%20?.yaml", "odd"),
     ],
 )
-def test_a_reference_leads_to_a_value(reference: str, file: str, value: Any) -> None:
-    """As RFC 6901 and RFC 3986 say."""
+def test_a_reference_leads_to_its_value(reference: str, file: str, value: Any) -> None:
+    """RFC 6901 and RFC 3986 define how."""
     assert references().lookup(reference, file).value == value
 
 
 def test_references_are_followed_from_file_to_file() -> None:
-    """Each relative to where it stands."""
+    """Each reference is relative to its own file."""
     there = references()
 
     assert there.resolved({"$ref": "schemas/pet.yaml#/near"}, "api.yaml").value == "tag"
@@ -63,8 +63,8 @@ def test_references_are_followed_from_file_to_file() -> None:
 
 
 @pytest.mark.parametrize("reference", ["schemas/tag.yaml#/name", "https://document.invalid/schemas/tag.yaml#/name"])
-def test_one_value_has_one_address(reference: str) -> None:
-    """However it is referred to."""
+def test_a_value_has_one_address_however_it_is_referred_to(reference: str) -> None:
+    """The reference may be relative, or a full address."""
     assert references().lookup(reference, "api.yaml").at == references().lookup("#/name", "schemas/tag.yaml").at
 
 
@@ -91,22 +91,22 @@ def test_one_value_has_one_address(reference: str) -> None:
         ("//[", "cannot be followed"),
     ],
 )
-def test_what_was_not_named_is_an_error(reference: str, words: str) -> None:
-    """Short, and without what hides."""
+def test_a_reference_outside_the_named_files_is_an_error(reference: str, words: str) -> None:
+    """The message is short."""
     with pytest.raises(DocumentError, match=words) as told:
         references().lookup(reference, "api.yaml")
 
     assert len(str(told.value)) < 600
 
 
-def test_a_circle_is_an_error() -> None:
-    """And not without end."""
+def test_a_circular_reference_is_an_error() -> None:
+    """The lookup ends, and `maybe` gives an empty object."""
     with pytest.raises(DocumentError, match="in a circle"):
         references().resolved({"$ref": "#/loop"}, "api.yaml")
     assert references().maybe({"$ref": "#/loop"}, "api.yaml") == {}
 
 
 @pytest.mark.parametrize("value", [1, "x", None, [], {"$ref": 1}, {"$ref": None}, {"$ref": ["#/a"]}])
-def test_what_is_no_reference_is_itself(value: Any) -> None:
-    """Of whatever type."""
+def test_a_value_that_is_no_reference_stands_for_itself(value: Any) -> None:
+    """The value may have any type."""
     assert references().resolved(value, "api.yaml").value == value

@@ -1,4 +1,4 @@
-"""All files of an imported connector: each is read back by its own parser, and has what was chosen and no more."""
+"""The files of an imported connector: each is read back by its own parser, and has the chosen operations only."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ PATHS = {
 
 
 def packed(made: Made) -> Document:
-    """As the connector reads it."""
+    """Return the document as the connector reads it."""
     return msgspec.json.decode(made.files["service/document.json"], type=Document)
 
 
-def test_every_file_is_read_back() -> None:
-    """By the parser that will read it when it is installed."""
+def test_every_generated_file_is_read_back() -> None:
+    """The parsers are those that read the files when the connector is installed."""
     made = imported(document(PATHS, components=SCHEMAS))
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
     whole = packed(made)
@@ -59,8 +59,8 @@ def test_every_file_is_read_back() -> None:
         compile(made.files[path], path, "exec")
 
 
-def test_what_was_not_chosen_is_nowhere() -> None:
-    """But for what reads the same path: it has no action, and is there for a preview."""
+def test_operations_that_were_not_chosen_appear_nowhere() -> None:
+    """The exception is an operation that reads the same path: it has no action, and serves the preview."""
     there = found(document(PATHS, components=SCHEMAS))
     made = make(there, wanted(there, ops=["deletePet"]), CONNECTOR, Choices())
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
@@ -71,8 +71,8 @@ def test_what_was_not_chosen_is_nowhere() -> None:
     assert b"files" not in b"".join(made.files.values())
 
 
-def test_extensions_of_the_document_are_not_taken_over() -> None:
-    """A document that writes ours would say which argument goes where, and what it was made of."""
+def test_aileron_extensions_in_a_document_are_ignored() -> None:
+    """They would decide which argument goes where, and name the connector's source."""
     theirs = {"x-aileron-argument": "evil", "x-aileron-arguments": {"evil": "evil"}, "x-aileron-list": {"at": ["evil"]}}
     body = {
         "content": {"application/json": {"schema": {"properties": {"a": {"type": "string"}}, **theirs}, **theirs}},
@@ -94,8 +94,8 @@ def test_extensions_of_the_document_are_not_taken_over() -> None:
 
 
 @pytest.mark.computes_for(20)
-def test_a_connector_has_a_bound_of_operations() -> None:
-    """Which is found out before all of them are looked at."""
+def test_the_number_of_operations_is_bounded() -> None:
+    """The excess is found before all operations are examined."""
     paths = {f"/a{n}": {"get": {}} for n in range(MAX_OPERATIONS)}
 
     assert len(imported(document(paths)).actions) == MAX_OPERATIONS
@@ -104,8 +104,8 @@ def test_a_connector_has_a_bound_of_operations() -> None:
 
 
 @pytest.mark.computes_for(20)
-def test_what_would_be_too_large_is_refused_and_not_made() -> None:
-    """The manifest, and a schema that each operation has for itself."""
+def test_an_oversized_connector_is_refused_before_it_is_made() -> None:
+    """The manifest is too large, or each operation has a large schema of its own."""
     choices = {"type": "string", "enum": [f"{'e' * 60}{n}" for n in range(20)]}
     parameters = [{"name": f"{'p' * 40}{n}", "in": "query", "schema": choices} for n in range(12)]
     with pytest.raises(DocumentError, match=r"manifest would not be valid.*choose fewer operations"):
@@ -119,8 +119,8 @@ def test_what_would_be_too_large_is_refused_and_not_made() -> None:
     assert imported(document({f"/{n}": {"get": refers} for n in range(4)}, components=answers)).actions
 
 
-def test_fields_are_those_that_an_author_chose() -> None:
-    """Of an operation that has a list; of another they are a mistake."""
+def test_the_author_can_choose_the_fields_of_a_list() -> None:
+    """Choosing fields for another operation is an error."""
     answer = {"200": {"content": {"application/json": {"schema": {"type": "array", "items": PET}}}}}
     whole = one_operation({"operationId": "list", "responses": answer}, components=SCHEMAS)
     (raw,) = packed(imported(whole, fields={"list": ("name",)})).paths["/pets"].values()
@@ -132,8 +132,8 @@ def test_fields_are_those_that_an_author_chose() -> None:
         imported(whole, fields={"nope": ("name",)})
 
 
-def test_another_name_is_the_operations_and_its_actions_and_opens_no_gate() -> None:
-    """What reads by its new name alone still waits; the record has the document's names."""
+def test_a_renamed_operation_needs_the_same_approval() -> None:
+    """A name that sounds like reading does not remove it. Actions get the new name, and the record keeps the document's."""
     made = imported(document(PATHS, components=SCHEMAS), names={"delete_pet": "get_rid", "files": "list_files"})
     record = parse_record(made.files["import.json"])
 
@@ -147,8 +147,8 @@ def test_another_name_is_the_operations_and_its_actions_and_opens_no_gate() -> N
         imported(document(PATHS, components=SCHEMAS), names={"files": "get_pet"})
 
 
-def test_a_name_is_that_of_an_operation_that_there_is() -> None:
-    """And the new one is one that an action can have."""
+def test_only_existing_operations_can_be_renamed() -> None:
+    """The new name must be valid for an action."""
     there = found(document(PATHS, components=SCHEMAS))
     said = Choices(names={"getPet": "read_pet", "files": "list_files"}, fields={"listPets": ("id",)})
 
@@ -160,8 +160,8 @@ def test_a_name_is_that_of_an_operation_that_there_is() -> None:
             by_found_names(there, Choices(names=names))
 
 
-def test_answers_are_described_as_deep_as_the_author_wants_and_requests_always_whole() -> None:
-    """What is below may be anything."""
+def test_responses_are_described_to_the_chosen_depth_and_requests_fully() -> None:
+    """Values below that depth may be anything."""
     named: Json = {
         "Pet": {"properties": {"name": {"type": "string"}, "owner": schema_ref("Owner")}},
         "Owner": {"properties": {"home": schema_ref("Home")}},
@@ -197,13 +197,13 @@ def test_answers_are_described_as_deep_as_the_author_wants_and_requests_always_w
         ("github://me/connector-" + "a" * 60, "a" * 24),
     ],
 )
-def test_the_service_is_called_as_its_repository(name: str, service: str) -> None:
-    """Without what every connector is called."""
+def test_the_service_is_named_after_its_repository(name: str, service: str) -> None:
+    """The words that all connectors' names have are dropped."""
     assert service_of(Fqn.parse(name)) == service
 
 
-def test_nothing_that_can_be_imported_is_told_with_the_first_reason() -> None:
-    """And how many there were."""
+def test_a_document_without_importable_operations_is_an_error() -> None:
+    """The error has their number and the first reason."""
     paths: Json = {f"/{n}": {"get": {"operationId": f"op{n}", "parameters": [1]}} for n in range(3)}
     with pytest.raises(
         DocumentError, match="none of the 3 operations can be imported; op0: a parameter without a name"

@@ -1,4 +1,4 @@
-"""What an input takes is never more than what the document takes: by a table, and by law."""
+"""An input never accepts more than the document does: by a table, and by property tests."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ DOCUMENT = {
 
 
 def packer(document: dict[str, Any] = DOCUMENT, *, is_3_0: bool = False) -> Packer:
-    """Of a document with these schemas."""
+    """Return a packer for a document with these schemas."""
     files = Files("a.json", {"a.json": document}, "sha256:0")
     return Packer(References(files), is_3_0=is_3_0)
 
 
 def rule_of(schema: Any, *, is_3_0: bool = False) -> dict[str, Any]:
-    """The rule of a schema as it stands in a request."""
+    """Return the rule of a schema in a request."""
     packed = packer(is_3_0=is_3_0)
     return shrunk(Rules(packed.lookup).taken(packed.sent(schema, "a.json")), MOST).rule
 
@@ -103,7 +103,7 @@ TAKEN = [
     ),
     ({"$ref": "#/components/schemas/Node"}, PET),
 ]
-"""A schema, and its rule."""
+"""Pairs of a schema and its rule."""
 REFUSED = [
     (False, "no value"),
     ({"type": "null"}, "only be null"),
@@ -129,24 +129,24 @@ REFUSED = [
     ({"type": "object", "properties": {"a\u202eb": {"type": "string"}}, "required": ["a\u202eb"]}, "hidden character"),
     ("string", "no object"),
 ]
-"""A schema of which an input would take too much, or nothing; and why."""
+"""Schemas of which an input would accept too much or no value, each with the reason."""
 
 
 @pytest.mark.parametrize(("schema", "rule"), TAKEN, ids=lambda value: json.dumps(value)[:50])
-def test_the_rule_of_a_schema(schema: Any, rule: dict[str, Any]) -> None:
-    """One type, no references, no choices."""
+def test_a_schema_becomes_a_rule(schema: Any, rule: dict[str, Any]) -> None:
+    """A rule has one type, no references and no choices."""
     assert rule_of(schema) == rule
 
 
 @pytest.mark.parametrize(("schema", "why"), REFUSED, ids=lambda value: json.dumps(value)[:50])
-def test_what_would_take_more_has_no_rule(schema: Any, why: str) -> None:
-    """It says why, for the list of what was not imported."""
+def test_a_schema_that_would_accept_too_much_has_no_rule(schema: Any, why: str) -> None:
+    """The reason is for the list of what was not imported."""
     with pytest.raises(UnusableError, match=why):
         rule_of(schema)
 
 
-def test_what_is_required_and_cannot_be_said_makes_the_whole_impossible_and_optional_is_left_out() -> None:
-    """The pair: the same property, needed and not."""
+def test_an_unsupported_property_is_left_out_if_optional_and_fatal_if_required() -> None:
+    """The test tries the same property both ways."""
     odd = {"type": "object", "properties": {"a": {"type": "string"}, "odd": {"not": {}}}}
 
     assert rule_of(odd)["properties"] == {"a": {"type": "string"}}
@@ -154,8 +154,8 @@ def test_what_is_required_and_cannot_be_said_makes_the_whole_impossible_and_opti
         rule_of({**odd, "required": ["odd"]})
 
 
-def test_nullable_of_3_0_is_the_value() -> None:
-    """A null is never given; leaving it out is what an optional input is for."""
+def test_a_nullable_value_of_3_0_is_the_plain_value() -> None:
+    """An agent never gives null; it leaves an optional input out."""
     assert rule_of({"type": "string", "nullable": True, "enum": ["a"]}, is_3_0=True) == {
         "type": "string",
         "enum": ["a"],
@@ -167,7 +167,7 @@ def test_nullable_of_3_0_is_the_value() -> None:
 
 
 def test_a_deep_schema_is_cut_where_it_is_optional() -> None:
-    """Six objects within each other; a rule never has more bytes than asked for."""
+    """Six objects may be nested, and a rule never has more bytes than the bound."""
     deep: dict[str, Any] = {"type": "string"}
     for level in range(12):
         deep = {"type": "object", "properties": {f"level{level}": deep, "note": {"type": "string"}}}
@@ -180,8 +180,8 @@ def test_a_deep_schema_is_cut_where_it_is_optional() -> None:
     assert small["properties"]["note"] == {"type": "string"}
 
 
-def test_choices_within_choices_are_bounded() -> None:
-    """Twenty choices of two within each other are a million alternatives; it takes no time to say no, or to take one."""
+def test_nested_choices_are_bounded() -> None:
+    """Twenty choices of two within each other are a million alternatives; finding a rule takes no time."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(20):
         schema = {
@@ -208,7 +208,7 @@ LEAVES = st.one_of(
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Schemas made of schemas."""
+    """Return a strategy for schemas made of schemas."""
     some = st.lists(inner, min_size=1, max_size=3)
     return st.one_of(
         st.fixed_dictionaries({"type": st.just("array"), "items": inner}, optional={"minItems": st.integers(0, 2)}),
@@ -226,7 +226,7 @@ SCHEMAS = st.recursive(LEAVES, nested, max_leaves=8)
 
 
 def values(rule: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that fit a rule, mostly."""
+    """Return a strategy for values that mostly fit a rule."""
     if "enum" in rule:
         return st.sampled_from(rule["enum"])
     match rule["type"]:
@@ -248,7 +248,7 @@ def values(rule: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def without_one_of(schema: Any) -> Any:
-    """`oneOf` as `anyOf`: that no second branch fits is the connector's to say."""
+    """Return the schema with `anyOf` in place of `oneOf`: only the connector checks that no second branch fits."""
     if isinstance(schema, dict):
         return {("anyOf" if key == "oneOf" else key): without_one_of(one) for key, one in schema.items()}
     return [without_one_of(one) for one in schema] if isinstance(schema, list) else schema
@@ -256,8 +256,8 @@ def without_one_of(schema: Any) -> Any:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data(), SCHEMAS)
-def test_what_fits_the_rule_fits_the_document(data: st.DataObject, schema: Any) -> None:
-    """For every schema that has a rule: by jsonschema, up to `oneOf`; and with it, as the connector checks before it sends."""
+def test_a_value_that_fits_the_rule_fits_the_document(data: st.DataObject, schema: Any) -> None:
+    """jsonschema checks every schema that has a rule, up to `oneOf`; the connector's own check before it sends covers that."""
     packed = packer()
     try:
         sent = packed.sent(schema, "a.json")

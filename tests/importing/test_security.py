@@ -1,4 +1,4 @@
-"""One credential that the chosen operations accept, in a place where no agent sees it."""
+"""The import takes a credential that the chosen operations accept, in a place where no agent sees it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PASTED = "a token, as Authorization: Bearer"
 
 
 def secured(schemes: Json, security: Any, **operation: Any) -> Json:
-    """A document with one operation that needs these."""
+    """Return a document with one operation that needs these schemes."""
     return one_operation(
         {"operationId": "one", "security": security, **operation}, components={"securitySchemes": schemes}
     )
@@ -58,8 +58,8 @@ def secured(schemes: Json, security: Any, **operation: Any) -> Json:
         ({"type": "oauth2", "flows": {"implicit": {}}}, "api_key", "a token, as Authorization: Bearer"),
     ],
 )
-def test_a_scheme_is_a_credential_and_told(scheme: Json, kind: str, words: str) -> None:
-    """Where it goes, and where a person signs in: those hosts are the document's word too."""
+def test_a_security_scheme_becomes_a_credential_with_its_words(scheme: Json, kind: str, words: str) -> None:
+    """The words say where the credential goes, and at which hosts a person signs in, because the document names them too."""
     made = imported(secured({"it": scheme}, [{"it": ["read"]}]))
 
     assert made.credential.kind == kind
@@ -88,15 +88,15 @@ AUTHORIZATION: Json = {"type": "apiKey", "in": "header", "name": "Authorization"
         ("In the format **Bearer {token}**", None),
     ],
 )
-def test_a_key_in_authorization_has_the_form_of_the_words(words: str, form: str | None) -> None:
-    """The scheme's description gives the form. `Bearer KEY` is what a manifest says without a form."""
+def test_a_key_in_authorization_has_the_form_of_its_description(words: str, form: str | None) -> None:
+    """The scheme's description gives the form. `Bearer KEY` is a manifest's default."""
     credential = imported(secured({"it": {**AUTHORIZATION, "description": words}}, [{"it": []}])).credential
 
     assert (credential.format, credential.is_guess) == (form, False)
 
 
-def test_a_form_is_looked_for_in_examples_and_in_the_whole_documents_words() -> None:
-    """If the scheme names no form, the header as a parameter gives it, which is no input, or a command with the header."""
+def test_the_form_of_a_key_is_also_found_in_examples_and_in_the_documents_words() -> None:
+    """A header parameter's example, or a command with the header, gives the form. That parameter is no input."""
     header = {
         "name": "Authorization",
         "in": "header",
@@ -110,8 +110,8 @@ def test_a_form_is_looked_for_in_examples_and_in_the_whole_documents_words() -> 
 
 
 @pytest.mark.parametrize(("name", "form"), [("it", None), ("BotToken", "Bot {key}")])
-def test_a_form_that_nothing_says_is_a_guess_and_the_author_chooses(name: str, form: str | None) -> None:
-    """The scheme's name decides at best. A form of the author's leaves no guess."""
+def test_an_undocumented_form_of_a_key_is_marked_as_a_guess(name: str, form: str | None) -> None:
+    """The scheme's name decides at best. A form that the author chooses is no guess."""
     whole = secured(
         {name: {**AUTHORIZATION, "description": "See the token section [here](https://a.example)"}}, [{name: []}]
     )
@@ -126,8 +126,8 @@ def test_a_form_that_nothing_says_is_a_guess_and_the_author_chooses(name: str, f
         imported(whole, auth="header:Authorization=Token")
 
 
-def test_a_client_of_its_own_is_asked_for_as_the_document_says() -> None:
-    """Where its tokens come from and what for; how it authenticates no document says, so the standard's way is taken."""
+def test_a_client_credentials_scheme_becomes_a_client_of_its_own() -> None:
+    """The document says where its tokens come from and what for. The client authenticates in the standard's default way."""
     made = imported(secured({"it": CLIENT}, [{"it": ["write", "read"]}]))
     need = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True).credential
     bare = imported(secured({"it": CLIENT}, [{"it": []}]))
@@ -171,8 +171,8 @@ def test_a_client_of_its_own_is_asked_for_as_the_document_says() -> None:
         None,
     ],
 )
-def test_a_scheme_that_no_credential_can_be_is_told(scheme: Any) -> None:
-    """Its operations are not imported, those that need none are."""
+def test_an_unsupported_security_scheme_excludes_its_operations(scheme: Any) -> None:
+    """Operations that need no credential are imported."""
     whole = document(
         {"/a": {"get": {"operationId": "one", "security": [{"it": []}]}}, "/b": {"get": {"security": []}}},
         components={"securitySchemes": {"it": scheme}},
@@ -183,8 +183,8 @@ def test_a_scheme_that_no_credential_can_be_is_told(scheme: Any) -> None:
         imported(whole, auth="it")
 
 
-def test_the_scheme_that_serves_most_is_taken() -> None:
-    """The operations that need another, or two at once, say so. A word of the author's goes for all that do not say none."""
+def test_the_scheme_that_serves_most_operations_is_taken() -> None:
+    """Operations that need another, or two at once, say so. An author's choice applies to all but those with `security: []`."""
     paths = {
         "/a": {"get": {"operationId": "a", "security": [{"key": []}]}},
         "/b": {"get": {"operationId": "b", "security": [{"key": []}, {"token": []}]}},
@@ -202,8 +202,8 @@ def test_the_scheme_that_serves_most_is_taken() -> None:
     assert _credential_of(other) == {"a": True, "b": True, "c": True, "d": True, "e": True, "f": False}
 
 
-def test_of_a_document_that_knows_no_credential_the_author_says_all() -> None:
-    """Kinto writes `security: []` at each operation when its way in is not one that a document can say."""
+def test_the_authors_credential_applies_to_all_if_the_document_has_none() -> None:
+    """Kinto writes `security: []` at each operation, because a document cannot express its way to authenticate."""
     whole = document({"/a": {"get": {"operationId": "a", "security": []}}})
 
     assert _credential_of(imported(whole)) == {"a": False}
@@ -218,8 +218,8 @@ def _credential_of(made: Made) -> dict[str, bool]:
 @pytest.mark.parametrize(
     "security", [None, [None], [[]], [{"it": 1}], [{"it": None}], {}, "x", [1, {"it": [1, None, "a b"]}]]
 )
-def test_whatever_stands_for_security_is_read_or_told(security: Any) -> None:
-    """Of whatever type."""
+def test_any_security_value_is_read_or_refused(security: Any) -> None:
+    """DocumentError is the only exception."""
     with contextlib.suppress(DocumentError):
         imported(secured({"it": BEARER}, security))
 
@@ -227,8 +227,8 @@ def test_whatever_stands_for_security_is_read_or_told(security: Any) -> None:
 @pytest.mark.parametrize(
     "auth", ["Bearer", "header:", "header:Host", "header:a b", "query:a&b", "cookie:x", "nope", "\x1b[2J"]
 )
-def test_a_word_of_the_author_that_is_none_is_refused(auth: str) -> None:
-    """With those there are."""
+def test_an_invalid_auth_option_is_refused(auth: str) -> None:
+    """The refusal lists the valid ones."""
     with pytest.raises(DocumentError, match=r"--auth|key"):
         imported(secured({"it": BEARER}, []), auth=auth)
 
@@ -249,16 +249,16 @@ def test_a_word_of_the_author_that_is_none_is_refused(auth: str) -> None:
         ({"name": "client_secret", "in": "query"}, False),
     ],
 )
-def test_a_credential_is_no_argument(parameter: Json, is_given: bool) -> None:
-    """Neither the connector's own nor another that a scheme of the document, or its name, speaks of."""
+def test_a_credential_is_never_an_argument(parameter: Json, is_given: bool) -> None:
+    """This covers the connector's own credential and any other that a scheme, or a parameter's name, suggests."""
     schemes = {"it": KEY, "other": {"type": "apiKey", "in": "header", "name": "X-Other"}}
     made = imported(secured(schemes, [{"it": []}], parameters=[{"schema": {"type": "string"}, **parameter}]))
 
     assert ("[[inputs]]" in action_of(made, "x-one")) is is_given
 
 
-def test_without_a_credential_a_parameter_that_looks_like_one_is_left_out_with_the_way_to_give_it() -> None:
-    """An agent that is asked for a key would have to hold it."""
+def test_a_parameter_that_looks_like_a_credential_is_left_out() -> None:
+    """An agent that is asked for a key would have to hold it. The reason names the option that makes it a credential."""
     secret = {"name": "api_key", "in": "query", "schema": {"type": "string"}}
     made = imported(one_operation({"operationId": "one", "parameters": [secret]}))
 
@@ -268,8 +268,8 @@ def test_without_a_credential_a_parameter_that_looks_like_one_is_left_out_with_t
         imported(one_operation({"parameters": [{**secret, "required": True}]}))
 
 
-def test_schemes_are_counted() -> None:
-    """Each is held against each operation."""
+def test_the_number_of_security_schemes_is_bounded() -> None:
+    """Each is compared with each operation."""
     with pytest.raises(DocumentError, match="security schemes; at most"):
         imported(secured({f"s{n}": KEY for n in range(201)}, [{"s1": []}]))
     assert imported(secured({f"s{n}": KEY for n in range(200)}, [{"s1": []}])).credential.scheme == "s1"

@@ -1,4 +1,4 @@
-"""Where requests go is one host that can be read, or an error."""
+"""Requests go to one host that a person can read, or the import fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOUND_AT = "https://docs.example.com/api/openapi.json"
     ],
 )
 def test_a_server_is_a_host_and_a_path(url: str, found_at: str | None, origin: str) -> None:
-    """With its variables, and relative to where the document was found."""
+    """Variables are filled in, and a relative address starts where the document was found."""
     variables = {"region": {"default": "{area}"}, "area": {"default": "eu"}, "stage": {"default": "v0"}}
     there = chosen([{"url": url, "variables": variables}], found_at, None, {"stage": "v1"})
 
@@ -40,8 +40,8 @@ def test_a_server_is_a_host_and_a_path(url: str, found_at: str | None, origin: s
 @pytest.mark.parametrize(
     "url", ["/v1", "", "//api.example.com", "ftp://api.example.com", "file:///etc/passwd", "javascript:x"]
 )
-def test_a_server_without_a_host_is_asked_for(url: str) -> None:
-    """And one that is given takes its place."""
+def test_a_server_without_a_usable_host_gives_no_origin(url: str) -> None:
+    """The importer then asks for a host."""
     assert chosen([{"url": url}], None, None, {}) is None
 
 
@@ -75,8 +75,8 @@ def test_a_server_without_a_host_is_asked_for(url: str) -> None:
         "x" * 1001,
     ],
 )
-def test_an_address_that_is_not_plain_is_refused(url: str) -> None:
-    """So that what a person reads is where requests go."""
+def test_an_unusual_server_address_is_refused(url: str) -> None:
+    """The address that a person reads must be where requests go."""
     with pytest.raises(DocumentError):
         chosen([{"url": url}], FOUND_AT, None, {})
     with pytest.raises(DocumentError):
@@ -84,8 +84,8 @@ def test_an_address_that_is_not_plain_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["//[", "https://[", "{a}"])
-def test_what_is_no_url_is_an_error_with_a_host_as_well(url: str) -> None:
-    """Its path counts even if its host does not."""
+def test_an_invalid_url_is_an_error_even_if_a_host_is_given(url: str) -> None:
+    """The path of the address counts even if its host does not."""
     with pytest.raises(DocumentError):
         chosen([{"url": url}], None, HostPort.parse("api.example.com:443"), {})
 
@@ -93,8 +93,8 @@ def test_what_is_no_url_is_an_error_with_a_host_as_well(url: str) -> None:
 @pytest.mark.parametrize(
     "server", [None, 1, "x", [], {}, {"url": 1}, {"url": None}, {"url": "{a}", "variables": {"a": 1}}]
 )
-def test_what_is_no_server_is_an_error(server: Any) -> None:
-    """Of whatever type."""
+def test_an_invalid_server_is_an_error(server: Any) -> None:
+    """A server entry may have any type."""
     with pytest.raises(DocumentError):
         chosen([server], None, None, {})
 
@@ -102,7 +102,7 @@ def test_what_is_no_server_is_an_error(server: Any) -> None:
 @pytest.mark.computes_for(5)
 @pytest.mark.parametrize("default", ["{a}" * 80, "{a}" * 300_000, "x" * 200])
 def test_variables_of_variables_are_bounded(default: str) -> None:
-    """Each of a thousand in the address can be thousands again."""
+    """Each of a thousand variables in the address can expand to thousands."""
     server = {"url": "https://" + "{a}" * 300, "variables": {"a": {"default": default}}}
     with pytest.raises(DocumentError):
         chosen([server], None, None, {})
@@ -125,16 +125,16 @@ def test_variables_of_variables_are_bounded(default: str) -> None:
         ("http://api.example.com", ["no TLS"]),
     ],
 )
-def test_a_host_that_needs_a_second_look_is_told(url: str, words: list[str]) -> None:
-    """Before a key is bound to it."""
+def test_a_suspicious_host_is_reported(url: str, words: list[str]) -> None:
+    """The report comes before a key is bound to it."""
     told = remarks(origin_of(url))
 
     assert len(told) == len(words)
     assert all(word in one for word, one in zip(words, told, strict=True))
 
 
-def test_a_host_that_is_allowed_already_is_not_said_to_be_refused() -> None:
-    """A host without TLS is still reported if it is allowed only as one with TLS."""
+def test_an_allowed_host_is_not_reported_as_refused() -> None:
+    """A host without TLS is still reported if it is allowed only with TLS."""
     plain, private = origin_of("http://localhost:8765"), origin_of("https://10.0.0.1")
 
     assert remarks(plain, plain={plain.host}) == []
@@ -143,8 +143,8 @@ def test_a_host_that_is_allowed_already_is_not_said_to_be_refused() -> None:
     assert len(remarks(plain, private={plain.host})) == 1
 
 
-def test_an_address_that_no_server_says_is_a_guess() -> None:
-    """The guess is where the document was found. An address of the document's or the author's is no guess."""
+def test_an_address_without_a_servers_entry_is_marked_as_a_guess() -> None:
+    """The guess is where the document was found. An address from the document or the author is no guess."""
     bare = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {"/a": {"get": {}}}}
     at = "https://api.example.com/docs/openapi.json"
 
@@ -154,8 +154,8 @@ def test_an_address_that_no_server_says_is_a_guess() -> None:
     assert not imported(bare, found_at=at, server="https://api.example.com/v2").is_guessed_address
 
 
-def test_an_operation_at_another_host_is_told_with_it() -> None:
-    """It is in the manifest, where the author and whoever installs it see it, and requests of the others do not go there."""
+def test_the_separate_host_of_an_operation_is_in_the_manifest() -> None:
+    """The author and the person who installs it see it there, and requests of other operations do not go to it."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}
     made = imported(document(paths))
 
@@ -163,8 +163,8 @@ def test_an_operation_at_another_host_is_told_with_it() -> None:
     assert b'hosts = ["api.example.com:443", "evil.example:443"]' in made.files["manifest.toml"]
 
 
-def test_a_host_that_was_given_is_the_only_one() -> None:
-    """Whatever the document says: what is elsewhere is not imported, and says where it is."""
+def test_a_given_host_is_the_only_one() -> None:
+    """The document cannot add another: operations elsewhere are not imported, and the reason names their host."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {"operationId": "b"}}}
     made = imported(document(paths), host=HostPort.parse("mine.example:443"))
 
@@ -173,7 +173,7 @@ def test_a_host_that_was_given_is_the_only_one() -> None:
     assert "evil.example:443" in reason_of(made, "b")
 
 
-def test_a_server_of_an_operation_whose_host_nobody_knows_is_not_the_document_s() -> None:
+def test_an_operations_relative_server_is_not_the_documents() -> None:
     """`/v2` of the operation is not `/v1` of the document."""
     paths = {"/a": {"get": {}}, "/b": {"get": {"operationId": "b", "servers": [{"url": "/v2"}]}}}
 
@@ -184,8 +184,8 @@ def test_a_server_of_an_operation_whose_host_nobody_knows_is_not_the_document_s(
     ]
 
 
-def test_more_hosts_than_a_connector_has_are_refused() -> None:
-    """A person reads them all."""
+def test_the_number_of_hosts_is_bounded() -> None:
+    """A person has to read them all."""
     paths = {f"/{n}": {"get": {"servers": [{"url": f"https://h{n}.example"}]}} for n in range(40)}
     with pytest.raises(DocumentError, match="hosts; a connector has at most"):
         imported(document(paths))

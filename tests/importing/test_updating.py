@@ -1,4 +1,4 @@
-"""A newer document: what it changes is told with its weight, and what the author changed is kept."""
+"""Updating from a newer document: each change is reported with its weight, and the author's edits are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": 
 
 
 def document() -> dict[str, Any]:
-    """Notes: list, add, change."""
+    """Return a document of notes: list, add, change."""
     answer = {
         "200": {"description": "", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Note"}}}}
     }
@@ -48,18 +48,18 @@ def document() -> dict[str, Any]:
 
 
 def read(values: dict[str, Any]) -> Described:
-    """As the command reads it."""
+    """Read the document as the command does."""
     return described(read_all("notes.json", {"notes.json": json.dumps(values).encode()}))
 
 
 def imported(values: dict[str, Any]) -> dict[str, bytes]:
-    """A repository of all operations."""
+    """Import all operations."""
     found = read(values)
     return make(found, found.operations, NAME, Choices()).files
 
 
 def updated(files: dict[str, bytes], values: dict[str, Any]) -> Update:
-    """The same operations of a newer document."""
+    """Update to a newer document, with the same operations."""
     found, record = read(values), parse_record(files[RECORD])
     return update(NAME, found, chosen_again(found, record), record, files)
 
@@ -70,12 +70,12 @@ CHANGE = "actions/notes-change-note/action.md"
 
 
 def told(done: Update) -> dict[str, dict[str, bool]]:
-    """Each operation with what changed, and whether that widens."""
+    """Return each operation's changes, and whether each widens."""
     return {one.op: {change.where: change.widens for change in one.changes} for one in done.operations}
 
 
-def test_a_name_of_the_authors_is_kept_and_a_new_one_is_told() -> None:
-    """By the record, so that files that were made under it are merged."""
+def test_an_authors_name_is_kept_and_a_new_one_is_reported() -> None:
+    """The record has the name, so files made under it are merged."""
     found = read(document())
     files = make(found, found.operations, NAME, Choices(names={"add_note": "write_note"})).files
     path = "actions/notes-write-note/action.md"
@@ -102,7 +102,7 @@ def test_a_name_of_the_authors_is_kept_and_a_new_one_is_told() -> None:
 
 
 def query(**more: Any) -> dict[str, Any]:
-    """Four optional parameters, and what is changed of them."""
+    """Return four optional parameters with changes."""
     schemas = {"color": {"maxLength": 20}, "size": {"maxLength": 20}, "shape": {"maxLength": 20}, "age": {}} | more
     return {
         "parameters": [
@@ -133,7 +133,7 @@ EDITS = [
 
 
 def edited(files: dict[str, bytes]) -> dict[str, bytes]:
-    """With an author's words in place of the document's, a shorter list of inputs, and a smaller bound."""
+    """Return the files with the author's words, one input less, and a smaller bound."""
     text = files[LIST]
     for before, after in EDITS:
         assert text.count(before) == 1, (before, text)
@@ -142,14 +142,14 @@ def edited(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def of_list(**more: Any) -> dict[str, Any]:
-    """The document with these parameters of the list."""
+    """Return the document with these parameters of the list."""
     changed = document()
     changed["paths"]["/notes"]["get"] |= query(**more)
     return changed
 
 
 def test_edited_inputs_are_merged_by_their_names() -> None:
-    """Another bound beside an edited description, other words, a new input: nothing conflicts, and the author's words stay."""
+    """A bound beside an edited description, other words and a new input do not conflict, and the author's words stay."""
     files = edited(imported(of_list()))
     newer = of_list(color={"maxLength": 9}, size={"maxLength": 9}, loud={})
     newer["paths"]["/notes"]["get"]["summary"] = "Enumerate notes"
@@ -167,8 +167,8 @@ def test_edited_inputs_are_merged_by_their_names() -> None:
     assert {"inputs color: description", "inputs loud"} <= set(told(done)["list_notes"])
 
 
-def test_an_input_that_was_taken_out_comes_back_if_it_is_now_required() -> None:
-    """The pair: optional still, and not."""
+def test_a_removed_input_returns_if_it_becomes_required() -> None:
+    """The input stays out while it is optional."""
     files = edited(imported(of_list()))
     optional, required = (updated(files, of_list(size={"maxLength": 30, **more})) for more in ({}, {"required": True}))
 
@@ -176,24 +176,24 @@ def test_an_input_that_was_taken_out_comes_back_if_it_is_now_required() -> None:
     assert b'name = "size"' in required.files[LIST]
 
 
-def test_a_key_that_both_changed_is_marked() -> None:
-    """And it alone."""
+def test_only_a_key_that_both_sides_changed_is_a_conflict() -> None:
+    """The file marks its two values."""
     done = updated(edited(imported(of_list())), of_list(shape={"maxLength": 9}))
 
     assert done.conflicts == (LIST,)
     assert b"<<<<<<< yours\nmax_length = 5\n=======\nmax_length = 9\n>>>>>>> published\n" in done.files[LIST]
 
 
-def test_the_same_document_changes_nothing() -> None:
-    """Not a byte."""
+def test_the_same_document_changes_no_file() -> None:
+    """The update writes, removes and keeps no file."""
     files = imported(document())
     done = updated(files, document())
 
     assert (done.is_empty, done.files, done.removed, done.kept) == (True, {}, (), ())
 
 
-def test_what_changes_is_told_with_its_weight() -> None:
-    """A new required input and a longer text widen; a shorter one and an answer do not."""
+def test_changes_are_reported_with_their_weight() -> None:
+    """A new required input and a longer text widen; a shorter text and an answer do not."""
     newer = document()
     newer["paths"]["/notes"]["get"]["parameters"] = [
         {"name": "author", "in": "query", "required": True, "schema": {"type": "string"}}
@@ -212,8 +212,8 @@ def test_what_changes_is_told_with_its_weight() -> None:
     assert found["change_note"] == {"inputs text: rule": False, "answer": False}
 
 
-def test_a_host_and_a_credential_are_the_connectors_to_ask_for() -> None:
-    """They are told once, in the words of a consent."""
+def test_a_changed_host_and_credential_are_changes_of_the_connector() -> None:
+    """They are reported once, in the words of a consent."""
     newer = document()
     newer["servers"] = [{"url": "https://other.example"}]
     newer["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -227,8 +227,8 @@ def test_a_host_and_a_credential_are_the_connectors_to_ask_for() -> None:
     assert any(change.where == "credential" and change.widens for change in done.connector)
 
 
-def test_what_is_gone_is_removed_unless_the_author_changed_it() -> None:
-    """The pair: the file as it was made, and one with a word of the author's."""
+def test_a_removed_operation_takes_its_file_unless_the_author_changed_it() -> None:
+    """The test has one file as it was made, and one with the author's words."""
     newer = document()
     del newer["paths"]["/notes/{id}"]
     files = imported(document())
@@ -242,8 +242,8 @@ def test_what_is_gone_is_removed_unless_the_author_changed_it() -> None:
     ]
 
 
-def test_an_operation_that_can_no_longer_be_imported_says_why() -> None:
-    """It is removed with the reason that an import gives."""
+def test_an_operation_that_can_no_longer_be_imported_is_removed_with_the_reason() -> None:
+    """The reason is that of an import."""
     newer = document()
     newer["paths"]["/notes"]["get"]["parameters"] = [
         {"name": "session", "in": "cookie", "required": True, "schema": {"type": "string"}}
@@ -253,8 +253,8 @@ def test_an_operation_that_can_no_longer_be_imported_says_why() -> None:
     assert (gone.op, gone.kind, gone.reason) == ("list_notes", "removed", "a cookie is required: session")
 
 
-def test_the_authors_lines_are_kept_beside_the_documents() -> None:
-    """Lines that only one side changed are merged; the next update has the newer file as its base."""
+def test_changes_of_the_author_and_of_the_document_are_merged() -> None:
+    """Each line was changed by one side only. The next update has the newer file as its base."""
     files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
     newer = document()
@@ -270,8 +270,8 @@ def test_the_authors_lines_are_kept_beside_the_documents() -> None:
     assert (again.is_empty, again.files) == (True, {})
 
 
-def test_lines_that_both_changed_are_marked() -> None:
-    """The author chooses; nothing is lost."""
+def test_lines_that_both_sides_changed_are_marked_as_a_conflict() -> None:
+    """The author chooses; no text is lost."""
     files = imported(document())
     mine = {**files, "manifest.toml": files["manifest.toml"].replace(b"# Made from Notes 1", b"# Made of Notes 1")}
     newer = document()
@@ -283,8 +283,8 @@ def test_lines_that_both_changed_are_marked() -> None:
         assert line in done.files["manifest.toml"]
 
 
-def test_a_summary_of_the_authors_stays_and_the_documents_is_told() -> None:
-    """What the author wrote is what a person reads."""
+def test_an_authors_summary_stays_and_the_documents_is_reported() -> None:
+    """A person reads what the author wrote."""
     files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
     newer = document()
@@ -297,7 +297,7 @@ def test_a_summary_of_the_authors_stays_and_the_documents_is_told() -> None:
 
 
 def test_an_action_that_the_author_deleted_is_not_made_again() -> None:
-    """It is said; the others are updated as ever."""
+    """The update lists it, and updates the others as usual."""
     files = imported(document())
     mine = {path: data for path, data in files.items() if path != CHANGE}
     newer = document()
@@ -307,8 +307,8 @@ def test_an_action_that_the_author_deleted_is_not_made_again() -> None:
     assert (done.deleted, CHANGE in done.files, ADD in done.files) == ((CHANGE,), False, True)
 
 
-def test_a_place_that_is_named_anew_takes_the_place_of_another_kind() -> None:
-    """A server, a host, and one that is named when it is built: one choice. Variables and fields add up."""
+def test_a_newly_chosen_host_replaces_an_earlier_server() -> None:
+    """A server, a host and a host named at build time are one choice. Variables and fields add up."""
     before = Choices(server="https://a.example/v1", variables={"a": "1"}, fields={"x": ("id",)})
     now = chosen_now(before, Choices(host=HostPort.parse("b.example:443"), variables={"b": "2"}))
 
@@ -318,8 +318,8 @@ def test_a_place_that_is_named_anew_takes_the_place_of_another_kind() -> None:
     assert chosen_now(before, Choices()) == before
 
 
-def test_operations_that_were_not_chosen_are_counted() -> None:
-    """They are not imported by themselves."""
+def test_new_operations_are_counted_but_not_imported() -> None:
+    """The author has to choose them."""
     newer = document()
     newer["paths"]["/export"] = {"get": {"operationId": "export", "responses": {}}}
 
@@ -345,15 +345,15 @@ OUTSIDE = WITHOUT_MANIFEST.replace(b'"texts": {}', b'"texts": {"manifest.toml": 
     ],
     ids=repr,
 )
-def test_a_record_that_is_none_is_refused(data: bytes) -> None:
-    """It is a file in a repository that somebody else may have made."""
+def test_an_invalid_record_is_refused(data: bytes) -> None:
+    """The record is a file in a repository that somebody else may have made."""
     with pytest.raises(DocumentError, match=r"import\.json"):
         parse_record(data)
 
 
 @pytest.mark.parametrize(("now", "conflicts"), [("read", 0), ("delete", 1)])
-def test_an_effect_that_the_author_gave_already_is_no_conflict(now: str, conflicts: int) -> None:
-    """Whoever knows that a POST reads takes the gate out. Another effect than theirs is one: the gate is gone."""
+def test_an_effect_that_the_author_already_gave_is_no_conflict(now: str, conflicts: int) -> None:
+    """The author knew that a POST reads and removed the approval. Another effect conflicts, because the approval is missing."""
     head, gate = '+++\nname = "a"\n\n[[execute]]\nid = "call"\nidempotent = ', "\n\n[approval]\nrequired = true"
     end = "\n+++\n\nWords.\n"
     base = f'{head}false\neffect = "create"{gate}{end}'
