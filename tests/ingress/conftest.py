@@ -1,4 +1,4 @@
-"""A server of ingress in the test's own loop, at a port of the loopback device."""
+"""A fixture for an ingress server in the test's own loop, at a port of the loopback device."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Serving = Callable[..., AbstractAsyncContextManager[int]]
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return the daemon's backend."""
     return "asyncio"
 
 
 @pytest.fixture
 def serving() -> Serving:
-    """`async with serving(app) as port`."""
+    """Return a function for `async with serving(app) as port`."""
 
     @asynccontextmanager
     async def begin(app: ASGIApp, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:

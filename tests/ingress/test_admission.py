@@ -1,4 +1,4 @@
-"""Strangers' budget: counted, not timed; what is known waits for nobody."""
+"""The budget of unknown clients: counted, not timed; known callers never wait."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ pytestmark = pytest.mark.anyio
 
 
 def scope(path: str = "/approvals", *fields: tuple[bytes, bytes], method: str = "GET") -> dict[str, Any]:
-    """A request, as the server tells of it."""
+    """Return the scope of a request, as the server passes it."""
     return {"type": "http", "path": path, "method": method, "headers": list(fields)}
 
 
 async def entered(admission: Admission, asked: dict[str, Any], count: int) -> int:
-    """How many of `count` requests in one moment get in, at once or after a wait."""
+    """Return how many of `count` simultaneous requests get in, at once or after a wait."""
     return (await entered_within(admission, asked, count))[0]
 
 
 async def entered_within(admission: Admission, asked: dict[str, Any], count: int) -> tuple[int, float]:
-    """The same, and how many seconds that moment was: a busy machine takes its time until the last one has asked."""
+    """Return that number, and the seconds that the requests took to start: a busy machine needs time until the last has asked."""
     got_in, began, last = 0, anyio.current_time(), 0.0
 
     async def enter() -> None:
@@ -59,20 +59,20 @@ async def entered_within(admission: Admission, asked: dict[str, Any], count: int
     return got_in, last - began
 
 
-async def test_strangers_get_what_is_saved_up_and_what_comes_while_they_wait() -> None:
-    """And no more, however many they are."""
+async def test_unknown_clients_get_the_saved_budget_and_what_accrues_meanwhile() -> None:
+    """They get no more, however many they are."""
     got_in, asked_s = await entered_within(Admission([]), scope(), 2000)
     assert PAGES_AT_ONCE <= got_in <= PAGES_AT_ONCE + min(MAX_WAITING, PAGES_PER_S * (WAIT_S + asked_s)) + 1
 
 
-async def test_a_form_costs_what_several_pages_do() -> None:
-    """Whose browser sent it has to be looked up."""
+async def test_a_form_costs_as_much_as_several_pages() -> None:
+    """The daemon has to look up the browser that sent it."""
     got_in, asked_s = await entered_within(Admission([]), scope(method="POST"), 2000)
     assert got_in <= (PAGES_AT_ONCE + PAGES_PER_S * (WAIT_S + asked_s)) / FORM + 1
 
 
-async def test_pages_agents_and_models_have_budgets_of_their_own() -> None:
-    """Who floods one of them does not close the others."""
+async def test_pages_agents_and_models_have_separate_budgets() -> None:
+    """A flood of one of them does not block the others."""
     admission = Admission(["/v1/messages"])
     await entered(admission, scope(), 1000)
     assert await entered(admission, scope("/v1/actions"), 1) == 1
@@ -89,8 +89,8 @@ async def test_pages_agents_and_models_have_budgets_of_their_own() -> None:
         (b"cookie", b"a=b; aileron-page-1=ail_token; c=d"),
     ],
 )
-async def test_what_an_open_session_shows_is_known(field: tuple[bytes, bytes]) -> None:
-    """By its digest, until the session is over; another value is a stranger's."""
+async def test_a_request_with_the_token_of_an_open_session_is_known(field: tuple[bytes, bytes]) -> None:
+    """The token's digest is known until the session is over; another value is unknown."""
     known, admission = KnownCallers(), Admission([])
     known.add(digest_of(b"ail_token"))
     admission.know(known.all())
@@ -101,8 +101,8 @@ async def test_what_an_open_session_shows_is_known(field: tuple[bytes, bytes]) -
     assert not admission.is_known(scope("/mcp", field))
 
 
-async def test_an_upload_is_slowed_down_and_not_ended() -> None:
-    """Ten times what is saved up takes a wait that can be said beforehand."""
+async def test_an_upload_is_delayed_and_not_ended() -> None:
+    """Ten times the saved budget takes a wait that is known beforehand."""
     bucket = TokenBucket(rate=100.0, most=10.0)
     assert bucket.take(10, float("inf")) == 0
     wait_s = bucket.take(100, float("inf"))
@@ -110,8 +110,8 @@ async def test_an_upload_is_slowed_down_and_not_ended() -> None:
     assert 0.9 < wait_s <= 1.0
 
 
-async def test_strangers_that_are_not_answered_are_bounded() -> None:
-    """However slow they are, the daemon takes more requests than theirs."""
+async def test_unanswered_requests_of_unknown_clients_are_bounded() -> None:
+    """The daemon takes other requests than theirs, however slow they are."""
     admission = Admission(["/v1/messages"])
     asked = itertools.cycle(["/v1/messages", "/v1/messages", "/v1/actions"])
     async with contextlib.AsyncExitStack() as slow:
@@ -122,8 +122,8 @@ async def test_strangers_that_are_not_answered_are_bounded() -> None:
     assert await entered(admission, scope(), 1) == 1
 
 
-async def test_who_has_gone_owes_no_bytes() -> None:
-    """A hundred who wanted to upload, and went away: who comes then waits for themselves alone."""
+async def test_a_client_that_has_gone_owes_no_bytes() -> None:
+    """A hundred clients wanted to upload and went away: the next one waits only for its own bytes."""
     admission = Admission([])
     await admission.upload(int(BYTES_AT_ONCE))
     with anyio.move_on_after(0.05):
@@ -140,8 +140,8 @@ async def test_who_has_gone_owes_no_bytes() -> None:
         max_size=40,
     )
 )
-def test_whatever_is_shown_little_of_it_is_looked_at(fields: list[tuple[bytes, bytes]]) -> None:
-    """Eight values of 4 KiB at most."""
+def test_few_credentials_of_a_request_are_checked(fields: list[tuple[bytes, bytes]]) -> None:
+    """The bound is eight values of at most 4 KiB."""
     found = candidates(fields)
     assert len(found) <= 8
     assert all(0 < len(one) <= 4096 for one in found)

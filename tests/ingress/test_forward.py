@@ -1,4 +1,4 @@
-"""One answer that is there faster than it goes out does not keep the others from their turn."""
+"""Responses that are available faster than they are sent do not keep others from their turn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _scope() -> dict[str, Any]:
 
 @asynccontextmanager
 async def _served(send: Any) -> AsyncIterator[socket.socket]:
-    """A request of a stranger's that is passed on, with a client that takes all at once: the daemon's end of its exchange."""
+    """Yield the daemon's end of a forwarded request by an unknown client that accepts everything at once."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         ours.setblocking(False)
@@ -52,8 +52,8 @@ async def _served(send: Any) -> AsyncIterator[socket.socket]:
             tasks.cancel_scope.cancel()
 
 
-async def test_others_have_their_turn_between_two_pieces_of_an_answer() -> None:
-    """All of it waits in the socket, and the client takes each piece at once: neither is a reason to wait."""
+async def test_other_tasks_run_between_two_pieces_of_a_response() -> None:
+    """The whole response waits in the socket, and the client takes each piece at once: neither makes the task wait."""
     passed: list[Message] = []
     ended = anyio.Event()
 
@@ -76,8 +76,8 @@ async def test_others_have_their_turn_between_two_pieces_of_an_answer() -> None:
     assert max(now - before for before, now in itertools.pairwise(turns)) <= 1
 
 
-async def test_an_answer_comes_whole_and_in_order() -> None:
-    """The control: what is passed on is what the daemon said."""
+async def test_a_response_arrives_complete_and_in_order() -> None:
+    """This is the control: what the daemon sent is passed on."""
     passed: list[bytes] = []
     ended = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""What the two processes say to each other: the laws of the codec, and bytes that are no message."""
+"""Messages between the daemon and ingress: the laws of the codec, and bytes that are no message."""
 
 from __future__ import annotations
 
@@ -46,39 +46,39 @@ orders = st.builds(Known, digests=st.lists(st.text(max_size=64))) | st.builds(
 
 
 @given(requests | bodies)
-def test_a_request_comes_as_it_was_sent(message: Request | Body) -> None:
-    """decode(encode(x)) = x."""
+def test_a_request_survives_encoding_and_decoding(message: Request | Body) -> None:
+    """The law is decode(encode(x)) = x."""
     assert decode_request(encode(message)) == message
 
 
 @given(answers)
-def test_an_answer_comes_as_it_was_sent(message: Head | Body) -> None:
-    """decode(encode(x)) = x."""
+def test_an_answer_survives_encoding_and_decoding(message: Head | Body) -> None:
+    """The law is decode(encode(x)) = x."""
     assert decode_answer(encode(message)) == message
 
 
 @given(orders | st.just(Stop()))
-def test_an_order_comes_as_it_was_sent(message: Start | Known | Stop) -> None:
-    """decode(encode(x)) = x."""
+def test_an_order_survives_encoding_and_decoding(message: Start | Known | Stop) -> None:
+    """The law is decode(encode(x)) = x."""
     assert decode_order(encode(message)) == message
 
 
 @given(st.binary(max_size=512) | (requests | bodies | answers).map(encode))
-def test_any_bytes_are_a_message_or_an_error(packet: bytes) -> None:
-    """Nothing else is raised, whoever reads."""
+def test_any_bytes_decode_to_a_message_or_raise_message_error(packet: bytes) -> None:
+    """Each of the three decoders raises no other exception."""
     for decode in (decode_request, decode_answer, decode_order):
         with contextlib.suppress(MessageError):
             decode(packet)
 
 
-def test_nothing_is_no_message() -> None:
-    """It is the end of the other side, and is not mistaken for an order."""
+def test_an_empty_packet_is_not_an_order() -> None:
+    """An empty packet is the end of the other side."""
     with pytest.raises(MessageError):
         decode_order(b"")
 
 
-def test_the_largest_packet_fits() -> None:
-    """In one piece, without a reader; the control beside it is refused by the kernel, not cut off."""
+def test_the_largest_packet_fits_into_the_socket() -> None:
+    """The packet goes in one piece, without a reader; the kernel refuses the larger control, and does not truncate it."""
     one, other = exchange_pair()
     with one, other:
         assert one.send(b"x" * MAX_PACKET) == MAX_PACKET

@@ -1,4 +1,6 @@
-"""Who goes away is noticed while their answer is made, whatever they sent ahead; who asks again in time is answered."""
+"""Clients that disconnect are noticed while their response is made, whatever they sent ahead; a further request in time
+is answered.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _UPGRADE = (
 
 
 class Endless:
-    """An answer without an end, until it hears that its client has gone."""
+    """A response without an end, until the application is told that its client has gone."""
 
     def __init__(self, fields: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self.begun = anyio.Event()
@@ -29,7 +31,7 @@ class Endless:
         self._fields = fields
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """ASGI."""
+        """Handle the ASGI request."""
         while (await receive()).get("more_body", False):
             pass
         await send({"type": "http.response.start", "status": 200, "headers": list(self._fields)})
@@ -51,8 +53,8 @@ async def _asked(port: int, first: bytes) -> SocketStream:
     [(_PLAIN, b""), (_UPGRADE, b""), (_PLAIN * 2, b""), (_PLAIN, _PLAIN), (_UPGRADE, b"\0" * 100)],
     ids=["a request", "an upgrade", "two at once", "one and then another", "an upgrade and its frames"],
 )
-async def test_who_goes_away_is_noticed(serving: Serving, first: bytes, then: bytes) -> None:
-    """By the application, which would answer for ever."""
+async def test_a_client_that_disconnects_is_noticed(serving: Serving, first: bytes, then: bytes) -> None:
+    """The application is told; otherwise it would send forever."""
     app = Endless()
     with anyio.fail_after(DEADLINE_S):
         async with serving(app) as port:
@@ -63,8 +65,8 @@ async def test_who_goes_away_is_noticed(serving: Serving, first: bytes, then: by
             await app.heard.wait()
 
 
-async def test_who_sends_too_much_ahead_has_no_answer(serving: Serving) -> None:
-    """What is thrown away has to be read, and that is work."""
+async def test_a_client_that_sends_too_much_ahead_is_disconnected(serving: Serving) -> None:
+    """Data that is discarded has to be read, and that is work."""
     app = Endless()
     with anyio.fail_after(DEADLINE_S):
         async with serving(app) as port, await _asked(port, _PLAIN) as client:
@@ -78,14 +80,14 @@ async def test_who_sends_too_much_ahead_has_no_answer(serving: Serving) -> None:
 
 
 class Lingering:
-    """Says all of its answer, and that this was all of it only once it is let go on."""
+    """An application that sends its whole response, but says that it is complete only when told to go on."""
 
     def __init__(self) -> None:
         self.go_on = anyio.Event()
         self.asked = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """ASGI."""
+        """Handle the ASGI request."""
         body = b""
         while True:
             message = await receive()
@@ -103,8 +105,8 @@ class Lingering:
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-async def test_who_has_the_whole_answer_may_ask_again(serving: Serving, method: bytes) -> None:
-    """Although the application has not said yet that it was the whole; a body of many reads is not cut short."""
+async def test_a_client_with_the_whole_response_can_send_another_request(serving: Serving, method: bytes) -> None:
+    """The application has not said yet that the response is complete; a body of many reads is not truncated."""
     app = Lingering()
     size = 300_000
     with anyio.fail_after(DEADLINE_S):

@@ -1,4 +1,4 @@
-"""Who connected to a socket of the home: that very process, and none that has its number later."""
+"""The process that connected to a socket of the home: exactly that one, and none that has its pid later."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ found[1][0].sendall(b"x")
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """A socket of the home."""
+    """Yield a listening socket of the home."""
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(tmp_path / "s"))
         made.listen()
@@ -63,7 +63,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def connected(listener: socket.socket) -> tuple[int, socket.socket]:
-    """A child that has connected and waits for a byte before it ends, and our end."""
+    """Return a child that has connected and waits for a byte before it ends, and our end of the connection."""
     child = os.fork()
     if child == 0:
         try:
@@ -75,8 +75,8 @@ def connected(listener: socket.socket) -> tuple[int, socket.socket]:
     return child, listener.accept()[0]
 
 
-def test_who_connected_is_a_number_and_a_beginning(listener: socket.socket) -> None:
-    """That of the process which called connect(2), as /proc has it."""
+def test_a_peer_is_a_pid_and_a_start_time(listener: socket.socket) -> None:
+    """They are those of the process that called connect(2), as /proc has them."""
     child, accepted = connected(listener)
     with accepted:
         found = peer_of_connection(accepted)
@@ -87,8 +87,8 @@ def test_who_connected_is_a_number_and_a_beginning(listener: socket.socket) -> N
     assert found == PeerProcess(child, beginning)
 
 
-def test_who_has_ended_is_nobody(listener: socket.socket) -> None:
-    """Before its parent took note and after; a process without a number has no beginning either."""
+def test_a_process_that_has_ended_is_no_peer(listener: socket.socket) -> None:
+    """This holds before its parent reaped it and after; the process has no start time then either."""
     child, accepted = connected(listener)
     with accepted:
         assert peer_of_connection(accepted) is not None
@@ -99,8 +99,8 @@ def test_who_has_ended_is_nobody(listener: socket.socket) -> None:
         assert (started_of(child), peer_of_connection(accepted)) == (None, None)
 
 
-def test_without_a_descriptor_nobody_has_ended(listener: socket.socket) -> None:
-    """A look that fails is an error; with a descriptor the same connection is its process's."""
+def test_a_lookup_without_a_free_descriptor_is_an_error(listener: socket.socket) -> None:
+    """The process is not reported as ended; with a descriptor the same connection has its peer."""
     child, accepted = connected(listener)
     with accepted:
         with at_most(os.getpid(), 3):
@@ -117,8 +117,8 @@ def test_without_a_descriptor_nobody_has_ended(listener: socket.socket) -> None:
 
 
 @pytest.mark.jail
-def test_a_process_that_has_the_number_later_is_another(tmp_path: Path) -> None:
-    """And a connection of the one before it is no longer anybody's, from the Linux on that can tell."""
+def test_a_process_with_a_reused_pid_is_another_peer(tmp_path: Path) -> None:
+    """A connection of the earlier process has no peer any more, on a kernel that can tell (Linux 6.5)."""
     inside = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--pid", "--fork", "--mount-proc"]
     said = subprocess.run(
         [*inside, sys.executable, "-c", _REUSED, str(tmp_path / "s")],

@@ -1,4 +1,4 @@
-"""Who loses their place at a full door, and who never does."""
+"""Connections that lose their place when a port is full, and those that never do."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _ASKING = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A door of twelve places."""
+    """Set the bounds to twelve connections and four silent ones."""
     monkeypatch.setattr(places, "MAX_CONNECTIONS", ROOM)
     monkeypatch.setattr(places, "MAX_SILENT", SILENT)
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Knows whoever asks for /known; begins its answer to /answered at once, to others when it has their body."""
+    """Show a session for /known. Begin the response to /answered at once, and to other paths after their body."""
     if scope["path"] == "/known":
         place = place_of(scope)
         assert place is not None
@@ -55,14 +55,14 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Clients:
-    """Those of one test."""
+    """The clients of a test."""
 
     def __init__(self, stack: AsyncExitStack, port: int) -> None:
         self._stack = stack
         self._port = port
 
     async def ask(self, first: bytes) -> SocketStream:
-        """One more, whose first bytes have arrived."""
+        """Connect a further client, and return it once its first bytes have arrived."""
         client = await self._stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", self._port))
         if first:
             await client.send(first)
@@ -70,19 +70,19 @@ class Clients:
         return client
 
     async def fill(self, first: bytes, count: int = ROOM) -> list[SocketStream]:
-        """Several, in order."""
+        """Connect several clients, in order."""
         return [await self.ask(first) for _ in range(count)]
 
 
 async def until_ended(client: SocketStream) -> None:
-    """Wait until the server has ended it."""
+    """Wait until the server has closed the connection."""
     with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         while True:
             await client.receive()
 
 
 async def are_left(*clients: SocketStream) -> bool:
-    """Return whether the server has ended none of them, once it has ended those that it does."""
+    """Return whether the server keeps all of these connections open, once it has closed others."""
     ended = []
 
     async def note(client: SocketStream) -> None:
@@ -97,7 +97,7 @@ async def are_left(*clients: SocketStream) -> bool:
 
 
 async def is_answered(client: SocketStream, rest: bytes = b"") -> bool:
-    """Whether it gets its answer, once the rest is sent."""
+    """Return whether the client gets its response after it has sent the rest."""
     if rest:
         await client.send(rest)
     found = b""
@@ -110,14 +110,16 @@ With = Callable[[Clients], Any]
 
 
 async def at_a_door(serving: Serving, test: With) -> None:
-    """With clients that are gone at the end."""
+    """Run the test with clients that are closed at the end."""
     with anyio.fail_after(DEADLINE_S):
         async with serving(app) as port, AsyncExitStack() as stack:
             await test(Clients(stack, port))
 
 
-async def test_the_oldest_stranger_that_is_waited_for_goes(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    """And one more has a place; that is said once."""
+async def test_the_oldest_waiting_unknown_client_loses_its_place(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A further client gets the place; the log says so once."""
 
     async def test(clients: Clients) -> None:
         strangers = await clients.fill(_DRIPPING % b"")
@@ -134,8 +136,10 @@ async def test_the_oldest_stranger_that_is_waited_for_goes(serving: Serving, cap
     await at_a_door(serving, test)
 
 
-async def test_who_shows_a_session_is_never_ended(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    """Not while they send, nor between two requests; where all do, one more is turned away."""
+async def test_a_client_with_a_session_is_never_disconnected(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This holds while it sends and between two requests; if all clients are known, a further one is turned away."""
 
     async def test(clients: Clients) -> None:
         known = await clients.fill(_DRIPPING % b"known", 2)
@@ -150,8 +154,8 @@ async def test_who_shows_a_session_is_never_ended(serving: Serving, caplog: pyte
     await at_a_door(serving, test)
 
 
-async def test_who_shows_none_afterwards_is_a_stranger_again(serving: Serving) -> None:
-    """A session that was shown once keeps no place for ever."""
+async def test_a_client_without_its_session_in_a_later_request_is_unknown_again(serving: Serving) -> None:
+    """A session that was shown once keeps no place forever."""
 
     async def test(clients: Clients) -> None:
         (first,) = await clients.fill(_ASKING % b"known", 1)
@@ -163,8 +167,8 @@ async def test_who_shows_none_afterwards_is_a_stranger_again(serving: Serving) -
     await at_a_door(serving, test)
 
 
-async def test_who_is_answered_goes_after_those_that_are_waited_for(serving: Serving) -> None:
-    """But goes: else those that never read their answers would have all places."""
+async def test_clients_being_answered_are_ended_after_waiting_ones(serving: Serving) -> None:
+    """They can be ended too: otherwise clients that never read their responses would take all places."""
 
     async def test(clients: Clients) -> None:
         answered = await clients.fill(_DRIPPING % b"answered", 1)
@@ -177,8 +181,8 @@ async def test_who_is_answered_goes_after_those_that_are_waited_for(serving: Ser
     await at_a_door(serving, test)
 
 
-async def test_whoever_is_ended_waits_for_nothing_any_more(serving: Serving) -> None:
-    """Else what they waited for would be all that bounds how many they are."""
+async def test_the_application_of_an_ended_connection_is_cancelled(serving: Serving) -> None:
+    """Otherwise only the end of its wait would bound their number."""
     waiting: list[str] = []
     over = anyio.Event()
 
@@ -198,8 +202,8 @@ async def test_whoever_is_ended_waits_for_nothing_any_more(serving: Serving) -> 
             over.set()
 
 
-async def test_of_those_that_ask_nothing_few_stay(serving: Serving) -> None:
-    """However many places are left."""
+async def test_few_clients_that_send_nothing_are_kept(serving: Serving) -> None:
+    """This is so even if places are free."""
 
     async def test(clients: Clients) -> None:
         silent = await clients.fill(b"", SILENT + 1)
