@@ -1,4 +1,4 @@
-"""A daemon for each module, a desk for each test."""
+"""Fixtures of the launch tests: a daemon for each module, a desk for each test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.home import DaemonHome, daemon_home
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """One home with a daemon for all tests here. Somebody chose no cells: at a terminal, launch would ask."""
+    """Start one home with a daemon for all tests of a module. Its settings choose no cells: at a terminal, launch would ask."""
     with daemon_home() as found:
         found.configure("[launch]\njail = false\n")
         found.ask("GET", "/healthz")
@@ -22,5 +22,5 @@ def home() -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def desk(tmp_path: Path, home: DaemonHome) -> Desk:
-    """A new one."""
+    """Make a new desk."""
     return Desk(tmp_path, home)

@@ -1,4 +1,4 @@
-"""Where an agent is launched in tests: a folder, a home directory, programs in the agents' places, and one daemon."""
+"""The place where tests launch an agent: a folder, a home directory, stand-ins for the agents, and one daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = list(AGENTS)
 
 
 class Desk:
-    """Where one agent is started: a folder, a home directory, a record, and what `aileron` says there."""
+    """Place where one agent is started: a folder, a home directory, a record, and the output of `aileron` there."""
 
     def __init__(self, path: Path, home: DaemonHome) -> None:
         self.path = path
@@ -39,15 +39,15 @@ class Desk:
         }
 
     def aileron(self, *words: str, folder: bytes | None = None, is_exec_ed: bool = False, **environment: str) -> Said:
-        """The command, in a pipe and in the folder; `is_exec_ed` where /proc tells of it, or it execs itself."""
+        """Run the command in a pipe and in the folder. Set `is_exec_ed` if /proc is read for it, or if it execs itself."""
         return self._command(folder, is_exec_ed)(*words, **{**self.environment, **environment})
 
     def at_terminal(self, *words: str, answers: Any = (), **environment: str) -> Said:
-        """The same at a terminal."""
+        """Run the command at a terminal."""
         return self._command(None).at_terminal(*words, answers=answers, **{**self.environment, **environment})
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """The same, still running."""
+        """Start the command and return its running process."""
         program = [sys.executable, "-m", "aileron"]
         return Command(self.daemon.path, program=program).start(*words, **{**self.environment, **environment})
 
@@ -57,11 +57,11 @@ class Desk:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the agent wrote down; waits for it."""
+        """Record that the agent wrote; the property waits for it."""
         found: dict[str, Any] = json.loads(wait_text(self.record_file))
         return found
 
     def sessions(self) -> list[dict[str, Any]]:
-        """As the daemon lists them."""
+        """Return the sessions, as the daemon lists them."""
         found: list[dict[str, Any]] = self.daemon.must("GET", "/v1/sessions")["sessions"]
         return found

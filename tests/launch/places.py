@@ -1,4 +1,4 @@
-"""A person's home with everything in it that a cell is about, and the cell of one launch there. Nothing is started."""
+"""A person's home with all that a cell must consider, and the cell of one launch there, as values. No process is started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SYSTEM = SystemSights((("/usr", "/usr"), ("/etc", "/etc")), (("/bin", "usr/bin"
 
 
 class Place:
-    """One home: `project` is a folder in it, `bin` is in PATH and has the agents."""
+    """Home of a person: `project` is a folder in it, `bin` is in PATH and has the agents."""
 
     def __init__(self, path: Path) -> None:
         self.root = Path(os.path.realpath(path))
@@ -35,14 +35,14 @@ class Place:
         self.environment = {"HOME": str(self.home), "PATH": f"{self.bin}:/usr/bin:/bin"}
 
     def program(self, path: Path) -> Path:
-        """An executable file there."""
+        """Write an executable file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\n")
         path.chmod(0o755)
         return path
 
     def file(self, name: str, text: str = "") -> Path:
-        """A file of the home."""
+        """Write a file in the home."""
         path = self.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -64,7 +64,7 @@ class Place:
         arguments: tuple[str, ...] = ("run",),
         **environment: str,
     ) -> Sights:
-        """What it sees there."""
+        """Return what the agent's cell shows there."""
         machine = Machine(
             home=str(self.home),
             aileron_home=str(self.aileron),
@@ -86,7 +86,7 @@ class Place:
         )
 
     def shows(self, cell: Sights, path: Path | str) -> str:
-        """`writable`, `read-only`, `masked` or `nothing`: by the rule of the policy that the later of two binds counts."""
+        """Return `writable`, `read-only`, `masked`, `made` or `nothing`: as in the policy, the later of two binds counts."""
         said = str(path)
         if any(_is_in(said, masked) for masked in cell.policy.masked):
             return "masked"

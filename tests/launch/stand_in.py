@@ -1,4 +1,4 @@
-"""A program that is started in an agent's place: it records what it was given, and does what STAND_IN says.
+"""Program that is started in an agent's place: it records what it was given, and does what STAND_IN says.
 
 Put under an agent's name into a directory of PATH (`placed`). It writes one JSON object to $STAND_IN_RECORD when it begins: argv,
 environment, folder, pid, the group of the terminal, what its parent's environment shows. Then, by STAND_IN:
@@ -11,7 +11,7 @@ environment, folder, pid, the group of the terminal, what its parent's environme
     version      print a version and end 0
     mcp          be a client of the server that OPENCODE_CONFIG_CONTENT registers, and record its answers
 
-Standard library only. Not here: real agents (tests/agents).
+It uses the standard library only. Real agents are in tests/agents.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEADLINE_S = 20.0
 
 
 def placed(directory: Path, *names: str) -> Path:
-    """Put it into a directory under these names; the directory."""
+    """Write it into a directory under these names, and return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in names:
         program = directory / name
@@ -42,7 +42,7 @@ def placed(directory: Path, *names: str) -> Path:
 
 
 def main() -> int:
-    """Record and do as told."""
+    """Record what was given and do what STAND_IN says."""
     if os.environ.get("STAND_IN") == "version":
         print("stand-in 1.0")
         return 0
@@ -79,7 +79,7 @@ def _detach() -> None:
     parent = os.pidfd_open(os.getpid())
     if os.fork():
         os._exit(0)
-    # Its children are another's by the time that its end is told, exit_notify() in kernel/exit.c.
+    # Its children have another parent before its end is reported, exit_notify() in kernel/exit.c.
     select.select([parent], [], [], _DEADLINE_S)
     path = Path(os.environ["STAND_IN_RECORD"] + ".detached")
     path.with_suffix(".new").write_text(json.dumps([os.getpid(), os.getppid()]), encoding="utf-8")
@@ -117,7 +117,7 @@ def _is_in_foreground() -> bool | None:
 
 
 def _asked() -> list[Any]:
-    """The answers to the first two requests of every client."""
+    """Return the answers to the first two requests of every client."""
     server = json.loads(os.environ["OPENCODE_CONFIG_CONTENT"])["mcp"]["aileron"]
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "stand-in", "version": "1"}}
     with subprocess.Popen(
@@ -135,7 +135,7 @@ def _asked() -> list[Any]:
             if number == 1:
                 process.stdin.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
             process.stdin.flush()
-            # A notification may come in between: that the tools have changed, say.
+            # A notification, say that the tools have changed, may come in between.
             said = map(json.loads, process.stdout)
             answers.append(next(message for message in said if message.get("id") == number))
         process.stdin.close()

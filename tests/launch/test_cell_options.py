@@ -1,4 +1,4 @@
-"""The options of `aileron launch` about cells: what is refused before anything starts, and what `--explain` shows."""
+"""Tests of `aileron launch` options for cells: what is refused before anything starts, and what `--explain` shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.launch.desk import Desk
     ],
 )
 def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str) -> None:
-    """Wrong usage, with its reason and a fix; there is no session and no agent."""
+    """The error is one of usage, with its reason and a fix; there is no session and no agent."""
     before = len(desk.sessions())
     said = desk.aileron("launch", "claude", *options)
 
@@ -41,8 +41,8 @@ def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str)
     assert not desk.record_file.exists()
 
 
-def test_an_option_of_cells_without_a_cell_is_refused(desk: Desk) -> None:
-    """Where nobody chose cells and nobody can be asked: it would look as if it protected something."""
+def test_a_cell_option_without_a_cell_is_refused(desk: Desk) -> None:
+    """The settings choose no cells and there is no person to ask: the option would only seem to protect."""
     said = desk.aileron("launch", "claude", "--read-only")
 
     assert said.code == 2
@@ -52,7 +52,7 @@ def test_an_option_of_cells_without_a_cell_is_refused(desk: Desk) -> None:
 
 @pytest.mark.jail
 def test_explain_shows_the_cell_and_starts_nothing(desk: Desk) -> None:
-    """What the agent would see, reach and be given, as data; no session, no agent, no file of the agent's."""
+    """Data show what the agent would see, reach and be given; no session, agent or file of the agent's is made."""
     shown = desk.path / "shown"
     shown.mkdir()
     before = len(desk.sessions())
@@ -75,7 +75,7 @@ def test_explain_shows_the_cell_and_starts_nothing(desk: Desk) -> None:
 
 @pytest.mark.jail
 def test_explain_is_readable_by_a_person(desk: Desk) -> None:
-    """The same as lines, without values of variables, which can be secrets."""
+    """The lines omit the values of variables, which can be secrets."""
     said = desk.aileron("launch", "codex", "--explain", OPENAI_API_KEY="sk-canary")
 
     assert said.code == 0, said.err
@@ -87,14 +87,14 @@ def test_explain_is_readable_by_a_person(desk: Desk) -> None:
 
 @pytest.mark.parametrize("preset", HOST_PRESETS)
 def test_every_preset_is_a_list_of_hosts(preset: str) -> None:
-    """Each in its one spelling, at the port of HTTPS."""
+    """Each host is in its canonical spelling, at the port of HTTPS."""
     hosts = resolved_hosts([preset])
 
     assert [str(one) for one in parse_host_patterns(hosts)] == list(hosts)
 
 
 def test_the_presets_are_on_the_page() -> None:
-    """Each with its hosts."""
+    """Each preset is listed with its hosts."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
     for preset, hosts in HOST_PRESETS.items():

@@ -1,4 +1,4 @@
-"""docs/how-to/run-an-agent-in-a-cell.md: its commands are run as they stand, in order. The agent is a program that ends."""
+"""Test of docs/how-to/run-an-agent-in-a-cell.md: its commands run as written, in order. The agent is a program that exits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-agent-in-a-cell.m
 
 @pytest.mark.jail
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
-    """Each ends well; the agent was in a cell where the page says so, and only there."""
+    """Each command exits with 0; the agent was in a cell where the page says so, and only there."""
     lines = re.findall(r"^ *\$ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(lines) == 12
     with daemon_home() as home:

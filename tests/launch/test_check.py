@@ -1,4 +1,4 @@
-"""Asking a server as an agent would: a program that answers line by line, and every way in which it may not."""
+"""Tests of the check that asks a server like an agent does: a program that answers line by line, and every way to fail."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Server = Callable[..., AileronServer]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
-    """A program that answers as WELL, but for what is given instead."""
+    """Write a server program that answers with WELL, except for the given answers."""
 
     def make(**instead: Any) -> AileronServer:
         program = tmp_path / "server.py"
@@ -56,8 +56,8 @@ def server(tmp_path: Path) -> Server:
     return make
 
 
-def test_a_server_that_answers_is_heard(server: Server) -> None:
-    """Its name, the tools of all pages, a result; what it says beside is passed over."""
+def test_a_working_server_passes_the_check(server: Server) -> None:
+    """The check reads its name, the tools of all pages and a result, and ignores other messages."""
     with connected(server(), os.environ) as asked:
         assert asked.initialize() == "s 1, protocol 2025-11-25"
         assert asked.tools() == ["a", "list_pending"]
@@ -76,8 +76,8 @@ def test_a_server_that_answers_is_heard(server: Server) -> None:
     ],
     ids=["no JSON", "empty line", "ended", "error", "endless", "failed"],
 )
-def test_a_server_that_does_not_is_said_to_be(server: Server, instead: dict[str, Any], words: str) -> None:
-    """By the reason, in the step in which it failed."""
+def test_a_failing_server_is_reported_with_the_reason(server: Server, instead: dict[str, Any], words: str) -> None:
+    """The error names the step that failed."""
 
     def converse() -> None:
         with connected(server(**instead), os.environ) as asked:
@@ -91,8 +91,8 @@ def test_a_server_that_does_not_is_said_to_be(server: Server, instead: dict[str,
     assert words in str(failed.value)
 
 
-def test_a_server_that_is_not_there_is_said_to_be() -> None:
-    """With its path."""
+def test_a_missing_server_is_reported() -> None:
+    """The error names its path."""
     with (
         pytest.raises(AileronError, match="/nowhere/aileron-mcp"),
         connected(AileronServer(("/nowhere/aileron-mcp",), "/nowhere"), os.environ),

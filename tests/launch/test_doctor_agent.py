@@ -1,4 +1,4 @@
-"""`aileron doctor AGENT`: what it proves, in order, and where it stops."""
+"""Tests of `aileron doctor AGENT`: what it checks, in order, and where it stops."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.launch.desk import NAMES, Desk
 
 
 def states(said: Said) -> list[tuple[str, str]]:
-    """Name and state of each check."""
+    """Return the name and state of each check."""
     return [(check["name"], check["state"]) for check in said.json["checks"]]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_four_hold_for_every_agent(desk: Desk, name: str) -> None:
-    """The tools are named; nothing of the agent was started but its version; the session for it is over."""
+def test_all_four_checks_pass_for_every_agent(desk: Desk, name: str) -> None:
+    """The tools are named; the agent itself was started only for its version; the session of the check has ended."""
     said = desk.aileron("doctor", name, "--json", STAND_IN="version")
     found = {check["name"]: check["found"] for check in said.json["checks"]}
     session = desk.sessions()[0]
@@ -29,8 +29,8 @@ def test_all_four_hold_for_every_agent(desk: Desk, name: str) -> None:
     assert (session["agent"], session["status"]) == (name, "ended")
 
 
-def test_an_agent_that_is_missing_is_where_it_stops(desk: Desk) -> None:
-    """With what installs it; no session was made."""
+def test_doctor_stops_at_a_missing_agent(desk: Desk) -> None:
+    """The fix is the command that installs it; no session is made."""
     before = len(desk.sessions())
     said = desk.aileron("doctor", "claude", "--json", PATH="/usr/bin:/bin")
 
@@ -40,16 +40,16 @@ def test_an_agent_that_is_missing_is_where_it_stops(desk: Desk) -> None:
     assert len(desk.sessions()) == before
 
 
-def test_an_agent_that_does_not_start_is_where_it_stops(desk: Desk) -> None:
-    """By its exit code."""
+def test_doctor_stops_at_an_agent_that_does_not_start(desk: Desk) -> None:
+    """The check names the exit code."""
     said = desk.aileron("doctor", "claude", "--json", STAND_IN="exit:4")
 
     assert states(said) == [("configured", "bad")]
     assert "ended with 4" in said.json["checks"][0]["found"]
 
 
-def test_what_is_configured_otherwise_is_noted(desk: Desk) -> None:
-    """It is no fault."""
+def test_an_address_of_the_persons_is_noted(desk: Desk) -> None:
+    """The note is no failure."""
     said = desk.aileron(
         "doctor", "claude", "--json", STAND_IN="version", ANTHROPIC_BASE_URL="https://proxy.example.com"
     )
@@ -58,8 +58,8 @@ def test_what_is_configured_otherwise_is_noted(desk: Desk) -> None:
     assert states(said)[:2] == [("configured", "ok"), ("configured", "note")]
 
 
-def test_a_vault_that_the_gateway_waits_for_is_noted(desk: Desk) -> None:
-    """The actions are there without it, the model is not; no word of it while the vault is open."""
+def test_a_locked_vault_is_noted(desk: Desk) -> None:
+    """The actions work without it and the model does not; there is no note while the vault is open."""
     desk.daemon.unlock()
     before = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
     desk.daemon.must("POST", "/v1/vault/lock")
@@ -73,8 +73,8 @@ def test_a_vault_that_the_gateway_waits_for_is_noted(desk: Desk) -> None:
     assert states(said)[-1] == ("call", "ok")
 
 
-def test_a_person_reads_it_line_by_line(desk: Desk) -> None:
-    """As `aileron doctor` does."""
+def test_a_person_sees_one_line_per_check(desk: Desk) -> None:
+    """The output looks like that of `aileron doctor`."""
     said = desk.at_terminal("doctor", "codex", STAND_IN="version")
 
     assert [line.split()[1] for line in said.out.splitlines() if "  " in line and not line.startswith(" ")] == [
@@ -85,7 +85,7 @@ def test_a_person_reads_it_line_by_line(desk: Desk) -> None:
     ]
 
 
-def test_a_program_is_for_an_agent(desk: Desk) -> None:
-    """Wrong usage."""
+def test_a_program_requires_a_known_agent(desk: Desk) -> None:
+    """Both commands are wrong usage."""
     assert desk.aileron("doctor", "--program", "/bin/true").code == 2
     assert desk.aileron("doctor", "emacs").code == 2

@@ -1,4 +1,4 @@
-"""What git is given in a cell: the person's harmless settings, asked of git itself, and no other program's word for it."""
+"""Tests of what git gets in a cell: the person's harmless settings, as git itself reads them; no planted program is asked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = """\
 
 
 def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
-    """With what is included; what executes or logs in does not come through, and nothing of it runs."""
+    """Included files count; settings that execute or log in are dropped, and none of their commands runs."""
     (tmp_path / ".gitconfig").write_text(SETTINGS)
     (tmp_path / "more").write_text("[init]\n\tdefaultBranch = trunk\n[core]\n\tsshCommand = x\n")
     found, files = person_settings({"HOME": str(tmp_path)})
@@ -56,10 +56,10 @@ def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
         ("onbranch:main", False),
     ],
 )
-def test_settings_for_a_place_are_those_of_a_repository_there(
+def test_conditional_settings_are_those_of_a_repository_there(
     tmp_path: Path, condition: str, is_included: bool
 ) -> None:
-    """The settings are those that git has in a repository there, except by branch, which an agent chooses."""
+    """The settings match those of git in a repository there, except conditions on a branch, which an agent chooses."""
     project = tmp_path / "work" / "app"
     project.mkdir(parents=True)
     (tmp_path / ".gitconfig").write_text(f'[user]\n\temail = me\n[includeIf "{condition}"]\n\tpath = for-work\n')
@@ -80,7 +80,7 @@ def test_settings_for_a_place_are_those_of_a_repository_there(
 
 
 def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
-    """It would run outside of the cell, before there is one."""
+    """The planted git would run outside the cell, before there is one."""
     planted = tmp_path / "git"
     planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
     planted.chmod(0o755)
@@ -92,8 +92,8 @@ def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=60))
-def test_a_name_stays_in_its_line(name: str) -> None:
-    """Whatever is in it, it makes no other setting."""
+def test_a_user_name_cannot_add_another_setting(name: str) -> None:
+    """The name stays in its line, whatever characters it has."""
     cleaned = cleaned_settings({"user.name": name}).decode()
 
     assert cleaned.count("\n") == 2

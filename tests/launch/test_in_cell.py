@@ -1,4 +1,4 @@
-"""`aileron launch --jail` in a real cell, with a shell in the agent's place and a real daemon."""
+"""Tests of `aileron launch --jail` in a real cell, with a shell in the agent's place and a real daemon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.jail
 
 
 def look(desk: Desk, script: str, *options: str, agent: str = "claude", **environment: str) -> str:
-    """What a shell in the agent's place prints, in a cell; it has ended well."""
+    """Return the output of a shell in the agent's place, in a cell; it must exit with 0."""
     program = desk.path / "shell"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -34,7 +34,7 @@ def look(desk: Desk, script: str, *options: str, agent: str = "claude", **enviro
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: str) -> None:
-    """The session is a cell's and ends with the agent's exit code; what the agent is given is the placeholder."""
+    """The session is a cell's and ends with the agent's exit code; the agent gets only the placeholder."""
     program = desk.path / "agent"
     program.write_text("#!/bin/sh\nenv\nexit 7\n")
     program.chmod(0o755)
@@ -49,8 +49,8 @@ def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_cells_session_can_have_its_tools_in_requests(desk: Desk, name: str) -> None:
-    """Without a name in any address: the connection says whose they are. With an address of the person's it is refused."""
+def test_tools_can_be_injected_into_the_requests_of_a_cell(desk: Desk, name: str) -> None:
+    """The connection identifies the session, so no address names it. A base URL of the person's is refused."""
     program = _shell(desk, 'env; printf "%s\\n" "$@"')
     said = desk.aileron("launch", name, "--jail", "--inject", "--program", program)
 
@@ -63,8 +63,8 @@ def test_a_cells_session_can_have_its_tools_in_requests(desk: Desk, name: str) -
         assert (refused.code, "ANTHROPIC_BASE_URL is set" in refused.err, refused.out) == (2, True, "")
 
 
-def test_the_home_is_empty_but_for_the_agents_files(desk: Desk) -> None:
-    """While the same shell outside of a cell sees what lies there: it is there."""
+def test_the_home_shows_only_the_agents_files(desk: Desk) -> None:
+    """Positive control: the same shell outside a cell reads the secrets."""
     person = desk.path / "person"
     for name in (".ssh/id_ed25519", ".aws/credentials", "letter.txt"):
         (person / name).parent.mkdir(exist_ok=True)
@@ -76,16 +76,16 @@ def test_the_home_is_empty_but_for_the_agents_files(desk: Desk) -> None:
     assert look(desk, script).split() == [".claude", ".claude.json"]
 
 
-def test_the_home_of_aileron_has_sockets_and_nothing_else(desk: Desk) -> None:
-    """Neither the vault nor the ledger; by the path outside there is nothing."""
+def test_ailerons_home_in_a_cell_has_only_sockets(desk: Desk) -> None:
+    """Vault and ledger are not in it, and the path outside shows no entry."""
     found = look(desk, f'find "$AILERON_HOME" -type f; find "$AILERON_HOME" -type s; ls {desk.daemon.path} || true')
 
     assert sorted(found.split()) == ["/run/aileron/run/agent.sock", "/run/aileron/run/mcp.sock"]
     assert (desk.daemon.path / "run" / "mcp.sock").exists()
 
 
-def test_a_project_is_written_unless_it_is_read_only(desk: Desk) -> None:
-    """In pairs: the same command, with and without the option."""
+def test_a_project_is_writable_unless_it_is_read_only(desk: Desk) -> None:
+    """Each command runs with and without the option."""
     script = "echo x > made && echo written || echo refused"
 
     assert look(desk, script, "--read-only") == "refused\n"
@@ -94,8 +94,8 @@ def test_a_project_is_written_unless_it_is_read_only(desk: Desk) -> None:
     assert (desk.folder / "made").read_text() == "x\n"
 
 
-def test_a_socket_in_the_project_leads_to_nobody_outside(desk: Desk) -> None:
-    """Bound by a relative name, or renamed since, of which the kernel's list tells no path; outside both are connected to."""
+def test_a_socket_in_the_project_reaches_no_program_outside(desk: Desk) -> None:
+    """The kernel lists no path for a socket bound by a relative name or renamed; outside a cell both accept connections."""
     script = (
         "import socket\n"
         "for name in ('relative.sock', 'renamed.sock'):\n"
@@ -118,8 +118,8 @@ def test_a_socket_in_the_project_leads_to_nobody_outside(desk: Desk) -> None:
     assert inside == f"{errno.EACCES}\n{errno.EACCES}\n"
 
 
-def test_a_cell_leaves_the_person_inotify(desk: Desk) -> None:
-    """What it can have is half of what they have: their editor goes on to see changes."""
+def test_a_cell_leaves_half_of_inotify_to_the_person(desk: Desk) -> None:
+    """A cell takes at most half of the instances: the person's editor still sees changes."""
     most = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
     script = (
         f"import ctypes\nlibc = ctypes.CDLL(None)\nprint(sum(libc.inotify_init1(0) >= 0 for _ in range({most} + 8)))\n"
@@ -129,7 +129,7 @@ def test_a_cell_leaves_the_person_inotify(desk: Desk) -> None:
 
 
 def test_a_project_works_as_it_does_outside(desk: Desk) -> None:
-    """The environment has its Python, git ignores what it ignores everywhere, and the machine's name has an address."""
+    """The environment has its Python, git ignores the same files as outside, and the machine's name has an address."""
     person = desk.path / "person"
     python = person / ".local/share/uv/python/cpython-3/bin/python3"
     for path, text in ((python, ""), (person / ".config/git/ignore", "*.local\n"), (desk.folder / "env.local", "")):
@@ -156,8 +156,8 @@ def test_an_overlay_keeps_the_project_as_it_was(desk: Desk) -> None:
     assert not (desk.folder / "made").exists()
 
 
-def test_what_a_person_allows_is_there(desk: Desk) -> None:
-    """A folder to be read, one to be written, and a variable."""
+def test_allowed_folders_and_variables_are_in_the_cell(desk: Desk) -> None:
+    """The options allow a folder to be read, one to be written, and a variable."""
     read, write = desk.path / "read", desk.path / "write"
     for folder in (read, write):
         folder.mkdir()
@@ -171,8 +171,8 @@ def test_what_a_person_allows_is_there(desk: Desk) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot read it outside either")
-def test_as_root_what_only_root_can_read_is_masked(desk: Desk) -> None:
-    """Which nothing else would keep from an agent: in the cell it is root by number."""
+def test_a_file_that_only_root_can_read_is_masked_for_root(desk: Desk) -> None:
+    """An agent that is root by number in the cell could read it otherwise."""
     assert Path("/etc/shadow").read_bytes()
 
     assert look(desk, "cat /etc/shadow >&2 && echo read || echo refused; cat /etc/passwd > /dev/null && echo read") == (
@@ -180,13 +180,13 @@ def test_as_root_what_only_root_can_read_is_masked(desk: Desk) -> None:
     )
 
 
-def test_the_agents_own_files_are_made_and_stay(desk: Desk) -> None:
-    """For nobody else, as the agent would make them; what it writes into them is there afterwards."""
+def test_the_agents_own_files_are_made_and_kept(desk: Desk) -> None:
+    """They are made with the agent's own permissions, for no other user; what it writes into them stays."""
     person = desk.path / "person"
     look(desk, "true")
     assert (person / ".claude.json").read_text() == "{}\n"
     told = desk.aileron("sessions", "changes").out
-    assert "/.claude.json\n" not in told  # made for the agent, and not by it
+    assert "/.claude.json\n" not in told  # made for the agent, not by it
 
     look(desk, "echo x > ~/.claude/x; echo new > ~/.claude.json; echo x > ~/gone")
     assert "/.claude.json\n" in desk.aileron("sessions", "changes").out
@@ -197,8 +197,8 @@ def test_the_agents_own_files_are_made_and_stay(desk: Desk) -> None:
     assert stat.S_IMODE((person / ".claude.json").stat().st_mode) == 0o600
 
 
-def test_our_server_answers_in_a_cell(desk: Desk) -> None:
-    """The very command that is registered, with the very environment: it is the session's, by the door that it came through."""
+def test_the_registered_server_answers_in_a_cell(desk: Desk) -> None:
+    """The registered command and environment start it; the daemon knows the session by the door of the connection."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="give-back")
     desk.daemon.add_probe_action("give_back", "text:string", name="not-selected")
@@ -225,8 +225,8 @@ def test_our_server_answers_in_a_cell(desk: Desk) -> None:
     assert desk.record["of_parent"] is None
 
 
-def test_an_action_is_run_by_command_in_a_cell(desk: Desk) -> None:
-    """`aileron` is there, and `run` enters at the cell's own door: the run is the session's."""
+def test_an_action_can_be_run_by_command_in_a_cell(desk: Desk) -> None:
+    """`aileron run` enters at the cell's own door, so the run belongs to the session."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="by-command")
     desk.daemon.unlock()
@@ -237,8 +237,8 @@ def test_an_action_is_run_by_command_in_a_cell(desk: Desk) -> None:
     assert desk.sessions()[0]["runs"] == 1
 
 
-def test_what_an_agent_can_ask_works_by_command_in_a_cell(desk: Desk) -> None:
-    """The session's actions and the state, with what is typed outside as the control: there `action list` has all of them."""
+def test_an_agents_commands_work_in_a_cell(desk: Desk) -> None:
+    """The commands show only the session's actions, and the status; outside, as the control, `action list` has all actions."""
     desk.daemon.install_probe()
     for name in ("give-back", "not-selected"):
         desk.daemon.add_probe_action("give_back", "text:string", name=name)
@@ -269,8 +269,8 @@ def test_what_an_agent_can_ask_works_by_command_in_a_cell(desk: Desk) -> None:
         ("approve", "x"),
     ],
 )
-def test_what_is_the_persons_is_refused_in_a_cell(desk: Desk, named: str, more: str) -> None:
-    """In one line with the way out, before anything is asked, read or started; its help is there."""
+def test_commands_of_the_person_are_refused_in_a_cell(desk: Desk, named: str, more: str) -> None:
+    """An error with its fix comes before any question, read or start; `--help` still works."""
     command = f"{sys.executable} -m aileron {named} {more}"
     found = look(desk, f"{command} 2>&1; echo code $?; {command} --help")
     error, why, fix, code, *usage = found.strip().splitlines()
@@ -282,8 +282,8 @@ def test_what_is_the_persons_is_refused_in_a_cell(desk: Desk, named: str, more: 
     assert any(line.strip().startswith(f"Usage: aileron {named}") for line in usage)
 
 
-def test_nobody_is_asked_at_a_terminal_in_a_cell(desk: Desk) -> None:
-    """A person who typed a passphrase there would type it to the agent: a run that waits says so, and where to decide."""
+def test_no_question_is_asked_at_a_terminal_in_a_cell(desk: Desk) -> None:
+    """A person would type the passphrase to the agent there: a waiting run says so, and where to decide."""
     desk.daemon.install_probe()
     desk.daemon.add_probe_action("give_back", "text:string", name="gated", gated=True)
     command = f"{sys.executable} -m aileron run gated text=x"
@@ -295,8 +295,8 @@ def test_nobody_is_asked_at_a_terminal_in_a_cell(desk: Desk) -> None:
     assert ("from the agent, not checked" in outside.out, "from the agent, not checked" in inside.out) == (True, False)
 
 
-def test_settings_count_for_every_cell(tmp_path: Path) -> None:
-    """What the person allows for all of them, and that there is one where the command does not say."""
+def test_settings_apply_to_every_cell(tmp_path: Path) -> None:
+    """The settings also choose a cell where the command does not say."""
     shown = tmp_path / "shown"
     shown.mkdir()
     (shown / "file").write_text("there\n")
@@ -326,8 +326,8 @@ def test_a_program_that_cannot_be_executed_ends_the_session(desk: Desk) -> None:
     assert desk.sessions()[0]["status"] == "ended"
 
 
-def test_doctor_says_that_there_are_cells(desk: Desk) -> None:
-    """With the layers of one that it made."""
+def test_doctor_reports_that_cells_work(desk: Desk) -> None:
+    """The check names the layers of a cell that it made."""
     said = desk.aileron("doctor", "--json")
     (row,) = [check for check in json.loads(said.out)["checks"] if check["name"] == "cells"]
 
@@ -337,16 +337,16 @@ def test_doctor_says_that_there_are_cells(desk: Desk) -> None:
 
 
 LATE = {"aileron.cell.compare", "aileron.cell.executes"}
-"""Modules that read what has changed."""
+"""Modules that read changes."""
 NEEDLESS = {
     *("aileron.cell.git_config", "aileron.cell.terminal_filter", "aileron.cell.overlay", "aileron_sandbox.jail"),
     *("secrets", "random", "asyncio", "tempfile", "hashlib", "_hashlib"),
 }
-"""Modules that an agent without a terminal and an overlay, which changes nothing, does not need."""
+"""Modules that an agent needs neither without a terminal and an overlay nor if it changes no file."""
 
 
-def test_an_agent_in_a_cell_waits_for_no_import_that_can_come_later(desk: Desk) -> None:
-    """Modules that read what has changed come after its end; those that only a terminal or an overlay needs, not at all."""
+def test_an_agent_in_a_cell_does_not_wait_for_later_imports(desk: Desk) -> None:
+    """Modules that read changes load after its end; those that only a terminal or an overlay needs never load."""
     program = [sys.executable, "-X", "importtime", "-m", "aileron"]
     command = Command(desk.daemon.path, folder=str(desk.folder), program=program)
     agent = _shell(desk, "echo the agent is here >&2")

@@ -1,4 +1,4 @@
-"""`aileron launch --jail` as an ordinary user, whose Aileron, agent and project are their own: what is seen, and what is not."""
+"""Test of `aileron launch --jail` as an ordinary user who owns Aileron, agent and project: what the agent sees and what not."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _RUN_S = 60.0
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Of theirs, below which everything is."""
+    """Make a folder that every user can enter, for all of that user's files."""
     with tempfile.TemporaryDirectory(prefix="ail-") as made:
         Path(made).chmod(0o755)
         yield Path(made)
 
 
-def test_an_ordinary_user_has_a_cell(folder: Path, readable_python: Path) -> None:
-    """The project is written, the rest of their home is not there, and neither is Aileron's; they are who they are."""
+def test_an_ordinary_user_gets_a_cell(folder: Path, readable_python: Path) -> None:
+    """The project is written, the rest of the home and Aileron's home are hidden, and the agent keeps the user's id."""
     home, project = folder / "home", folder / "home" / "project"
     for made in (project, home / "tmp"):
         made.mkdir(parents=True)

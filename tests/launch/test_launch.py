@@ -1,4 +1,4 @@
-"""`aileron launch` as a person uses it: a stand-in for the agent, a real daemon, a pipe or a terminal."""
+"""Tests of `aileron launch` as a person uses it: a stand-in for the agent, a real daemon, a pipe or a terminal."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _BASE_URLS = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_HOST", "OPENAI
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
+    """Return every file below a directory."""
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-# What the agent is given
+# What the agent gets
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_agent_has_a_session_and_it_ends_with_its_exit_code(desk: Desk, name: str) -> None:
-    """Agent, folder and code are on record, and the token is a variable and no argument."""
+def test_a_session_ends_with_its_agents_exit_code(desk: Desk, name: str) -> None:
+    """Agent, folder and exit code are on record; the token is in a variable and in no argument."""
     said = desk.aileron("launch", name, "--", "run", "it", STAND_IN="exit:7")
     record = desk.record
     session = desk.sessions()[0]
@@ -46,8 +46,8 @@ def test_an_agent_has_a_session_and_it_ends_with_its_exit_code(desk: Desk, name:
     assert record["environment"]["AILERON_HOME"] == str(desk.daemon.path)
 
 
-def test_a_token_is_worth_something_until_the_agent_ends(desk: Desk) -> None:
-    """It is refused afterwards, by reason; while the agent ran it opened the session."""
+def test_a_token_works_until_the_agent_ends(desk: Desk) -> None:
+    """Afterwards it is refused with the reason; while the agent ran it opened the session."""
     with desk.start("launch", "claude", STAND_IN="term") as launcher:
         token = desk.record["environment"]["AILERON_SESSION_TOKEN"]
         shown = {"Authorization": f"Bearer {token}"}
@@ -60,8 +60,8 @@ def test_a_token_is_worth_something_until_the_agent_ends(desk: Desk) -> None:
     assert after.body["error"]["class"] == "unauthorized"
 
 
-def test_an_agent_reaches_the_server_that_is_registered(desk: Desk) -> None:
-    """The very command, with the very environment."""
+def test_an_agent_reaches_the_registered_server(desk: Desk) -> None:
+    """The agent uses exactly the registered command and environment."""
     desk.aileron("launch", "opencode", STAND_IN="mcp")
     initialized, listed = desk.record["mcp"]
 
@@ -69,8 +69,8 @@ def test_an_agent_reaches_the_server_that_is_registered(desk: Desk) -> None:
     assert "list_pending" in [tool["name"] for tool in listed["result"]["tools"]]
 
 
-def test_an_agent_has_what_was_selected_for_it(desk: Desk) -> None:
-    """And sees no more; the record says so."""
+def test_an_agent_sees_only_its_selected_actions(desk: Desk) -> None:
+    """The session's record names the selection."""
     desk.daemon.install_probe()
     for name in ("give-back", "list-notes"):
         desk.daemon.add_probe_action("give_back", "text:string", name=name)
@@ -90,8 +90,8 @@ def test_an_agent_has_what_was_selected_for_it(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("command", [("launch", "claude"), ("sessions", "new", "--for", "1h")])
-def test_a_selector_that_is_none_starts_nothing(desk: Desk, command: tuple[str, ...]) -> None:
-    """A typing mistake must not be an agent that can use everything."""
+def test_an_invalid_selector_starts_nothing(desk: Desk, command: tuple[str, ...]) -> None:
+    """A typing mistake must not give an agent every action."""
     before = len(desk.sessions())
     said = desk.aileron(*command, "--only", "tags:notes")
 
@@ -100,8 +100,8 @@ def test_a_selector_that_is_none_starts_nothing(desk: Desk, command: tuple[str, 
     assert len(desk.sessions()) == before
 
 
-def test_nothing_secret_of_ours_is_in_the_agents_environment(desk: Desk) -> None:
-    """Nor in that of its parent, which it can read. What else the person has set stays."""
+def test_no_secret_of_ailerons_is_in_the_agents_environment(desk: Desk) -> None:
+    """The environment of its parent, which it can read, has none either. The person's other variables stay."""
     secrets = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_SESSION_TOKEN": "ail_outer", "AILERON_OTHER": "o"}
     said = desk.aileron("launch", "claude", is_exec_ed=True, **secrets, ANTHROPIC_API_KEY="sk-mine", LC_ALL="C.UTF-8")
     record = desk.record
@@ -112,11 +112,11 @@ def test_nothing_secret_of_ours_is_in_the_agents_environment(desk: Desk) -> None
     assert record["environment"]["AILERON_SESSION_TOKEN"] != "ail_outer"
     assert record["environment"]["ANTHROPIC_API_KEY"] == "sk-mine"
     assert PASSPHRASE not in record["of_parent"]
-    assert "STAND_IN_RECORD" in record["of_parent"]  # it could be read
+    assert "STAND_IN_RECORD" in record["of_parent"]  # the agent could read it
 
 
 def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
-    """Also of the agents that have no option for everything, and also where two run at once."""
+    """This holds for agents without an option for everything, and if two run at once."""
     person = desk.path / "person"
     for file in (".codex/config.toml", ".pi/agent/models.json", ".pi/agent/mcp.json", ".config/goose/config.yaml"):
         (person / file).parent.mkdir(parents=True, exist_ok=True)
@@ -142,8 +142,8 @@ def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "name", [b"a b'c\"d", b"new\nline\x1b[31m", b"\xff\xfe", b"$(touch x)", b"--json"], ids=lambda name: ascii(name)
 )
-def test_a_folder_may_have_any_name(desk: Desk, name: bytes) -> None:
-    """The agent works in it, and a list shows it harmlessly."""
+def test_a_folder_can_have_any_name(desk: Desk, name: bytes) -> None:
+    """The agent works in it, and a list shows it without control characters."""
     folder = os.fsencode(desk.path) + b"/" + name
     os.mkdir(folder)
     said = desk.aileron("launch", "codex", folder=folder)
@@ -158,8 +158,8 @@ def test_a_folder_may_have_any_name(desk: Desk, name: bytes) -> None:
 # The terminal
 
 
-def test_the_terminal_is_the_agents(desk: Desk) -> None:
-    """It is in the foreground; Ctrl-C is for it, and does not end us."""
+def test_the_agent_owns_the_terminal(desk: Desk) -> None:
+    """The agent is in the foreground; Ctrl-C goes to it and does not end the launcher."""
     said = desk.at_terminal("launch", "claude", answers=[("agent ready", "\x03")], STAND_IN="interrupt")
 
     assert desk.record["is_in_foreground"] is True
@@ -169,8 +169,8 @@ def test_the_terminal_is_the_agents(desk: Desk) -> None:
     assert desk.sessions()[0]["exit_code"] == 5
 
 
-def test_ctrl_z_stops_both_and_fg_continues_both(desk: Desk) -> None:
-    """The shell is told, and gets the exit code at the end."""
+def test_ctrl_z_stops_agent_and_launcher_and_fg_continues_both(desk: Desk) -> None:
+    """The shell sees the stop, and gets the exit code at the end."""
     launch = f"{sys.executable} -m aileron launch claude"
     shell = Command(desk.daemon.path, program=["bash", "--norc", "--noprofile", "--noediting", "-i"])
     said = shell.at_terminal(
@@ -191,7 +191,7 @@ def test_ctrl_z_stops_both_and_fg_continues_both(desk: Desk) -> None:
 
 
 def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) -> None:
-    """It would draw its screen twice, over itself."""
+    """A second SIGCONT would make it draw its screen twice, over itself."""
     launch = f"{sys.executable} -m aileron launch claude"
     shell = Command(desk.daemon.path, program=["bash", "--norc", "--noprofile", "--noediting", "-i"])
     said = shell.at_terminal(
@@ -210,8 +210,8 @@ def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) ->
     assert "agent went on 1 times" in said.out
 
 
-def test_an_agent_that_nobody_else_continues_is_continued(desk: Desk) -> None:
-    """It stopped alone, and only we are told to go on."""
+def test_an_agent_that_stopped_alone_is_continued_by_the_launcher(desk: Desk) -> None:
+    """Only the launcher gets SIGCONT here."""
     with desk.start("launch", "claude", STAND_IN="stop") as launcher:
         os.kill(desk.record["pid"], signal.SIGSTOP)
         os.waitid(os.P_PID, launcher.pid, os.WSTOPPED)
@@ -222,8 +222,8 @@ def test_an_agent_that_nobody_else_continues_is_continued(desk: Desk) -> None:
     assert launcher.returncode == 4
 
 
-def test_a_launcher_that_is_told_to_end_tells_the_agent(desk: Desk) -> None:
-    """It waits for it, and the session ends with its code."""
+def test_sigterm_to_the_launcher_reaches_the_agent(desk: Desk) -> None:
+    """The launcher waits for it, and the session ends with its exit code."""
     with desk.start("launch", "goose", STAND_IN="term") as launcher:
         assert desk.record["pid"] != launcher.pid
         launcher.send_signal(signal.SIGTERM)
@@ -234,14 +234,14 @@ def test_a_launcher_that_is_told_to_end_tells_the_agent(desk: Desk) -> None:
     assert desk.sessions()[0]["exit_code"] == 9
 
 
-def test_an_agent_that_a_signal_ends_is_counted_as_shells_count(desk: Desk) -> None:
-    """128 and its number."""
+def test_an_agent_killed_by_a_signal_exits_like_in_a_shell(desk: Desk) -> None:
+    """The exit code is 128 plus the signal's number."""
     assert desk.aileron("launch", "pi", STAND_IN=f"kill:{signal.SIGKILL}").code == 137
     assert desk.sessions()[0]["exit_code"] == 137
 
 
-def test_a_terminal_that_a_killed_agent_left_raw_is_put_right(desk: Desk) -> None:
-    """So that the person can type again."""
+def test_a_terminal_left_raw_by_a_killed_agent_is_restored(desk: Desk) -> None:
+    """The person can type again."""
     launch = f"{sys.executable} -m aileron launch claude; echo code=$?; stty -a"
     shell = Command(desk.daemon.path, program=["/bin/sh", "-c", launch])
     said = shell.at_terminal(**desk.environment, STAND_IN=f"raw:{signal.SIGKILL}")
@@ -252,8 +252,8 @@ def test_a_terminal_that_a_killed_agent_left_raw_is_put_right(desk: Desk) -> Non
 
 
 @pytest.mark.slow
-def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
-    """The daemon sees that its process is gone. No file has to be put back, and the next launch is as any."""
+def test_the_session_of_a_killed_launcher_ends(desk: Desk) -> None:
+    """The daemon sees that its process is gone. No file needs to be restored, and the next launch works."""
     person = tree(desk.path / "person")
     with desk.start("launch", "pi", STAND_IN="wait") as launcher:
         agent = desk.record["pid"]
@@ -273,8 +273,8 @@ def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
     assert desk.aileron("launch", "pi").code == 0
 
 
-def test_a_process_that_leaves_its_agent_stays_with_the_session(desk: Desk) -> None:
-    """Two forks make it the launcher's child, and not the first process's. Nothing is left of it when it has ended."""
+def test_a_process_that_leaves_its_agent_stays_in_the_session(desk: Desk) -> None:
+    """Two forks make it the launcher's child, rather than process 1's. It leaves no zombie when it has ended."""
     with desk.start("launch", "pi", STAND_IN="detach") as launcher:
         agent = desk.record["pid"]
         detached = Path(f"{desk.record_file}.detached")
@@ -294,8 +294,8 @@ def test_a_process_that_leaves_its_agent_stays_with_the_session(desk: Desk) -> N
 # The vault
 
 
-def test_a_vault_whose_passphrase_is_given_is_open_before_the_agent_begins(desk: Desk) -> None:
-    """By a variable, by a file, typed at a terminal; without any of them the agent begins all the same, and it is said."""
+def test_a_given_passphrase_opens_the_vault_before_the_agent_starts(desk: Desk) -> None:
+    """A variable, a file or the person gives it; without it the agent still starts, and the command says how to unlock."""
     file = desk.path / "passphrase"
     file.write_text(PASSPHRASE + "\n")
     desk.daemon.unlock()
@@ -323,7 +323,7 @@ def test_a_vault_whose_passphrase_is_given_is_open_before_the_agent_begins(desk:
 
 
 def test_a_wrong_passphrase_starts_no_agent(desk: Desk) -> None:
-    """And makes no session."""
+    """The command makes no session either."""
     desk.daemon.unlock()
     desk.daemon.must("POST", "/v1/vault/lock")
     before = len(desk.sessions())
@@ -334,11 +334,11 @@ def test_a_wrong_passphrase_starts_no_agent(desk: Desk) -> None:
     assert len(desk.sessions()) == before
 
 
-# What is refused
+# Refusals
 
 
-def test_an_agent_that_is_not_installed_is_said_to_be(desk: Desk) -> None:
-    """With what installs it; and no session is made."""
+def test_a_missing_agent_is_reported(desk: Desk) -> None:
+    """The error says what installs it, and no session is made."""
     before = len(desk.sessions())
     said = desk.aileron("launch", "goose", PATH="/usr/bin:/bin")
 
@@ -348,8 +348,8 @@ def test_an_agent_that_is_not_installed_is_said_to_be(desk: Desk) -> None:
     assert len(desk.sessions()) == before
 
 
-def test_a_name_that_is_none_is_said_with_those_there_are(desk: Desk) -> None:
-    """Wrong usage."""
+def test_an_unknown_agent_is_refused_with_the_known_names(desk: Desk) -> None:
+    """This is wrong usage."""
     said = desk.aileron("launch", "emacs")
 
     assert said.code == 2
@@ -357,7 +357,7 @@ def test_a_name_that_is_none_is_said_with_those_there_are(desk: Desk) -> None:
 
 
 def test_a_program_that_does_not_start_ends_the_session(desk: Desk) -> None:
-    """With its reason."""
+    """The error names the reason."""
     broken = desk.path / "broken"
     broken.write_text("#!/nonexistent/interpreter\n")
     broken.chmod(0o755)
@@ -370,8 +370,8 @@ def test_a_program_that_does_not_start_ends_the_session(desk: Desk) -> None:
     assert desk.aileron("launch", "claude", "--program", "/nonexistent").code == 3
 
 
-def test_what_cannot_be_added_to_ends_before_the_agent_begins(desk: Desk) -> None:
-    """The session ends too."""
+def test_an_unreadable_configuration_stops_the_launch(desk: Desk) -> None:
+    """The agent does not start, and the session ends too."""
     said = desk.aileron("launch", "opencode", OPENCODE_CONFIG_CONTENT="{ // comment")
 
     assert said.code == 2
@@ -380,12 +380,12 @@ def test_what_cannot_be_added_to_ends_before_the_agent_begins(desk: Desk) -> Non
     assert desk.sessions()[0]["status"] == "ended"
 
 
-# Tools in its requests to its model
+# Tools injected into requests to the model
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "codex"])
-def test_an_agent_whose_requests_get_tools_has_an_address_of_its_own(desk: Desk, name: str) -> None:
-    """In its environment and in no argument; the session says so, and a launch inside has another address."""
+def test_an_agent_with_injected_tools_has_its_own_address(desk: Desk, name: str) -> None:
+    """The address is in the environment and in no argument; the session shows it, and a nested launch has another address."""
     assert desk.aileron("launch", name, "--inject").code == 0
     record = desk.record
     web = desk.daemon.must("GET", "/v1/status")["web"]
@@ -401,8 +401,8 @@ def test_an_agent_whose_requests_get_tools_has_an_address_of_its_own(desk: Desk,
     assert inner - addresses
 
 
-def test_an_address_is_no_argument(desk: Desk) -> None:
-    """The agent that takes its address there is not started, and its session ends."""
+def test_an_agent_that_takes_its_address_as_an_argument_is_not_injected(desk: Desk) -> None:
+    """The agent is not started, since every user can read arguments, and its session ends."""
     said = desk.aileron("launch", "codex", "--inject")
 
     assert (said.code, "every user of this machine can read" in said.err, "ail_" in said.err) == (2, True, False)
@@ -417,20 +417,22 @@ def test_an_address_is_no_argument(desk: Desk) -> None:
         ((), {"ANTHROPIC_BASE_URL": "https://llm.example.com"}, "ANTHROPIC_BASE_URL is set"),
     ],
 )
-def test_tools_need_the_gateway(desk: Desk, words: tuple[str, ...], variables: dict[str, str], why: str) -> None:
-    """Otherwise the agent would have no actions at all."""
+def test_injected_tools_require_the_gateway(
+    desk: Desk, words: tuple[str, ...], variables: dict[str, str], why: str
+) -> None:
+    """The agent would have no actions at all otherwise."""
     said = desk.aileron("launch", "claude", "--inject", *words, **variables)
 
     assert (said.code, why in said.err) == (2, True)
     assert not desk.record_file.exists()
 
 
-# Without starting anything
+# Dry runs
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_dry_run_shows_and_does_nothing(desk: Desk, name: str) -> None:
-    """The command, the environment with a placeholder for the token, the gateway; no session, no agent."""
+def test_a_dry_run_shows_the_launch_and_starts_nothing(desk: Desk, name: str) -> None:
+    """The output has the command, the environment with a placeholder for the token, and the gateway; no session is made."""
     before = len(desk.sessions())
     shown = desk.aileron("launch", name, "--dry-run", "--json", "--", "run", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     as_text = desk.aileron("launch", name, "--dry-run", "--", "run").out
@@ -449,8 +451,8 @@ def test_a_dry_run_shows_and_does_nothing(desk: Desk, name: str) -> None:
     assert not desk.record_file.exists()
 
 
-def test_without_a_gateway_the_model_is_reached_as_before(desk: Desk) -> None:
-    """And with it, otherwise."""
+def test_no_gateway_leaves_the_models_address_unset(desk: Desk) -> None:
+    """A launch with the gateway sets it."""
     shown = [
         desk.aileron("launch", "claude", "--dry-run", "--json", *more).json["environment"]["set"]
         for more in ((), ("--no-gateway",))
@@ -459,8 +461,8 @@ def test_without_a_gateway_the_model_is_reached_as_before(desk: Desk) -> None:
     assert ["ANTHROPIC_BASE_URL" in variables for variables in shown] == [True, False]
 
 
-def test_json_is_for_a_dry_run(desk: Desk) -> None:
-    """Otherwise the output is the agent's; behind `--` it is the agent's word, also where something is wrong."""
+def test_json_requires_a_dry_run(desk: Desk) -> None:
+    """The output is the agent's otherwise; behind `--` the word is the agent's too, even if the launch fails."""
     ours, theirs = desk.aileron("launch", "claude", "--json"), desk.aileron("launch", "emacs", "--", "--json")
 
     assert (ours.code, theirs.code) == (2, 2)

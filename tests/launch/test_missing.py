@@ -1,4 +1,4 @@
-"""What is missing of an agent's files is made before its cell is: for nobody else, and by no link put on the way since."""
+"""Tests that an agent's missing files are made before its cell: readable for the user only, and through no link on the way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aileron.launch.in_cell import make_missing
 from aileron.launch.sights import Missing
 
 
-def test_folders_and_files_are_made_for_nobody_else(tmp_path: Path) -> None:
-    """Each once, with what leads to it; a second time, nothing is made and nothing changed."""
+def test_missing_folders_and_files_are_made_private(tmp_path: Path) -> None:
+    """Each is made once, with its parents; a second call makes and changes nothing."""
     folder, file = tmp_path / "a" / "b", tmp_path / "c" / "state.json"
     missing = (Missing(str(folder), is_directory=True), Missing(str(file), is_directory=False))
 
@@ -27,8 +27,8 @@ def test_folders_and_files_are_made_for_nobody_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_directory", [True, False])
-def test_a_link_that_was_put_on_the_way_is_not_followed(tmp_path: Path, is_directory: bool) -> None:
-    """A cell that runs beside this start could have put it there, to have something made elsewhere."""
+def test_a_link_on_the_way_is_not_followed(tmp_path: Path, is_directory: bool) -> None:
+    """A cell that runs meanwhile could have placed it to have something made elsewhere."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "config").symlink_to("elsewhere")
 

@@ -1,4 +1,4 @@
-"""`aileron sessions`: tokens by hand, and who asked."""
+"""Tests of `aileron sessions`: tokens made by hand, and which session asked a question."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.launch.desk import Desk
 from tests.support.attendant import Attendant
 
 
-def test_a_token_by_hand_is_said_once_and_opens_a_session(desk: Desk) -> None:
-    """Alone on standard output, so that it can be put into a variable; what to do with it stands beside."""
+def test_a_token_by_hand_is_printed_once_and_opens_a_session(desk: Desk) -> None:
+    """The token is alone on standard output, ready for a variable; how to use it is on standard error."""
     said = desk.aileron("sessions", "new", "--for", "1h", "--agent", "robot")
     token = said.out.strip()
     shown = desk.daemon.agent.request("GET", "/v1/actions", headers={"Authorization": f"Bearer {token}"})
@@ -24,8 +24,8 @@ def test_a_token_by_hand_is_said_once_and_opens_a_session(desk: Desk) -> None:
     assert token not in said.err + desk.aileron("sessions", "show", session["id"], "--json").out
 
 
-def test_a_token_by_hand_can_be_for_some_actions(desk: Desk) -> None:
-    """Those alone are there for whoever shows it."""
+def test_a_token_by_hand_can_be_limited_to_some_actions(desk: Desk) -> None:
+    """The holder of the token sees only those."""
     made = desk.aileron("sessions", "new", "--for", "1h", "--only", "no-such-*", "--json").json
     shown = desk.daemon.agent.request("GET", "/v1/actions", headers={"Authorization": f"Bearer {made['token']}"})
 
@@ -34,8 +34,8 @@ def test_a_token_by_hand_can_be_for_some_actions(desk: Desk) -> None:
     desk.aileron("sessions", "end", made["id"])
 
 
-def test_a_session_that_is_ended_opens_nothing(desk: Desk) -> None:
-    """By the end of its id; ended once more it stays as it is."""
+def test_an_ended_session_accepts_no_requests(desk: Desk) -> None:
+    """The last characters of its id name it; ending it again changes nothing."""
     made = desk.aileron("sessions", "new", "--for", "1h", "--json").json
     shown = {"Authorization": f"Bearer {made['token']}"}
     before = desk.daemon.agent.request("GET", "/v1/actions", headers=shown)
@@ -48,8 +48,8 @@ def test_a_session_that_is_ended_opens_nothing(desk: Desk) -> None:
     assert again.json["status"] == "ended"
 
 
-def test_sessions_are_listed_with_what_became_of_them(desk: Desk) -> None:
-    """In a pipe by tabs, at a terminal under titles."""
+def test_sessions_are_listed_with_their_outcome(desk: Desk) -> None:
+    """A pipe gets tabs, and a terminal a table with titles."""
     desk.aileron("launch", "goose", STAND_IN="exit:3")
     newest = desk.aileron("sessions", "list").out.splitlines()[0].split("\t")
     at_terminal = desk.at_terminal("sessions", "list").out
@@ -62,8 +62,8 @@ def test_sessions_are_listed_with_what_became_of_them(desk: Desk) -> None:
     assert newest[0] in [entry["id"] for entry in desk.aileron("sessions", "list", "--json").json["sessions"]]
 
 
-def test_a_cell_is_shown_as_one_with_its_hosts(desk: Desk) -> None:
-    """In the list and by itself; nothing of hosts stands where there is no cell."""
+def test_a_cell_is_shown_with_its_hosts(desk: Desk) -> None:
+    """The list and the single view both show them; a session without a cell shows no hosts."""
     with Attendant(desk.daemon.path) as attendant:
         hosts = ["example.com", "*.example.org:8443", "example.net"]
         made = attendant.open(hosts=hosts, ask=True)
@@ -87,7 +87,7 @@ def test_a_cell_is_shown_as_one_with_its_hosts(desk: Desk) -> None:
 
 
 def test_a_list_of_sessions_fits_a_terminal(desk: Desk) -> None:
-    """The longest name, the longest exit code: what belongs to a session is on one line, and its folder below."""
+    """The agent has the longest name and exit code: a session's facts are on one line, with its folder below."""
     desk.aileron("launch", "opencode", STAND_IN="exit:130")
     lines = desk.at_terminal("sessions", "list", NO_COLOR="1").out.splitlines()
 
@@ -96,8 +96,8 @@ def test_a_list_of_sessions_fits_a_terminal(desk: Desk) -> None:
     assert lines[3] == f"  {desk.folder}"
 
 
-def test_what_is_asked_wrongly_is_said(desk: Desk) -> None:
-    """Too long, too short, unknown, and a name that is none."""
+def test_wrong_arguments_are_refused(desk: Desk) -> None:
+    """They are too long or too short a time, an unknown session, a name that is not valid."""
     answers = {
         words: desk.aileron("sessions", *words.split())
         for words in (
@@ -120,8 +120,8 @@ def test_what_is_asked_wrongly_is_said(desk: Desk) -> None:
     }
 
 
-def test_who_is_asked_reads_which_agent_asks_and_where(desk: Desk) -> None:
-    """In the list, and with the question; a pipe has the session."""
+def test_a_question_names_its_agent_and_folder(desk: Desk) -> None:
+    """The list and the question show them; a pipe gets the session."""
     desk.daemon.unlock()
     desk.daemon.install_probe()
     desk.daemon.bind_probe()

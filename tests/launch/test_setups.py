@@ -1,4 +1,4 @@
-"""What each agent is started with, as values: nothing is started and no file is read."""
+"""Tests of what each agent is started with, as values: no process is started and no file is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def setup(
     files: Mapping[str, str] | None = None,
     **environment: str,
 ) -> Setup:
-    """One launch of an agent in mira's home."""
+    """Return the setup of one launch of an agent in mira's home."""
     found = {Path(path): text for path, text in (files or {}).items()}
     return AGENTS[name].setup(
         LaunchRequest(server, TOKEN, gateway, {"HOME": "/home/mira", **environment}, arguments, found)
@@ -42,26 +42,26 @@ def setup(
 
 
 def codex_keys(of: Setup) -> dict[str, Any]:
-    """The `-c` options as the one table they are laid over each other to."""
+    """Return the `-c` options as the one table that they make when laid over each other."""
     options = list(of.arguments)
     text = "\n".join(options[at + 1] for at, word in enumerate(options) if word == "-c")
     return tomllib.loads(text)
 
 
 def claude_server(of: Setup) -> dict[str, Any]:
-    """What `--mcp-config` says about our server."""
+    """Return what `--mcp-config` says about Aileron's server."""
     (option,) = [word for word in of.arguments if word.startswith("--mcp-config=")]
     entry: dict[str, Any] = json.loads(option.partition("=")[2])["mcpServers"]["aileron"]
     return entry
 
 
 def pi_told(of: Setup) -> dict[str, Any]:
-    """What the extension reads."""
+    """Return what the extension reads."""
     told: dict[str, Any] = json.loads(of.variables["AILERON_PI"])
     return told
 
 
-# All of them
+# All agents
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,8 +74,8 @@ def test_no_argument_holds_the_token(name: str, gateway: Gateway | None) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_setup_shows_no_token_when_it_is_printed(name: str) -> None:
-    """Nor does what was asked."""
+def test_a_printed_setup_shows_no_token(name: str) -> None:
+    """A printed launch request does not show it either, nor a key."""
     asked = LaunchRequest(SERVER, TOKEN, KEPT, {"HOME": "/h", "OPENAI_API_KEY": "sk-mine"})
 
     assert TOKEN not in repr(asked) + repr(AGENTS[name].setup(asked))
@@ -83,8 +83,8 @@ def test_a_setup_shows_no_token_when_it_is_printed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_user_says_comes_last_and_unchanged(name: str) -> None:
-    """So it counts for more where an option is given twice."""
+def test_the_users_arguments_come_last_and_unchanged(name: str) -> None:
+    """They win if an option is given twice."""
     words = ("run", "--flag", "a b", "-c", "x=1", "--", "--not-ours")
 
     assert setup(name, *words).arguments[-len(words) + 1 :] == words[1:]
@@ -93,7 +93,7 @@ def test_what_the_user_says_comes_last_and_unchanged(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_gateway_no_address_is_set(name: str) -> None:
-    """And with one it is: the same launch in both."""
+    """A launch with a gateway sets one."""
     without, with_one = (setup(name, "run", gateway=gateway) for gateway in (None, PLAIN))
 
     assert URL not in json.dumps([without.arguments, dict(without.variables)])
@@ -101,8 +101,8 @@ def test_without_a_gateway_no_address_is_set(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_key_is_replaced_only_where_the_vault_has_it(name: str) -> None:
-    """The keys a person has set are the agent's, unless the gateway adds another."""
+def test_a_key_is_replaced_only_if_the_vault_has_it(name: str) -> None:
+    """The agent keeps the keys that a person has set, unless the gateway adds another."""
     own = {"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "CODEX_API_KEY": "sk-c"}
     plain, kept = (setup(name, "run", gateway=gateway, **own) for gateway in (PLAIN, KEPT))
 
@@ -115,7 +115,7 @@ def test_a_key_is_replaced_only_where_the_vault_has_it(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(path=NASTY, home=NASTY)
 def test_any_path_arrives_whole_or_is_refused(name: str, path: str, home: str) -> None:
-    """What was quoted for an agent reads back as what it was."""
+    """A path that was quoted for an agent reads back unchanged."""
     server = AileronServer(("/" + path, "-P"), "/" + home)
     if name == "goose" and ("=" in path or ("'" in path and ('"' in path or "\\" in path))):
         with pytest.raises(AileronError, match="install Aileron under another path"):
@@ -142,8 +142,8 @@ def test_any_path_arrives_whole_or_is_refused(name: str, path: str, home: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_proxy_for_plain_http_is_not_asked_for_this_machine(name: str) -> None:
-    """Where one is set; what the user excepts stays excepted."""
+def test_this_machine_is_excepted_from_a_proxy_for_plain_http(name: str) -> None:
+    """The setup changes only if a proxy is set; the user's exceptions stay."""
     through = setup(name, "run", http_proxy="http://proxy:3128", no_proxy="intranet")
     without_one = setup(name, "run")
 
@@ -152,11 +152,11 @@ def test_a_proxy_for_plain_http_is_not_asked_for_this_machine(name: str) -> None
     assert "no_proxy" not in setup(name, "run", http_proxy="http://proxy:3128", NO_PROXY="*").variables
 
 
-# What is to be pasted
+# Snippets to paste
 
 
 def test_every_snippet_is_in_the_format_of_its_file() -> None:
-    """Each parses, and says the same: this program, this home, no token."""
+    """Each parses, and states the same: this program, this home, no token."""
     server = AileronServer(("/opt/a b/aileron-mcp",), "/home/mïra/é")
     texts = {name: agent.snippet(server).text for name, agent in AGENTS.items()}
     claude = json.loads(texts["claude"])["mcpServers"]["aileron"]
@@ -174,7 +174,7 @@ def test_every_snippet_is_in_the_format_of_its_file() -> None:
 
 
 def _yaml(text: str) -> dict[str, Any]:
-    """The part of YAML 1.2 that is written: maps by indentation, whose leaves are JSON or plain words."""
+    """Parse the part of YAML 1.2 that is written: maps by indentation, whose leaves are JSON or plain words."""
     root: dict[str, Any] = {}
     within = [(-1, root)]
     for line in text.splitlines():
@@ -197,8 +197,8 @@ def _yaml(text: str) -> dict[str, Any]:
 # Claude Code
 
 
-def test_claude_gets_a_server_and_may_use_it_and_nothing_else() -> None:
-    """Values of variables are named, not spelled out; the options end where the user's begin."""
+def test_claude_gets_one_server_and_permission_to_use_only_it() -> None:
+    """Variables are named, not spelled out; the options end where the user's begin."""
     of = setup("claude", "a prompt that is no file")
 
     assert claude_server(of)["env"] == {
@@ -209,8 +209,8 @@ def test_claude_gets_a_server_and_may_use_it_and_nothing_else() -> None:
     assert of.variables == {"ANTHROPIC_BASE_URL": URL}
 
 
-def test_claude_shows_the_token_where_the_vault_has_the_key() -> None:
-    """Not as ANTHROPIC_API_KEY, about which it would ask each time; its own key is not sent beside it."""
+def test_claude_shows_the_token_if_the_vault_has_the_key() -> None:
+    """ANTHROPIC_API_KEY does not hold it, as claude would ask each time; claude's own key is not sent beside it."""
     of = setup("claude", gateway=KEPT, ANTHROPIC_API_KEY="sk-mine")
 
     assert of.variables["ANTHROPIC_AUTH_TOKEN"] == TOKEN
@@ -218,7 +218,7 @@ def test_claude_shows_the_token_where_the_vault_has_the_key() -> None:
 
 
 def test_an_address_of_the_users_stays_and_is_noted() -> None:
-    """With it the key stays too. The gateway's own, of a launch around this one, is not theirs."""
+    """The key stays with it. The gateway's own address, from a launch around this one, is not the user's."""
     theirs = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL="https://proxy.example.com")
     inner = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL=f"{URL}/v1")
 
@@ -233,8 +233,8 @@ def test_an_address_of_the_users_stays_and_is_noted() -> None:
 # Codex CLI
 
 
-def test_codex_waits_for_the_server_and_lets_it_be_called() -> None:
-    """It follows changes, gets the token by its name, and nothing of its other tools is said."""
+def test_codex_requires_the_server_and_may_call_it() -> None:
+    """codex follows changes, gets the token by its name, and has no setting about its other tools."""
     keys = codex_keys(setup("codex", "exec"))
     server = keys["mcp_servers"]["aileron"]
 
@@ -246,8 +246,8 @@ def test_codex_waits_for_the_server_and_lets_it_be_called() -> None:
     assert set(keys) == {"mcp_servers", "features", "openai_base_url"}
 
 
-def test_codex_has_a_provider_of_ours_where_the_vault_has_the_key() -> None:
-    """It takes the token from the environment."""
+def test_codex_gets_a_provider_if_the_vault_has_the_key() -> None:
+    """The provider takes the token from the environment."""
     keys = codex_keys(setup("codex", gateway=KEPT))
 
     assert keys["model_provider"] == "aileron"
@@ -264,8 +264,8 @@ def test_codex_has_a_provider_of_ours_where_the_vault_has_the_key() -> None:
     ],
 )
 @pytest.mark.parametrize("directory", ["/home/mira/.codex", "/elsewhere"])
-def test_codex_keeps_the_way_to_the_model_that_the_user_chose(file: str, text: str, words: str, directory: str) -> None:
-    """A provider, an address or an account; nothing of the account is in the note."""
+def test_codex_keeps_the_users_way_to_the_model(file: str, text: str, words: str, directory: str) -> None:
+    """The user chose a provider, an address or an account; the note has no secret of the account."""
     home = {} if directory.startswith("/home") else {"CODEX_HOME": directory}
     of = setup("codex", files={f"{directory}/{file}": text}, **home)
 
@@ -274,8 +274,8 @@ def test_codex_keeps_the_way_to_the_model_that_the_user_chose(file: str, text: s
     assert "secret" not in of.notes[0]
 
 
-def test_codex_with_a_key_in_a_variable_is_not_signed_in() -> None:
-    """The variable counts for more; and a file that is damaged says nothing."""
+def test_codex_with_a_key_in_a_variable_does_not_count_as_signed_in() -> None:
+    """The variable wins over the account, and a damaged file is ignored."""
     auth = {"/home/mira/.codex/auth.json": '{"tokens": {"access_token": "x"}}', "/home/mira/.codex/config.toml": "= ="}
 
     assert "openai_base_url" in codex_keys(setup("codex", files=auth, CODEX_API_KEY="sk"))
@@ -284,7 +284,7 @@ def test_codex_with_a_key_in_a_variable_is_not_signed_in() -> None:
 # opencode
 
 
-def test_opencode_gets_a_server_beside_what_the_user_has_there() -> None:
+def test_opencode_gets_a_server_beside_the_users_configuration() -> None:
     """Other keys and other servers stay."""
     own = {"theme": "x", "mcp": {"other": {"type": "local", "command": ["o"]}}, "provider": {"anthropic": {"a": 1}}}
     of = setup("opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
@@ -295,8 +295,8 @@ def test_opencode_gets_a_server_beside_what_the_user_has_there() -> None:
     assert (of.variables["ANTHROPIC_BASE_URL"], of.variables["OPENAI_BASE_URL"]) == (f"{URL}/v1", f"{URL}/v1")
 
 
-def test_opencode_has_providers_where_the_vault_has_their_keys() -> None:
-    """And an address there that is the user's stays: the session's token is not sent there."""
+def test_opencode_gets_providers_if_the_vault_has_their_keys() -> None:
+    """An address of the user's there stays: the session's token is not sent to it."""
     own = {"provider": {"openai": {"options": {"baseURL": "https://proxy.example.com"}}}}
     of = setup("opencode", gateway=KEPT, OPENCODE_CONFIG_CONTENT=json.dumps(own))
     providers = json.loads(of.variables["OPENCODE_CONFIG_CONTENT"])["provider"]
@@ -307,8 +307,8 @@ def test_opencode_has_providers_where_the_vault_has_their_keys() -> None:
     assert "ANTHROPIC_BASE_URL" not in of.variables
 
 
-def test_opencode_keeps_a_server_of_our_name() -> None:
-    """Theirs is theirs, and it is said."""
+def test_opencode_keeps_a_server_named_like_ailerons() -> None:
+    """The user's server stays, and a note says so."""
     own = {"mcp": {"aileron": {"type": "local", "command": ["theirs"]}}}
     of = setup("opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
 
@@ -317,8 +317,8 @@ def test_opencode_keeps_a_server_of_our_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["{ // a comment\n}", "[]", '{"mcp": 1}', '{"provider": {"anthropic": []}}'])
-def test_opencode_is_not_started_where_nothing_can_be_added(text: str) -> None:
-    """With the way out."""
+def test_opencode_is_not_started_if_its_configuration_cannot_be_extended(text: str) -> None:
+    """The error names the variable to change."""
     with pytest.raises(AileronError, match="OPENCODE_CONFIG"):
         setup("opencode", gateway=KEPT, OPENCODE_CONFIG_CONTENT=text)
 
@@ -326,7 +326,7 @@ def test_opencode_is_not_started_where_nothing_can_be_added(text: str) -> None:
 # goose
 
 
-def test_goose_gets_the_option_behind_the_word_that_takes_it() -> None:
+def test_goose_gets_the_option_after_its_subcommand() -> None:
     """`goose` alone is a session."""
     option = ("--with-extension", "aileron:/opt/aileron/bin/aileron-mcp")
 
@@ -336,8 +336,8 @@ def test_goose_gets_the_option_behind_the_word_that_takes_it() -> None:
 
 
 @pytest.mark.parametrize("words", [("configure",), ("session", "list"), ("serve",), ("--version",)])
-def test_goose_starts_other_subcommands_as_they_are(words: tuple[str, ...]) -> None:
-    """They know no such option."""
+def test_goose_starts_other_subcommands_unchanged(words: tuple[str, ...]) -> None:
+    """They do not know the option."""
     assert setup("goose", *words).arguments == words
 
 
@@ -351,16 +351,16 @@ def test_goose_starts_other_subcommands_as_they_are(words: tuple[str, ...]) -> N
         ("", False),
     ],
 )
-def test_goose_keeps_a_server_of_our_name(text: str, is_theirs: bool) -> None:
-    """Two of one name would end it; one that is switched off is none."""
+def test_goose_keeps_a_server_named_like_ailerons(text: str, is_theirs: bool) -> None:
+    """Two of one name would end goose; one that is switched off does not count."""
     of = setup("goose", "run", files={"/home/mira/.config/goose/config.yaml": text})
 
     assert ("--with-extension" not in of.arguments) is is_theirs
     assert ("is left unchanged" in " ".join(of.notes)) is is_theirs
 
 
-def test_goose_keeps_an_address_in_its_configuration() -> None:
-    """For the one provider, and not for the other; a variable of another name counts as well."""
+def test_goose_keeps_an_address_of_its_configuration() -> None:
+    """The address counts for its own provider only; a variable of another name counts as well."""
     file = {"/x/goose/config.yaml": "GOOSE_MODEL: m\nOPENAI_HOST: https://proxy.example.com\n"}
     configured = setup("goose", "run", gateway=KEPT, files=file, XDG_CONFIG_HOME="/x")
     named = setup("goose", "run", OPENAI_BASE_URL="https://proxy.example.com/v1")
@@ -372,8 +372,8 @@ def test_goose_keeps_an_address_in_its_configuration() -> None:
 # pi
 
 
-def test_pi_is_told_by_an_extension_of_ours() -> None:
-    """It is there; the token is not in what it is told, but in its own variable."""
+def test_pi_gets_an_extension() -> None:
+    """The extension's file exists; the token is not in its configuration, but in its own variable."""
     of = setup("pi", "-p", "hi")
 
     assert of.arguments[0] == "-e"
@@ -386,8 +386,8 @@ def test_pi_is_told_by_an_extension_of_ours() -> None:
     assert TOKEN not in json.dumps(dict(setup("pi", gateway=KEPT).variables))
 
 
-def test_no_copy_of_the_extension_is_kept_where_anybody_can_write() -> None:
-    """Unless the user has said something about it."""
+def test_pi_keeps_no_copy_of_the_extension_in_a_public_folder() -> None:
+    """A choice of the user's stays."""
     assert setup("pi").variables["JITI_FS_CACHE"] == "false"
     assert "JITI_FS_CACHE" not in setup("pi", JITI_FS_CACHE="true").variables
 
@@ -396,14 +396,14 @@ def test_no_copy_of_the_extension_is_kept_where_anybody_can_write() -> None:
     "text",
     ['{"providers": {"openai": {"baseUrl": "https://p"}}}', '{ // mine\n "providers": {"openai": {"baseUrl": 1}}}'],
 )
-def test_pi_keeps_an_address_in_its_models(text: str) -> None:
-    """Also where the file has comments, which it may."""
+def test_pi_keeps_an_address_of_its_models(text: str) -> None:
+    """The file may have comments."""
     of = setup("pi", files={"/agent/models.json": text}, PI_CODING_AGENT_DIR="/agent")
 
     assert set(pi_told(of)["providers"]) == {"anthropic"}
     assert "openai" in of.notes[0]
 
 
-def test_pi_without_a_session_is_started_as_it_is() -> None:
-    """Its subcommands come first, and load no extension."""
+def test_pi_subcommands_start_unchanged() -> None:
+    """They come first, and load no extension."""
     assert setup("pi", "mcp", "list").arguments == ("mcp", "list")

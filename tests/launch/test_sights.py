@@ -1,4 +1,4 @@
-"""What a cell shows, as values: which places of a home are there, which are not, and which options are refused."""
+"""Tests of what a cell shows, as values: which places of a home it has, which it has not, and which options are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREDENTIALS = [
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A new home."""
+    """Make a new home."""
     return Place(tmp_path)
 
 
@@ -37,8 +37,8 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("secret", CREDENTIALS)
-def test_a_credential_of_the_home_is_not_there(place: Place, name: str, secret: str) -> None:
-    """While the project beside it is: what is not named does not exist."""
+def test_a_credential_of_the_home_is_hidden(place: Place, name: str, secret: str) -> None:
+    """A path that is not named does not exist in the cell; the project beside it is shown."""
     file = place.file(secret)
     cell = place.cell(name)
 
@@ -48,8 +48,8 @@ def test_a_credential_of_the_home_is_not_there(place: Place, name: str, secret: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_agent_has_its_own_settings_writable_and_no_other_agents(place: Place, name: str) -> None:
-    """Those that its module names, made if they are missing; nobody else's."""
+def test_an_agent_can_write_only_its_own_settings(place: Place, name: str) -> None:
+    """The agent's module names them, and they are made if missing; other agents' settings are hidden."""
     cell = place.cell(name)
     needs = {one: agent.cell(place.environment) for one, agent in AGENTS.items()}
     others = [path for one, need in needs.items() if one != name for path in need.directories]
@@ -60,8 +60,8 @@ def test_an_agent_has_its_own_settings_writable_and_no_other_agents(place: Place
     assert cell.executes == needs[name].executes
 
 
-def test_settings_that_a_variable_moves_are_where_it_says(place: Place) -> None:
-    """claude's own state lies in the folder then, and is no file by itself."""
+def test_settings_moved_by_a_variable_are_shown_there(place: Place) -> None:
+    """claude's own state then is in the folder, and no longer a file by itself."""
     moved = place.home / "elsewhere"
     cell = place.cell(CLAUDE_CONFIG_DIR=str(moved))
 
@@ -70,8 +70,8 @@ def test_settings_that_a_variable_moves_are_where_it_says(place: Place) -> None:
     assert [one.is_directory for one in cell.missing] == [True]
 
 
-def test_settings_that_are_a_link_are_at_their_own_path(place: Place) -> None:
-    """The source is where the link leads; what a person keeps beside it is not there."""
+def test_linked_settings_appear_at_their_own_path(place: Place) -> None:
+    """The source is the link's target; what a person keeps beside it is hidden."""
     kept = place.home / "dotfiles" / "claude"
     kept.mkdir(parents=True)
     (place.home / ".claude").symlink_to(kept)
@@ -81,8 +81,8 @@ def test_settings_that_are_a_link_are_at_their_own_path(place: Place) -> None:
     assert place.shows(cell, place.home / "dotfiles" / "other") == "nothing"
 
 
-def test_settings_that_are_a_link_are_said(place: Place) -> None:
-    """So that a person sees where they are; of those that are where their name says, nothing is said."""
+def test_linked_settings_are_noted(place: Place) -> None:
+    """A note tells the person where they are; settings without a link cause no note."""
     kept = place.home / "dotfiles" / "claude"
     kept.mkdir(parents=True)
     (place.home / ".claude").symlink_to(kept)
@@ -103,8 +103,8 @@ def test_settings_that_are_a_link_are_said(place: Place) -> None:
         ("Documents", ""),
     ],
 )
-def test_settings_that_lead_to_what_is_nobodys_settings_are_refused(place: Place, target: str, why: str) -> None:
-    """What an agent put in the place of the folder that ~/.claude leads to is not bound writable. Another folder is."""
+def test_settings_linked_to_a_place_that_holds_no_settings_are_refused(place: Place, target: str, why: str) -> None:
+    """An agent may have replaced the folder that ~/.claude leads to: it is not bound writable. A link to another folder works."""
     for name in (".ssh/keys", ".config/gh", "Documents", "dotfiles"):
         (place.home / name).mkdir(parents=True)
     (place.home / ".claude").symlink_to(place.home / "dotfiles" / "claude")
@@ -119,7 +119,7 @@ def test_settings_that_lead_to_what_is_nobodys_settings_are_refused(place: Place
 
 
 def test_settings_that_an_agent_in_an_earlier_cell_could_move_are_refused(place: Place) -> None:
-    """By a link that leads out of the folder that it could write; one that stays in there is the person's or does no harm."""
+    """A link leads out of the folder that the agent could write; one that stays inside is the person's or harmless."""
     dotfiles = place.home / "dotfiles"
     (dotfiles / "one").mkdir(parents=True)
     (place.home / "Documents").mkdir()
@@ -136,7 +136,7 @@ def test_settings_that_an_agent_in_an_earlier_cell_could_move_are_refused(place:
 @pytest.mark.parametrize("agent", ["claude", "codex"])
 @pytest.mark.parametrize("is_on_the_way", [False, True])
 def test_a_project_with_the_settings_of_any_agent_is_refused(place: Place, agent: str, is_on_the_way: bool) -> None:
-    """Also with a link to them, which who works there could replace. The folder beside it is a project."""
+    """A link to them counts too, as the agent could replace it. The folder beside it is a valid project."""
     dotfiles, beside = place.home / "dotfiles", place.home / "beside"
     for path in (dotfiles, beside, place.home / "kept"):
         path.mkdir()
@@ -152,8 +152,8 @@ def test_a_project_with_the_settings_of_any_agent_is_refused(place: Place, agent
     assert refused.value.fix == "cd into the folder of one project"
 
 
-def test_a_link_that_an_agent_left_in_its_settings_shows_nothing(place: Place) -> None:
-    """Or it would choose what the next cell shows. The person is told what to allow, if the link is theirs."""
+def test_a_link_in_an_agents_settings_shows_nothing_more(place: Place) -> None:
+    """The agent would choose what the next cell shows. A note names the option to use if the link is the person's."""
     letter = place.file("Documents/letter.txt")
     (place.home / ".claude").mkdir()
     (place.home / ".claude" / "mine").symlink_to(letter)
@@ -167,8 +167,8 @@ def test_a_link_that_an_agent_left_in_its_settings_shows_nothing(place: Place) -
 
 
 @pytest.mark.parametrize("how", ["link", "pyvenv", "program"])
-def test_programs_that_an_agent_left_in_a_project_show_nothing(place: Place, how: str) -> None:
-    """By a link of a directory that is in PATH, by the name in a virtual environment: neither shows a folder of the home."""
+def test_programs_that_an_agent_left_in_a_project_show_nothing_more(place: Place, how: str) -> None:
+    """Neither a link in a directory of PATH nor the path in a virtual environment shows a folder of the home."""
     private = place.home / "private"
     place.program(private / "bin" / "python3")
     (private / "lib").mkdir()
@@ -185,8 +185,8 @@ def test_programs_that_an_agent_left_in_a_project_show_nothing(place: Place, how
     assert place.shows(cell, private / "bin" / "python3") == "nothing"
 
 
-def test_a_virtual_environment_of_a_project_comes_with_a_python_of_the_table(place: Place) -> None:
-    """What pyenv or uv installed is no secret, and the environment is nothing without it."""
+def test_a_projects_virtual_environment_comes_with_a_known_python(place: Place) -> None:
+    """A Python that pyenv or uv installed is no secret, and the environment does not work without it."""
     python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
     scripts = place.project / ".venv" / "bin"
     scripts.mkdir(parents=True)
@@ -207,8 +207,8 @@ ENVIRONMENTS = [
 
 
 @pytest.mark.parametrize(("name", "python"), ENVIRONMENTS)
-def test_an_environment_of_a_project_works_without_being_in_path(place: Place, name: str, python: str) -> None:
-    """The cell has the Python that its link or pyvenv.cfg names, or else a tool finds it broken and replaces it."""
+def test_a_projects_environment_works_without_being_in_path(place: Place, name: str, python: str) -> None:
+    """The cell has the Python that its link or pyvenv.cfg names; a tool would find it broken and replace it otherwise."""
     program = place.program(place.home / python)
     scripts = place.project / name / "bin"
     scripts.mkdir(parents=True)
@@ -223,8 +223,8 @@ def test_an_environment_of_a_project_works_without_being_in_path(place: Place, n
     assert [note for note in cell.notes if "not shown" in note] == []
 
 
-def test_an_environment_has_the_persons_links_on_its_way(place: Place) -> None:
-    """A link such as ~/python3, which leads to a Python that uv installed, is in the cell, and nothing beside it."""
+def test_an_environment_gets_the_persons_links_on_its_way(place: Place) -> None:
+    """A link such as ~/python3, which leads to a Python that uv installed, is in the cell, and no file beside it."""
     program = place.program(place.home / ".local/share/uv/python/cpython-3.12/bin/python3.12")
     (place.home / "python3").symlink_to(program)
     scripts = place.project / ".venv" / "bin"
@@ -236,8 +236,8 @@ def test_an_environment_has_the_persons_links_on_its_way(place: Place) -> None:
     assert not [path for path, _ in place.cell(folder=place.file("other/x").parent).policy.links if "python3" in path]
 
 
-def test_an_environment_that_is_kept_elsewhere_has_its_python(place: Place) -> None:
-    """If .venv is a link, the person is told how to show its target, and with that its Python is there as well."""
+def test_an_environment_kept_elsewhere_gets_its_python(place: Place) -> None:
+    """A note names the option that shows the target if .venv is a link, and that option shows its Python as well."""
     python = place.program(place.home / "pythons" / "3.12" / "bin" / "python3")
     kept = place.program(place.home / ".virtualenvs" / "app" / "bin" / "tool").parents[1]
     (kept / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
@@ -251,8 +251,8 @@ def test_an_environment_that_is_kept_elsewhere_has_its_python(place: Place) -> N
     assert [note for note in allowed.notes if "not shown" in note] == []
 
 
-def test_what_uv_installed_is_there_where_uv_is(place: Place) -> None:
-    """Also where variables move it: without it, uv would install another one for each session."""
+def test_pythons_installed_by_uv_are_shown_if_uv_is(place: Place) -> None:
+    """Variables may move them: uv would install another Python for each session without them."""
     moved = place.program(place.home / "pythons" / "cpython-3.12" / "bin" / "python3.12")
     data = place.program(place.home / "data" / "uv" / "python" / "cpython-3.12" / "bin" / "python3.12")
     assert place.shows(place.cell(UV_PYTHON_INSTALL_DIR=str(place.home / "pythons")), moved) == "nothing"
@@ -263,7 +263,7 @@ def test_what_uv_installed_is_there_where_uv_is(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["pyvenv", "link of an environment", "link", "package"])
-def test_a_link_of_a_project_to_what_is_not_shown_is_named(place: Place, how: str) -> None:
+def test_a_projects_link_to_a_hidden_place_is_noted(place: Place, how: str) -> None:
     """The note names the option that shows it, and is gone with that option. A program of many names is one note."""
     program = place.program(place.home / "mine" / "bin" / "python3")
     (place.home / "mine" / "lib").mkdir()
@@ -288,7 +288,7 @@ def test_a_link_of_a_project_to_what_is_not_shown_is_named(place: Place, how: st
 
 
 def lay(place: Place, where: str, target: Path) -> None:
-    """Lead there, as an agent can: by a link in its settings, one of the project, an environment, a file of git."""
+    """Make a link to the target, as an agent can: in its settings, the project, an environment, or a file of git."""
     if where == "git":
         (place.project / ".git").write_text(f"gitdir: {target}\n")
         return
@@ -306,7 +306,7 @@ def lay(place: Place, where: str, target: Path) -> None:
     [".ssh", ".config", ".aws/x", "dotfiles/ssh", "backup/.gnupg", "app/.env.local", "keys/id_ed25519", "", ".aileron"],
 )
 def test_no_place_of_credentials_is_recommended(place: Place, where: str, target: str) -> None:
-    """An agent laid the link to have a person show it. It is named; for what else lies in the home the option is said too."""
+    """An agent made the link to have a person show it. The note names it without an option; other places get the option."""
     for name in (".config/gh", "dotfiles/ssh", "documents"):
         (place.home / name).mkdir(parents=True)
     (place.home / ".ssh").symlink_to(place.home / "dotfiles" / "ssh")
@@ -318,8 +318,8 @@ def test_no_place_of_credentials_is_recommended(place: Place, where: str, target
 
 
 @pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
-def test_what_is_no_place_of_credentials_is_recommended(place: Place, where: str) -> None:
-    """The note quotes the folder's name as a shell takes it."""
+def test_a_place_without_credentials_is_recommended(place: Place, where: str) -> None:
+    """The note quotes the folder's name for a shell."""
     documents = place.home / "my documents"
     documents.mkdir()
     lay(place, where, documents)
@@ -328,8 +328,8 @@ def test_what_is_no_place_of_credentials_is_recommended(place: Place, where: str
 
 
 @pytest.mark.parametrize("how", ["in PATH", "PATH", "through", "pyvenv", "VIRTUAL_ENV", "PYENV_ROOT", ".pyenv"])
-def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing(place: Place, how: str) -> None:
-    """Wherever the link is that leads out of it. Where no agent was in a cell, the link is the person's, and is followed."""
+def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing_more(place: Place, how: str) -> None:
+    """Any link that leads out of it is ignored. If no agent was in a cell there, the link is the person's and is followed."""
     private, other = place.home / "private", place.home / "other"
     tool = place.program(private / "bin" / "tool")
     (private / "lib").mkdir()
@@ -361,8 +361,8 @@ def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing(place: P
 
 
 @pytest.mark.parametrize("folder", ["project", "home"])
-def test_a_fifo_in_the_place_of_a_file_does_not_hold_the_launch(place: Place, folder: str) -> None:
-    """An agent made one of pyvenv.cfg. A regular file there is read."""
+def test_a_fifo_in_place_of_a_file_does_not_block_the_launch(place: Place, folder: str) -> None:
+    """An agent made pyvenv.cfg a FIFO. A regular file there is read."""
     python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
     scripts = (place.project if folder == "project" else place.home) / "environment" / "bin"
     scripts.mkdir(parents=True)
@@ -376,11 +376,11 @@ def test_a_fifo_in_the_place_of_a_file_does_not_hold_the_launch(place: Place, fo
     assert place.shows(place.cell(**variables), python) == "read-only"
 
 
-# Keys that the gateway has
+# Keys of the gateway
 
 
 def test_a_key_that_the_gateway_has_is_not_in_the_cell(place: Place) -> None:
-    """Neither as a variable nor as a file; without the gateway's key, both are."""
+    """Neither the variable nor the file is there; without the gateway's key, both are there."""
     file = place.file(".codex/auth.json", "{}")
     variables = {"OPENAI_API_KEY": "sk-mine", "CODEX_API_KEY": "sk-mine"}
     kept = place.cell("codex", kept=frozenset({"openai"}), **variables)
@@ -410,7 +410,7 @@ KEY_FILES = {
 
 @pytest.mark.parametrize("name", KEY_FILES)
 def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, name: str) -> None:
-    """Where it has all of them. With one more it is there, and it is said; where the gateway has none of them, it is needed."""
+    """The gateway must have all of them: with another key the file is shown with a note, and with none it is needed."""
     path, written = KEY_FILES[name]
     both = frozenset({"anthropic", "openai"})
 
@@ -432,8 +432,8 @@ def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, na
 
 @pytest.mark.parametrize("name", KEY_FILES)
 @pytest.mark.parametrize("text", ["{", "- sk-anthropic", "&a {x: *a}"])
-def test_a_file_of_keys_that_is_not_understood_is_not_in_the_cell(place: Place, name: str, text: str) -> None:
-    """What cannot be read may hold a key that the vault has. Without a key in the vault the file is the agent's."""
+def test_an_unreadable_file_of_keys_is_not_in_the_cell(place: Place, name: str, text: str) -> None:
+    """The file may hold a key that the vault has. Without a key in the vault the agent gets the file."""
     file = place.file(KEY_FILES[name][0], text)
     kept = place.cell(name, kept=frozenset({"anthropic"}))
 
@@ -452,8 +452,10 @@ def test_a_file_of_keys_that_is_not_understood_is_not_in_the_cell(place: Place, 
         ("opencode", ".local/share/opencode/auth.json", {"ANTHROPIC_BASE_URL": "https://p.example.com"}),
     ],
 )
-def test_a_key_for_another_address_is_the_agents(place: Place, name: str, file: str, variables: dict[str, str]) -> None:
-    """The gateway adds its key to what goes through it. What goes elsewhere, as a person chose, needs the agent's own."""
+def test_a_key_for_another_address_stays_with_the_agent(
+    place: Place, name: str, file: str, variables: dict[str, str]
+) -> None:
+    """The gateway adds its key only to what passes it. Requests to an address that a person chose need the agent's own key."""
     path = place.file(file, "{}" if name == "codex" else KEY_FILES.get(name, KEY_FILES["pi"])[1](["anthropic"]))
     kept = frozenset({"openai" if name == "codex" else "anthropic"})
     key = "OPENAI_API_KEY" if name == "codex" else "ANTHROPIC_API_KEY"
@@ -468,7 +470,7 @@ def test_a_key_for_another_address_is_the_agents(place: Place, name: str, file: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_stands_in_place_of_a_token_is_the_same_for_everybody(place: Place, name: str) -> None:
+def test_the_tokens_placeholder_is_the_same_for_every_session(place: Place, name: str) -> None:
     """The token of a session is nowhere in a cell."""
     cell = place.cell(name, kept=frozenset({"anthropic", "openai"}), AILERON_SESSION_TOKEN="ail_" + "t" * 43)
 
@@ -486,8 +488,8 @@ def test_what_stands_in_place_of_a_token_is_the_same_for_everybody(place: Place,
     ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "AWS_SECRET_ACCESS_KEY",
      "GITHUB_TOKEN", "NPM_TOKEN", "GH_TOKEN", "AILERON_VAULT_PASSPHRASE", "DATABASE_URL", "HTTP_PROXY", "LD_PRELOAD"],
 )  # fmt: skip
-def test_a_variable_that_is_in_no_list_is_not_passed(place: Place, name: str) -> None:
-    """While those of the lists are, and the agent's own."""
+def test_an_unlisted_variable_is_not_passed(place: Place, name: str) -> None:
+    """Variables of the lists and the agent's own are passed."""
     cell = place.cell(
         **{name: "canary", "LC_ALL": "C.UTF-8", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "1", "JAVA_HOME": "/usr/lib/jvm"}
     )
@@ -525,7 +527,7 @@ HELD_BACK = {
     "PERL5OPT": "-Mx",
     "GIT_SSH_COMMAND": "ssh -i key",
 }
-"""Variables that are held back, by a name that says it or by the value."""
+"""Variables that are held back because of their name or value."""
 PASSED = {
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
     "MAX_THINKING_TOKENS": "1024",
@@ -545,7 +547,7 @@ PASSED = {
 
 @pytest.mark.parametrize("name", HELD_BACK)
 def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: str) -> None:
-    """Though it begins like the agent's own, or is in a list. With --allow-env it is, and nothing is said."""
+    """The name may start like the agent's own, or be in a list. --allow-env passes the variable, without a note."""
     given = {name: HELD_BACK[name]}
     cell = place.cell(**given)
     allowed = place.cell(options=CellOptions(allow_env=(name,)), **given)
@@ -559,8 +561,8 @@ def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: 
     ] == []
 
 
-def test_variables_of_an_agent_are_passed_and_what_is_held_back_is_said(place: Place) -> None:
-    """Numbers and switches, also where their name speaks of tokens and keys; the agent's own key; and no value in the note."""
+def test_an_agents_variables_are_passed_and_held_back_ones_are_noted(place: Place) -> None:
+    """Numbers and switches pass even if named after tokens or keys, and so does the agent's own key; notes have no values."""
     cell = place.cell(**PASSED, ANTHROPIC_API_KEY="sk-ant-0123456789abcdef0123")
     held = place.cell(ANTHROPIC_CUSTOM_HEADERS="X-Key: 12345", GITHUB_TOKEN="t")
 
@@ -571,8 +573,8 @@ def test_variables_of_an_agent_are_passed_and_what_is_held_back_is_said(place: P
     assert note.endswith("run code: ANTHROPIC_CUSTOM_HEADERS; --allow-env NAME passes one")
 
 
-def test_a_variable_that_a_person_allows_is_passed(place: Place) -> None:
-    """But for those that lead out of the cell, and Aileron's own: these are refused, and it is said."""
+def test_an_allowed_variable_is_passed(place: Place) -> None:
+    """Variables that lead out of the cell, and Aileron's own, are refused with a note."""
     given = {"GITHUB_TOKEN": "t", "SSH_AUTH_SOCK": "/tmp/agent", "AILERON_VAULT_PASSPHRASE": "p"}
     cell = place.cell(options=CellOptions(allow_env=(*given, "UNSET")), **given)
 
@@ -583,8 +585,8 @@ def test_a_variable_that_a_person_allows_is_passed(place: Place) -> None:
     assert "UNSET is not set, so there is nothing to pass" in cell.notes
 
 
-def test_the_way_out_is_a_proxy_that_loopback_does_not_take(place: Place) -> None:
-    """Whatever proxy the person has outside."""
+def test_the_way_out_is_a_proxy_that_excepts_loopback(place: Place) -> None:
+    """The person's own proxy settings do not count."""
     cell = place.cell(HTTPS_PROXY="http://proxy.corp:8080", NO_PROXY="corp")
 
     assert cell.environment["HTTPS_PROXY"] == cell.environment["https_proxy"] == "http://127.0.0.1:3128"
@@ -597,8 +599,8 @@ def test_the_way_out_is_a_proxy_that_loopback_does_not_take(place: Place) -> Non
     }
 
 
-def test_codex_does_not_make_a_sandbox_in_a_cell(place: Place) -> None:
-    """It cannot; it is told so before what the person says, which counts for more, and the person is told too."""
+def test_codex_makes_no_sandbox_in_a_cell(place: Place) -> None:
+    """codex cannot make one. The option for it comes before the person's, which wins, and a note tells the person."""
     cell = place.cell("codex")
     at = cell.arguments.index('sandbox_mode="danger-full-access"')
 
@@ -608,8 +610,8 @@ def test_codex_does_not_make_a_sandbox_in_a_cell(place: Place) -> None:
 
 
 @pytest.mark.parametrize("option", ["--dangerously-skip-permissions", "--permission-mode=plan"])
-def test_claudes_own_questions_are_said(place: Place, option: str) -> None:
-    """If it cannot ask, a note names the option that leaves it to the cell. We never set that; if it was given, no note."""
+def test_a_claude_that_would_ask_is_noted(place: Place, option: str) -> None:
+    """A note names the option that leaves decisions to the cell if claude cannot ask. Aileron never sets it; given, no note."""
     cell = place.cell(arguments=("-p", "x"))
 
     assert [note for note in cell.notes if note.endswith("-- --dangerously-skip-permissions")]
@@ -621,8 +623,8 @@ def test_claudes_own_questions_are_said(place: Place, option: str) -> None:
 # Programs
 
 
-def test_a_program_in_the_home_comes_with_what_it_needs(place: Place) -> None:
-    """A link of PATH leads to a package: the packages around it are there, read-only, and nothing beside them."""
+def test_a_program_in_the_home_comes_with_its_packages(place: Place) -> None:
+    """A link in PATH leads to a package: the packages around it are shown read-only, and no other folder."""
     target = place.program(place.home / "lib" / "node_modules" / "@x" / "agent" / "bin" / "agent.js")
     (place.bin / "claude").unlink()
     (place.bin / "claude").symlink_to(target)
@@ -634,8 +636,8 @@ def test_a_program_in_the_home_comes_with_what_it_needs(place: Place) -> None:
     assert place.shows(cell, place.home / "lib" / "other") == "nothing"
 
 
-def test_a_program_that_is_not_in_path_is_there(place: Place) -> None:
-    """As `--program` names it."""
+def test_a_program_outside_path_is_shown(place: Place) -> None:
+    """`--program` names it."""
     cell = place.cell(program=place.program(place.home / "build" / "claude"))
 
     assert place.shows(cell, cell.program) == "read-only"
@@ -654,10 +656,10 @@ def test_a_program_that_is_not_in_path_is_there(place: Place) -> None:
         (".volta/bin", [".volta/tools/image"], [".volta/log"]),
     ],
 )
-def test_a_toolchain_is_there_without_what_it_logs_in_with(
+def test_a_toolchain_is_shown_without_its_credentials(
     place: Place, directory: str, there: list[str], not_there: list[str]
 ) -> None:
-    """Of each in the table, what runs; and nothing of one that is not in PATH."""
+    """Each entry of the table shows what runs; a toolchain that is not in PATH shows nothing."""
     for name in (*there, *not_there):
         place.file(f"{name}/file" if "." not in name.rpartition("/")[2] else name)
     place.program(place.home / directory / "tool")
@@ -671,8 +673,8 @@ def test_a_toolchain_is_there_without_what_it_logs_in_with(
         assert place.shows(cell, place.home / name) == "nothing", name
 
 
-def test_an_environment_of_python_comes_with_its_python(place: Place) -> None:
-    """Which pyvenv.cfg names."""
+def test_a_python_environment_comes_with_its_python(place: Place) -> None:
+    """pyvenv.cfg names that Python."""
     python = place.home / "pythons" / "3.11"
     place.program(python / "bin" / "python3")
     place.program(place.home / "venv" / "bin" / "tool")
@@ -684,7 +686,7 @@ def test_an_environment_of_python_comes_with_its_python(place: Place) -> None:
 
 
 def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
-    """Whatever it names: a home is never shown as a whole, and a place of credentials only by its own name."""
+    """PATH may name anything: a home is never shown whole, and a place of credentials only by an option with its own name."""
     place.program(place.home / ".ssh" / "bin" / "tool")
     cell = place.cell(PATH=f"{place.home}:{place.home}/.ssh/bin:{place.aileron}:{place.environment['PATH']}")
 
@@ -693,8 +695,8 @@ def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
     assert place.shows(cell, place.aileron / "vault.json") == "nothing"
 
 
-def test_programs_in_a_project_are_the_projects(place: Place) -> None:
-    """A virtual environment in the project can be changed by who works on it; the agent and Aileron can not."""
+def test_programs_in_a_project_are_writable_except_agent_and_aileron(place: Place) -> None:
+    """A virtual environment in the project can be changed there; agent and Aileron stay read-only."""
     place.program(place.project / ".venv" / "bin" / "tool")
     (place.project / ".venv" / "pyvenv.cfg").write_text("")
     ours = place.project / "aileron-venv"
@@ -714,15 +716,15 @@ def test_programs_in_a_project_are_the_projects(place: Place) -> None:
 
 
 def test_a_project_can_be_read_only(place: Place) -> None:
-    """With `--read-only`; the agent's own settings stay writable."""
+    """The agent's own settings stay writable with `--read-only`."""
     cell = place.cell(options=CellOptions(read_only=True))
 
     assert place.shows(cell, place.project / "x") == "read-only"
     assert place.shows(cell, place.home / ".claude") == "writable"
 
 
-def test_with_an_overlay_the_project_itself_is_read_only(place: Place) -> None:
-    """What is written is kept aside, and the folder cannot be written past that."""
+def test_an_overlay_makes_the_project_itself_read_only(place: Place) -> None:
+    """Changes are kept aside, and the folder cannot be written past the overlay."""
     cell = place.cell(options=CellOptions(overlay=True))
 
     assert place.shows(cell, place.project) == "read-only"
@@ -730,8 +732,8 @@ def test_with_an_overlay_the_project_itself_is_read_only(place: Place) -> None:
     assert cell.roots[0] == (str(place.project), ())
 
 
-def test_what_is_looked_at_afterwards_is_all_that_can_be_written(place: Place) -> None:
-    """The project first; of the agent's own files what executes, with globs below its folder."""
+def test_everything_writable_is_compared_afterwards(place: Place) -> None:
+    """The project comes first; of the agent's own files only those that can execute, by globs below its folder."""
     (place.home / "out").mkdir()
     cell = place.cell(options=CellOptions(allow_write=(f"{place.home}/out",)))
     roots = dict(cell.roots)
@@ -772,7 +774,7 @@ def test_what_is_looked_at_afterwards_is_all_that_can_be_written(place: Place) -
     ],
 )
 def test_a_folder_that_is_no_project_is_refused(place: Place, folder: str, why: str) -> None:
-    """By its reason, with what to do."""
+    """The error names the reason and what to do."""
     path = place.home / folder if not folder.startswith("/") else Path(folder)
     if not path.exists():
         path.mkdir(parents=True)
@@ -784,8 +786,8 @@ def test_a_folder_that_is_no_project_is_refused(place: Place, folder: str, why: 
     assert refused.value.fix == "cd into the folder of one project"
 
 
-def test_a_project_with_ailerons_home_in_it_is_refused(place: Place) -> None:
-    """As where AILERON_HOME is a folder of the project."""
+def test_a_project_that_contains_ailerons_home_is_refused(place: Place) -> None:
+    """AILERON_HOME may be a folder of the project."""
     place.aileron = place.project / "state"
     place.aileron.mkdir()
 
@@ -794,7 +796,7 @@ def test_a_project_with_ailerons_home_in_it_is_refused(place: Place) -> None:
 
 
 def test_a_repository_that_begins_above_the_folder_is_named(place: Place) -> None:
-    """With the option that shows it; with that option, nothing is said."""
+    """The note names the option that shows it; with that option there is no note."""
     (place.home / "src" / ".git").mkdir()
     option = f"--allow-write {place.home}/src"
 
@@ -804,7 +806,7 @@ def test_a_repository_that_begins_above_the_folder_is_named(place: Place) -> Non
 
 
 def git(*words: str, folder: Path) -> None:
-    """The real one, with nobody's settings."""
+    """Run the real git, without any person's settings."""
     nobody = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": os.environ["PATH"]}
     said = ["-c", "user.name=m", "-c", "user.email=m@example.com", "-c", "protocol.file.allow=always"]
     subprocess.run(["git", *said, *words], cwd=folder, check=True, env=nobody, capture_output=True, timeout=60)
@@ -812,7 +814,7 @@ def git(*words: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["worktree", "submodule"])
 def test_a_worktree_names_its_repository(place: Place, kind: str) -> None:
-    """And that of a submodule, as git makes them: the common directory, of which its own one is a part."""
+    """A submodule does too. The folder named is the common directory, which contains the worktree's own."""
     main, module = place.home / "main", place.home / "module"
     for made in (main, module):
         made.mkdir()
@@ -835,7 +837,7 @@ def test_a_worktree_names_its_repository(place: Place, kind: str) -> None:
 
 
 def test_a_repository_that_only_the_project_names_is_doubted(place: Place) -> None:
-    """An agent can write the file, to have a person show another repository of theirs: that one would name the folder."""
+    """An agent can write that file to have a person show another repository of theirs, which would not name this folder."""
     other = place.home / "other"
     other.mkdir()
     git("init", "-q", folder=other)
@@ -849,8 +851,8 @@ def test_a_repository_that_only_the_project_names_is_doubted(place: Place) -> No
 # What a person allows
 
 
-def test_more_is_there_if_a_person_says_so(place: Place) -> None:
-    """To be read, or to be written; what links lead to is meant."""
+def test_options_show_more_folders(place: Place) -> None:
+    """A folder is shown to be read or to be written; an option with a link means its target."""
     read, write = place.home / "data", place.home / "out"
     read.mkdir()
     write.mkdir()
@@ -863,7 +865,7 @@ def test_more_is_there_if_a_person_says_so(place: Place) -> None:
 
 
 def test_a_part_of_a_project_can_be_made_read_only(place: Place) -> None:
-    """Deeper is more exact."""
+    """The deeper path wins."""
     (place.project / "vendor").mkdir()
     cell = place.cell(options=CellOptions(allow_read=(str(place.project / "vendor"),)))
 
@@ -872,8 +874,8 @@ def test_a_part_of_a_project_can_be_made_read_only(place: Place) -> None:
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_ailerons_home_is_shown_by_no_option(place: Place, writable: bool) -> None:
-    """Neither itself, nor what is in it, nor what contains it."""
+def test_no_option_shows_ailerons_home(place: Place, writable: bool) -> None:
+    """Options with the home itself, with a folder in it, and with one that contains it are refused."""
     place.file(".aileron/run/x")
     for path in (place.aileron, place.aileron / "run", place.home, place.root):
         option = CellOptions(allow_write=(str(path),)) if writable else CellOptions(allow_read=(str(path),))
@@ -881,14 +883,14 @@ def test_ailerons_home_is_shown_by_no_option(place: Place, writable: bool) -> No
             place.cell(options=option)
 
 
-def test_a_path_that_is_not_there_is_refused(place: Place) -> None:
-    """Nothing is made for it."""
+def test_a_missing_path_is_refused(place: Place) -> None:
+    """The path is not created."""
     with pytest.raises(CellRefused, match="no such file"):
         place.cell(options=CellOptions(allow_read=(f"{place.home}/nothing",)))
 
 
-def test_a_place_of_credentials_is_shown_by_its_own_name_only(place: Place) -> None:
-    """And that is said loudly; what contains it shows everything but it."""
+def test_a_place_of_credentials_is_shown_only_by_its_own_name(place: Place) -> None:
+    """A warning says so loudly; an option for a folder around it shows everything but it."""
     key = place.file(".config/gh/hosts.yml")
     other = place.file(".config/tool/settings")
     named = place.cell(options=CellOptions(allow_read=(str(key.parent),)))
@@ -901,8 +903,8 @@ def test_a_place_of_credentials_is_shown_by_its_own_name_only(place: Place) -> N
     assert [note for note in wide.notes if note.startswith("WARNING:")] == []
 
 
-def test_credentials_behind_a_link_are_masked_where_they_are(place: Place) -> None:
-    """As where a person keeps ~/.ssh in a repository of their own, and allows that."""
+def test_credentials_behind_a_link_are_masked_at_their_target(place: Place) -> None:
+    """A person may keep ~/.ssh in a repository of their own, and allow that."""
     key = place.file("dotfiles/ssh/id_ed25519")
     (place.home / ".ssh").symlink_to(key.parent)
     cell = place.cell(options=CellOptions(allow_read=(f"{place.home}/dotfiles",)))
@@ -911,8 +913,8 @@ def test_credentials_behind_a_link_are_masked_where_they_are(place: Place) -> No
 
 
 @pytest.mark.parametrize("name", SECRET_IN_HOME)
-def test_every_place_of_the_table_is_masked_in_a_wider_one(place: Place, name: str) -> None:
-    """The whole table, with a home of which the rest is allowed."""
+def test_every_place_of_credentials_is_masked_in_an_allowed_folder(place: Place, name: str) -> None:
+    """The whole table is tried, in a home whose other folders are allowed."""
     file = place.file(f"{name}/x")
     above = place.home / name.partition("/")[0]
     is_in_a_wider_one = above != place.home / name
@@ -921,8 +923,8 @@ def test_every_place_of_the_table_is_masked_in_a_wider_one(place: Place, name: s
     assert place.shows(place.cell(options=options), file) == ("masked" if is_in_a_wider_one else "nothing")
 
 
-def test_certificates_that_a_variable_names_are_there(place: Place) -> None:
-    """Or every connection would fail."""
+def test_certificates_named_by_a_variable_are_shown(place: Place) -> None:
+    """Every connection would fail otherwise."""
     bundle = place.file("certificates/ca.pem")
     cell = place.cell(SSL_CERT_FILE=str(bundle))
 
@@ -932,8 +934,8 @@ def test_certificates_that_a_variable_names_are_there(place: Place) -> None:
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"])
 @pytest.mark.parametrize("what", ["file", "folder", "link to a file", "link to a folder"])
-def test_certificates_of_the_home_are_files_and_no_links(place: Place, variable: str, what: str) -> None:
-    """A folder or a link there could be an agent's, and would choose what is shown. It is said how it is allowed."""
+def test_certificates_in_the_home_must_be_files_and_no_links(place: Place, variable: str, what: str) -> None:
+    """A folder or link there could be an agent's, and would choose what is shown. A note names the option that allows it."""
     letter = place.file("Documents/letter.txt")
     named = place.home / "other" / "ca"
     named.parent.mkdir()
@@ -954,8 +956,8 @@ def test_certificates_of_the_home_are_files_and_no_links(place: Place, variable:
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_a_folder_of_certificates_outside_of_the_home_is_there_where_one_is_meant(place: Place, variable: str) -> None:
-    """By a link too, unless an agent in an earlier cell could have made it."""
+def test_a_certificate_folder_outside_the_home_is_shown_by_its_variable(place: Place, variable: str) -> None:
+    """A link to one works too, unless an agent in an earlier cell could have made it."""
     company, link = place.root / "company" / "ca", place.root / "link"
     company.mkdir(parents=True)
     link.symlink_to(company)
@@ -969,8 +971,8 @@ def test_a_folder_of_certificates_outside_of_the_home_is_there_where_one_is_mean
     assert place.shows(place.cell(earlier=(place.root / "shared",), **named), named[variable]) == "nothing"
 
 
-def test_git_knows_who_commits_and_no_credentials(place: Place) -> None:
-    """The settings are made anew from harmless ones."""
+def test_git_has_the_persons_name_and_no_credentials(place: Place) -> None:
+    """The settings are written anew from harmless ones."""
     cell = place.cell(
         git_settings={"user.name": "Mira", "credential.helper": "store", "core.sshcommand": "x", "alias.x": "!y"}
     )
@@ -981,8 +983,8 @@ def test_git_knows_who_commits_and_no_credentials(place: Place) -> None:
 
 @pytest.mark.parametrize("how", ["by itself", "XDG_CONFIG_HOME", "named"])
 @pytest.mark.parametrize("name", ["ignore", "attributes"])
-def test_git_ignores_what_it_ignores_outside(place: Place, how: str, name: str) -> None:
-    """The cell has the patterns, and no commands, of git's own place, of a variable's, and of the person's settings."""
+def test_git_ignores_in_a_cell_what_it_ignores_outside(place: Place, how: str, name: str) -> None:
+    """The cell has the patterns, without commands, from git's default place, a variable's, and the person's settings."""
     files = {"by itself": f".config/git/{name}", "XDG_CONFIG_HOME": f"moved/git/{name}", "named": f"my-{name}"}
     patterns = place.file(files[how], "*.local\n*.bin filter=lfs -text\n")
     key = {"ignore": "core.excludesfile", "attributes": "core.attributesfile"}[name]
@@ -997,8 +999,8 @@ def test_git_ignores_what_it_ignores_outside(place: Place, how: str, name: str) 
 
 
 @pytest.mark.parametrize("how", ["link", "configuration", "credentials", "too long"])
-def test_what_an_agent_can_choose_is_no_file_of_git(place: Place, how: str) -> None:
-    """An agent in an earlier cell could write such a link or configuration; elsewhere the same is the person's."""
+def test_a_file_of_git_that_an_agent_can_choose_is_not_shown(place: Place, how: str) -> None:
+    """An agent in an earlier cell could write such a link or configuration; elsewhere it is the person's."""
     letter = place.file(".ssh/id" if how == "credentials" else "letter", "x" * (70_000 if how == "too long" else 7))
     dotfiles = place.home / "dotfiles"
     dotfiles.mkdir()
@@ -1015,8 +1017,8 @@ def test_what_an_agent_can_choose_is_no_file_of_git(place: Place, how: str) -> N
     assert (b"x" * 7 in [content for _, content in by_person.policy.files]) is is_fine
 
 
-def test_nothing_of_the_home_is_named_twice(place: Place) -> None:
-    """Each bind changes something: what is wide comes first."""
+def test_no_path_is_bound_twice(place: Place) -> None:
+    """Each bind changes something: wider paths come first."""
     cell = place.cell(PATH=f"{place.bin}:{place.bin}:{place.environment['PATH']}")
     targets = [bind.target for bind in cell.policy.binds]
 
@@ -1025,8 +1027,8 @@ def test_nothing_of_the_home_is_named_twice(place: Place) -> None:
     assert all(os.path.realpath(bind.source) == bind.source for bind in cell.policy.binds)
 
 
-def test_names_of_one_folder_are_resolved_as_each_by_itself(tmp_path: Path) -> None:
-    """A file, a link, a name below a link, links in a circle and what is not there lead where the system says that they do."""
+def test_names_of_one_folder_are_resolved_like_single_ones(tmp_path: Path) -> None:
+    """A file, a link, a name below a link, a circle of links and a missing name lead where the system resolves them."""
     home = tmp_path.resolve() / "home"
     (home / "real" / "below").mkdir(parents=True)
     (home / "linked").symlink_to("real")
@@ -1049,8 +1051,8 @@ def test_names_of_one_folder_are_resolved_as_each_by_itself(tmp_path: Path) -> N
     assert list(resolved_below(str(home), names)) == [os.path.realpath(home / name) for name in names]
 
 
-def test_no_repr_has_what_may_be_a_secret(place: Place) -> None:
-    """The environment of a cell, and the token of its session, which are there to be used."""
+def test_no_repr_shows_a_possible_secret(place: Place) -> None:
+    """A cell's environment and its session's token are there to be used, but not to be printed."""
     cell, session = place.cell(LANG="canary-value"), LaunchSession("ses-1", "ail_canary")
 
     assert (cell.environment["LANG"], session.token) == ("canary-value", "ail_canary")

@@ -1,4 +1,4 @@
-"""What of the machine a cell shows: what is everybody's to read, and nothing that only we could, by the rights of files."""
+"""Tests of what a cell shows of the machine: files that every user can read, and none that only this user could."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aileron.launch.system_sights import LOOKED_AT, made_files, system_sights
 from aileron_sandbox.cell.closed import closed_below
 
 
-def test_what_others_cannot_read_is_masked(tmp_path: Path) -> None:
-    """As root nothing else would: a file or a directory that is ours alone, at any depth, and nothing beside it."""
+def test_files_that_others_cannot_read_are_masked(tmp_path: Path) -> None:
+    """Root would read them otherwise: a private file or directory is masked at any depth, and no path beside it."""
     deep = tmp_path / "app" / "conf"
     deep.mkdir(parents=True)
     secret, shown = deep / "key", deep / "settings"
@@ -28,8 +28,8 @@ def test_what_others_cannot_read_is_masked(tmp_path: Path) -> None:
     assert found.directories == ((str(tmp_path), str(tmp_path)),)
 
 
-def test_what_we_cannot_read_either_needs_no_mask(tmp_path: Path) -> None:
-    """An ordinary user's cell has no more rights than they have: /etc/shadow is refused to it by its mode."""
+def test_files_that_the_user_cannot_read_need_no_mask(tmp_path: Path) -> None:
+    """An ordinary user's cell has no more rights than the user: the mode of /etc/shadow already refuses it."""
     closed = tmp_path / "closed"
     closed.write_text("x")
     closed.chmod(0o000)
@@ -38,8 +38,8 @@ def test_what_we_cannot_read_either_needs_no_mask(tmp_path: Path) -> None:
     assert found.masked == ((str(closed),) if os.geteuid() == 0 else ())
 
 
-def test_a_directory_with_much_that_is_closed_is_masked_whole(tmp_path: Path) -> None:
-    """Each mask is a mount."""
+def test_a_directory_with_many_private_files_is_masked_whole(tmp_path: Path) -> None:
+    """Each mask costs a mount."""
     many = tmp_path / "keys"
     many.mkdir()
     many.chmod(0o755)
@@ -49,8 +49,8 @@ def test_a_directory_with_much_that_is_closed_is_masked_whole(tmp_path: Path) ->
     assert system_sights(closed_below((str(tmp_path),)), (str(tmp_path),)).masked == (str(many),)
 
 
-def test_what_was_not_looked_at_is_masked_and_said(tmp_path: Path) -> None:
-    """More files than there is time for: what is left is not shown, and the option that shows it is named."""
+def test_a_directory_that_was_not_searched_is_masked_and_noted(tmp_path: Path) -> None:
+    """The search has more files than time: the rest is not shown, and a note names the option that shows it."""
     first, big = tmp_path / "a", tmp_path / "b"
     for directory, count in ((first, 5), (big, 300)):
         directory.mkdir()
@@ -64,16 +64,16 @@ def test_what_was_not_looked_at_is_masked_and_said(tmp_path: Path) -> None:
     assert any(f"--allow-read {big}" in note for note in found.notes)
 
 
-def test_what_is_not_given_is_looked_for() -> None:
-    """As for `--explain`, where no process waits that could have done it: the same answer, of this machine."""
+def test_private_files_are_searched_for_unless_given() -> None:
+    """`--explain` has no waiting process that searched already: its answer for this machine is the same."""
     closed, unseen = closed_below(LOOKED_AT)
 
     assert system_sights().masked == (*closed, *unseen)
     assert system_sights((("/etc/one",), ("/opt/many",))).masked == ("/etc/one", "/opt/many")
 
 
-def test_what_is_no_directory_has_nothing(tmp_path: Path) -> None:
-    """A file, a link to a directory, nothing at all; beside one that is."""
+def test_only_a_real_directory_is_searched(tmp_path: Path) -> None:
+    """A file, a link to a directory and a missing path are skipped beside a real one."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "key").touch(mode=0o600)
     (tmp_path / "link").symlink_to("real")
@@ -84,7 +84,7 @@ def test_what_is_no_directory_has_nothing(tmp_path: Path) -> None:
 
 
 def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
-    """/bin of a merged file system; a directory that is not there is not shown."""
+    """/bin is one on a merged file system; a missing directory is not shown."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
     found = system_sights(((), ()), (str(tmp_path / "usr"), str(tmp_path / "bin"), str(tmp_path / "lib32")))
@@ -93,7 +93,7 @@ def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
     assert found.directories == ((str(tmp_path / "usr"), str(tmp_path / "usr")),)
 
 
-def test_what_was_not_looked_at_is_named() -> None:
+def test_a_note_names_what_was_not_searched() -> None:
     """The note names the option that shows it, except for /etc, where keys lie."""
     found = system_sights(((), ("/etc/x", "/opt/x")))
 
@@ -103,8 +103,8 @@ def test_what_was_not_looked_at_is_named() -> None:
     )
 
 
-def test_made_files_name_nobody() -> None:
-    """No server of names, no host of a private network, and not this machine."""
+def test_made_files_contain_no_names_of_the_machine() -> None:
+    """They have no name server, no host of a private network, and not this machine's name."""
     made = dict(made_files())
 
     assert b"nameserver" not in b"".join(made.values())
