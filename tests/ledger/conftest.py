@@ -1,4 +1,4 @@
-"""A ledger on a real disk, with a clock that only the test moves."""
+"""Fixtures for a ledger on a real disk, with a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START_US = 1_800_000_000_000_000
 
 
 class Clock:
-    """Microseconds since the epoch; each look is one microsecond later, so that order can be seen."""
+    """A clock in microseconds since the epoch; each reading is one microsecond later, so that order can be seen."""
 
     def __init__(self) -> None:
         self.now_us = START_US
@@ -23,30 +23,30 @@ class Clock:
         return self.now_us
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let this number of seconds pass."""
         self.now_us += int(seconds * 1_000_000)
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The one event loop there is."""
+    """Return the only supported event loop."""
     return "asyncio"
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands still between looks."""
+    """Return a clock that moves only by a microsecond a reading."""
     return Clock()
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the ledger is."""
+    """Return the path of the ledger."""
     return tmp_path / "ledger.db"
 
 
 @pytest.fixture
 def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
-    """An open ledger with its genesis row."""
+    """Yield an open ledger with its genesis row."""
     with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
         yield opened

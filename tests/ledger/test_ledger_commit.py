@@ -1,4 +1,4 @@
-"""Commits: on disk when they return, apart from each other, bounded, and whole whatever happens to the caller or the disk."""
+"""Commits: on disk when they return, isolated from each other, bounded, and atomic whatever happens to the caller or the disk."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ pytestmark = pytest.mark.anyio
 
 
 def note(word: str) -> dict[str, Any]:
-    """An event that says one word."""
+    """Return an event with one word."""
     return {"type": "note", "word": word}
 
 
 def words(ledger: Ledger) -> list[str]:
-    """What the notes say, in order."""
+    """Return the words of the notes, in order."""
     rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(type="note", oldest_first=True)))
     return [row.facts["word"] for row in rows]
 
 
 def a_run() -> RunRow:
-    """A run that waits for nobody."""
+    """Return a run that does not wait for a person."""
     return RunRow(
         id="run-1", action="a", session="s", scope=Scope.AGENT, status=RunStatus.APPROVED, plan_digest="sha256:x"
     )
 
 
-async def test_what_was_committed_is_seen_by_another_process(ledger: Ledger, path: Path) -> None:
-    """The row is in the file when the call returns, not when the ledger is closed."""
+async def test_a_committed_row_is_visible_to_another_process(ledger: Ledger, path: Path) -> None:
+    """The row is in the file when the call returns, not only when the ledger is closed."""
     await ledger.commit(lambda tx: tx.append(note("a")))
 
     script = (
@@ -56,8 +56,8 @@ async def test_what_was_committed_is_seen_by_another_process(ledger: Ledger, pat
     assert seen.stdout.strip() == "2"
 
 
-async def test_one_that_fails_does_not_undo_the_others_of_its_group(ledger: Ledger, path: Path) -> None:
-    """Its rows are gone, its caller hears why, and the chain goes on over the gap as if it had not been."""
+async def test_a_failing_commit_does_not_undo_the_others_of_its_group(ledger: Ledger, path: Path) -> None:
+    """The failed commit's rows are gone, its caller gets the reason, and the chain continues as if they had never been there."""
     failed: list[str] = []
 
     def work(tx: Transaction, name: str) -> None:
@@ -88,8 +88,8 @@ async def test_one_that_fails_does_not_undo_the_others_of_its_group(ledger: Ledg
     assert verify(path).is_whole
 
 
-async def test_a_row_the_database_refuses_fails_alone_and_in_our_words(ledger: Ledger) -> None:
-    """A broken rule of the schema is nobody else's problem, and no sqlite3 exception leaves."""
+async def test_a_row_that_the_database_refuses_fails_alone_with_our_error(ledger: Ledger) -> None:
+    """A violated rule of the schema affects no other commit, and no sqlite3 exception escapes."""
 
     def twice(tx: Transaction) -> None:
         for _ in range(2):
@@ -102,8 +102,8 @@ async def test_a_row_the_database_refuses_fails_alone_and_in_our_words(ledger: L
     assert await ledger.commit(lambda tx: tx.append(note("next"))) == 2
 
 
-async def test_a_cancelled_caller_loses_its_answer_not_its_commit(ledger: Ledger, path: Path) -> None:
-    """Who cancels cannot know; the ledger does, and goes on."""
+async def test_a_cancelled_caller_loses_its_result_but_not_its_commit(ledger: Ledger, path: Path) -> None:
+    """The cancelled caller cannot know the result; the ledger commits and goes on."""
     entered, leave = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> int:
@@ -123,8 +123,8 @@ async def test_a_cancelled_caller_loses_its_answer_not_its_commit(ledger: Ledger
     assert verify(path).is_whole
 
 
-async def test_the_line_is_bounded(ledger: Ledger) -> None:
-    """One more than may wait is told to come back; those in line are all served."""
+async def test_the_commit_queue_is_bounded(ledger: Ledger) -> None:
+    """A commit beyond the bound is told to retry; those in the queue are all served."""
     entered, leave = threading.Event(), threading.Event()
     done: list[int] = []
 
@@ -150,8 +150,8 @@ async def test_the_line_is_bounded(ledger: Ledger) -> None:
     assert len(done) == MAX_WAITING + 1
 
 
-async def test_a_closed_ledger_refuses_and_has_finished_what_waited(path: Path) -> None:
-    """Closing loses nothing and cannot be undone by a late caller."""
+async def test_a_closed_ledger_refuses_new_calls_and_has_finished_queued_ones(path: Path) -> None:
+    """Closing loses no commit, and a late caller cannot reopen the ledger."""
     ledger = Ledger.open(path, path.parent, "0.1.0")
     committed: list[int] = []
 
@@ -173,7 +173,7 @@ async def test_a_closed_ledger_refuses_and_has_finished_what_waited(path: Path) 
     assert verify(path).rows == 21
 
 
-async def test_the_order_of_one_caller_is_the_order_of_its_rows(ledger: Ledger) -> None:
+async def test_the_rows_of_one_caller_keep_its_order(ledger: Ledger) -> None:
     """Numbers count up without gaps, and each is given once."""
     numbers = [await ledger.commit(lambda tx: tx.append(note("x"))) for _ in range(5)]
 
@@ -181,14 +181,14 @@ async def test_the_order_of_one_caller_is_the_order_of_its_rows(ledger: Ledger) 
 
 
 def test_a_caller_without_a_loop_can_commit_and_read(ledger: Ledger) -> None:
-    """The same functions, blocking."""
+    """The blocking functions do the same as the asynchronous ones."""
     assert ledger.commit_now(lambda tx: tx.append(note("a"))) == 2
     assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 2
 
 
 @pytest.mark.parametrize("value", [2**53, float("nan"), "\ud800", b"x"])
-def test_what_has_no_canonical_form_is_not_recorded(ledger: Ledger, value: object) -> None:
-    """The caller is told, and the chain is as it was."""
+def test_an_event_without_a_canonical_form_is_not_recorded(ledger: Ledger, value: object) -> None:
+    """The caller gets an error, and the chain is unchanged."""
     with pytest.raises(AileronError, match="cannot be recorded") as caught:
         ledger.commit_now(lambda tx: tx.append({"type": "note", "value": value}))
 
@@ -197,7 +197,7 @@ def test_what_has_no_canonical_form_is_not_recorded(ledger: Ledger, value: objec
 
 
 def test_a_record_is_bounded(ledger: Ledger) -> None:
-    """Four mebibytes are recorded, a byte more is refused."""
+    """Four mebibytes are recorded, and a byte more is refused."""
     limit = 4 << 20
     overhead = len(b'{"at_us":1800000000000000,"seq":2,"type":"note","word":""}')
     ledger.commit_now(lambda tx: tx.append(note("x" * (limit - overhead))))
@@ -239,8 +239,8 @@ print("whole" if verify(path).is_whole else "broken")
 """
 
 
-def test_a_file_that_may_not_grow_is_refused_and_recovers(path: Path) -> None:
-    """A failing write: the caller hears of it, nothing is half there, and it goes on once there is room."""
+def test_a_file_that_cannot_grow_fails_the_commit_and_recovers(path: Path) -> None:
+    """The write fails: the caller gets an error, no row is half written, and commits work again once there is room."""
     filled = subprocess.run(
         [sys.executable, "-c", _FILL, str(path), "limit"], capture_output=True, text=True, timeout=60
     )
@@ -248,8 +248,8 @@ def test_a_file_that_may_not_grow_is_refused_and_recovers(path: Path) -> None:
     assert filled.stdout.split("\n")[:4] == ["internal_error inaccessible True", "kept", "next", "whole"], filled.stderr
 
 
-def test_a_full_disk_is_refused_and_recovers(tmp_path: Path) -> None:
-    """A file system of four megabytes, filled to the last block: no record, said as such, and no restart needed."""
+def test_a_full_disk_fails_the_commit_and_recovers(tmp_path: Path) -> None:
+    """A file system of four megabytes is filled to the last block: the commit fails with that cause, and no restart is needed."""
     unshare = shutil.which("unshare")
     inside = f'mount -t tmpfs -o size=4m none {tmp_path} && head -c 1000000 /dev/zero > {tmp_path}/ballast && exec "$@"'
     command = [unshare or "", "--user", "--map-root-user", "--mount", "sh", "-c", inside, "sh"]
@@ -269,7 +269,7 @@ def test_a_full_disk_is_refused_and_recovers(tmp_path: Path) -> None:
 
 
 def test_a_locked_file_is_busy_and_recovers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program in a write transaction: told so after a while, and no harm done."""
+    """Another program is in a write transaction: the commit fails after a while, and the next one works."""
     monkeypatch.setattr("aileron.ledger.sqlite.BUSY_TIMEOUT_S", 0.05)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         other = sqlite3.connect(path, isolation_level=None)
@@ -299,8 +299,8 @@ _FAIL_FSYNC = textwrap.dedent(
 )
 
 
-def test_after_a_failed_flush_every_later_call_is_refused(path: Path) -> None:
-    """The kernel may have dropped what it could not write, so nothing more is promised until a restart."""
+def test_every_call_after_a_failed_flush_is_refused(path: Path) -> None:
+    """The kernel may have dropped data that it could not write, so the ledger accepts nothing until a restart."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not here")

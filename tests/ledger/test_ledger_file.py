@@ -1,4 +1,4 @@
-"""The file: private, ours, of a version we know, and never continued from a row that was altered."""
+"""The ledger's file: private, ours, of a known version, and never continued from a row that was altered."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.audit.conftest import a_plan, an_invocation
 
 
 def open_at(path: Path) -> Ledger:
-    """Open as the daemon does."""
+    """Open the ledger as the daemon does."""
     return Ledger.open(path, path.parent, "0.1.0")
 
 
 def made(path: Path, rows: int = 3) -> Path:
-    """A closed ledger with so many notes."""
+    """Make a closed ledger with this number of notes, and return its path."""
     with open_at(path) as ledger:
         for _ in range(rows):
             ledger.commit_now(lambda tx: tx.append({"type": "note"}))
@@ -36,7 +36,7 @@ def made(path: Path, rows: int = 3) -> Path:
 
 
 def edit(path: Path, *statements: str) -> None:
-    """Change the file behind aileron's back."""
+    """Change the file without Aileron's knowledge."""
     connection = sqlite3.connect(path, isolation_level=None)
     for statement in statements:
         connection.execute(statement)
@@ -44,7 +44,7 @@ def edit(path: Path, *statements: str) -> None:
 
 
 def test_the_file_and_its_log_are_private(path: Path) -> None:
-    """Mode 0600 for all three files, whatever the umask."""
+    """All three files have mode 0600, whatever the umask is."""
     before = os.umask(0)
     try:
         with open_at(path) as ledger:
@@ -57,7 +57,7 @@ def test_the_file_and_its_log_are_private(path: Path) -> None:
 
 
 def test_the_first_row_names_home_version_and_ledger(path: Path) -> None:
-    """Genesis says whose ledger this is, and no two ledgers have the same name."""
+    """The genesis row says whose ledger this is, and no two ledgers have the same name."""
     names = []
     for folder in ("one", "two"):
         (path.parent / folder).mkdir()
@@ -70,8 +70,8 @@ def test_the_first_row_names_home_version_and_ledger(path: Path) -> None:
     assert len(set(names)) == 2
 
 
-def test_opening_again_goes_on_where_it_ended(path: Path) -> None:
-    """One genesis row, one chain."""
+def test_reopening_continues_the_chain(path: Path) -> None:
+    """The ledger has a single genesis row and a single chain."""
     made(path)
     with open_at(path) as ledger:
         assert ledger.commit_now(lambda tx: tx.append({"type": "note"})) == 5
@@ -79,8 +79,8 @@ def test_opening_again_goes_on_where_it_ended(path: Path) -> None:
     assert verify(path).rows == 5
 
 
-def test_a_path_with_every_odd_character_is_a_path(tmp_path: Path) -> None:
-    """The name of a home is never read as part of a database address."""
+def test_a_path_with_special_characters_works(tmp_path: Path) -> None:
+    """The name of a home is never parsed as part of a database address."""
     home = tmp_path / "a?mode=ro&b #%41 ü"
     home.mkdir()
 
@@ -144,8 +144,8 @@ def _no_rows(path: Path) -> None:
         (_no_rows, "the genesis row is missing"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_refused(path: Path, spoil: Callable[[Path], None], why: str) -> None:
-    """Each with its reason; the same file unspoilt opens."""
+def test_an_unsuitable_file_is_refused(path: Path, spoil: Callable[[Path], None], why: str) -> None:
+    """Each refusal has its reason; the unchanged file opens."""
     made(path)
     open_at(path).close()
     spoil(path)
@@ -155,7 +155,7 @@ def test_a_file_that_is_not_as_it_should_be_is_refused(path: Path, spoil: Callab
 
 
 def test_a_refused_file_is_left_as_it_was(path: Path) -> None:
-    """Nothing is written into what is not ours, not even the journal mode."""
+    """A foreign file is not written to, not even its journal mode."""
     edit(path, "CREATE TABLE t (x)")
     path.chmod(0o600)
     before = path.read_bytes()
@@ -166,14 +166,14 @@ def test_a_refused_file_is_left_as_it_was(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_home_that_is_not_there_is_said_so(tmp_path: Path) -> None:
-    """The system's reason, in our words."""
+def test_a_missing_home_is_reported(tmp_path: Path) -> None:
+    """The message has the system's reason, as our error."""
     with pytest.raises(AileronError, match="No such file or directory"):
         open_at(tmp_path / "missing" / "ledger.db")
 
 
 def test_two_writers_of_one_file_make_one_chain(path: Path) -> None:
-    """The lock of the home forbids it; were it to happen, no row would be lost and the chain would not fork."""
+    """The lock of the home forbids it; if it happened nevertheless, no row would be lost and the chain would not fork."""
     with open_at(path) as one, open_at(path) as other:
 
         def write(ledger: Ledger) -> None:
@@ -191,8 +191,8 @@ def test_two_writers_of_one_file_make_one_chain(path: Path) -> None:
     assert report.rows == 101
 
 
-def test_rows_taken_out_under_a_running_daemon_end_in_a_refusal(path: Path) -> None:
-    """With the whole table gone there is nothing to continue from, and the chain is not begun anew."""
+def test_rows_deleted_under_a_running_daemon_make_it_refuse(path: Path) -> None:
+    """The chain has nothing to continue from when the table is empty, and is not started anew."""
     with open_at(path) as ledger:
         ledger.commit_now(lambda tx: tx.append({"type": "note"}))
         edit(path, "DELETE FROM events")
@@ -202,8 +202,8 @@ def test_rows_taken_out_under_a_running_daemon_end_in_a_refusal(path: Path) -> N
                 ledger.commit_now(lambda tx: tx.append({"type": "note"}))
 
 
-def test_a_head_is_read_back_from_its_text() -> None:
-    """What a person notes down is what is compared."""
+def test_a_head_is_parsed_from_its_text() -> None:
+    """A person notes down the text that is compared later."""
     head = Head(12, bytes(range(32)))
 
     assert Head.parse(str(head)) == head
@@ -213,7 +213,7 @@ def test_a_head_is_read_back_from_its_text() -> None:
 
 
 def test_every_column_repeats_the_record(path: Path) -> None:
-    """What searches see is what is chained."""
+    """Searches see the same values as the chain."""
     made(path)
     connection = sqlite3.connect(path)
     rows = connection.execute("SELECT seq, at_us, type, run, session, action, connector, class, record FROM events")
@@ -226,7 +226,7 @@ def test_every_column_repeats_the_record(path: Path) -> None:
 
 
 def as_schema(path: Path, version: int) -> None:
-    """The same ledger as an older aileron had it: what its schema has, and nothing else."""
+    """Convert the ledger to what an older Aileron had: the tables and columns of that schema, and nothing else."""
     old = path.with_name("old.db")
     connection = sqlite3.connect(old, isolation_level=None)
     for statement in script_of(version).split(";"):
@@ -244,7 +244,7 @@ def as_schema(path: Path, version: int) -> None:
 
 
 def tables(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Everything that is in it."""
+    """Return all rows of all tables."""
     connection = sqlite3.connect(path)
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
@@ -261,8 +261,8 @@ async def _some_history(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
-def test_a_ledger_of_an_older_schema_is_brought_up_in_place(path: Path, version: int) -> None:
-    """No event is written anew; it can be checked before and after, and what was added is as if it had been there."""
+def test_a_ledger_of_an_older_schema_is_migrated_in_place(path: Path, version: int) -> None:
+    """Events are not rewritten; the chain verifies before and after, and added tables have the rows that they would have had."""
     start = 1_900_000_000_000_000
     moments = itertools.chain(
         (start + step for step in (100, 101, 90, 95, 102, 90, 95, 101, 103, 102)), itertools.count(start + 200)
@@ -283,8 +283,8 @@ def test_a_ledger_of_an_older_schema_is_brought_up_in_place(path: Path, version:
     assert verify(path).is_whole
 
 
-def test_a_migration_that_fails_leaves_the_older_schema(path: Path) -> None:
-    """Whole or not at all: here the new table's name is taken, and that is told as damage."""
+def test_a_failed_migration_leaves_the_older_schema(path: Path) -> None:
+    """The migration is atomic: here the new table's name is taken, and that is reported as damage."""
     made(path)
     as_schema(path, 1)
     edit(path, "CREATE TABLE set_back (x)")

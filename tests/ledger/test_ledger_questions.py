@@ -1,4 +1,4 @@
-"""What belongs to questions: the last one of an action that was used, other digests, what was said, uses of grants."""
+"""Rows that belong to questions: the last used one of an action, other digests, conversations, and uses of grants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIGNED = Signature(key_id="k", at="t", signature="s", head="1:h", head_signature
 
 
 def put(ledger: Ledger, number: int, action: str = "greet", kind: str = "action") -> str:
-    """A question about a run; both are named after the number."""
+    """Insert a question about a run, both named after the number, and return its id."""
     run = RunRow(
         id=f"run-{number}",
         action=action,
@@ -60,7 +60,7 @@ def put(ledger: Ledger, number: int, action: str = "greet", kind: str = "action"
 
 
 def decide(ledger: Ledger, number: int, *moves: ApprovalState, **changes: Any) -> ApprovalRow:
-    """Decide it, and move it on."""
+    """Approve the question, and move it on."""
     given: dict[str, Any] = {
         "digest": f"d{number}",
         "preview": None,
@@ -81,13 +81,15 @@ def decide(ledger: Ledger, number: int, *moves: ApprovalState, **changes: Any) -
 
 
 def last(ledger: Ledger, before: str, action: str = "greet") -> str | None:
-    """Which question about the action was used last."""
+    """Return the id of the question about the action that was used last."""
     rows = ledger.read_now(lambda snapshot: snapshot.approved_before(action, before, 1))
     return rows[0].id if rows else None
 
 
-def test_the_last_of_an_action_that_was_used_is_found(ledger: Ledger) -> None:
-    """Not one that waits, that was approved and never used, of another action, or the one that asks; the newest of the others."""
+def test_the_last_used_question_of_an_action_is_found(ledger: Ledger) -> None:
+    """Skipped are questions that wait, were never used, are of another action, or are the asking one; the newest of the
+    rest is found.
+    """
     for number, moves in enumerate(
         ([ApprovalState.REDEEMED], [ApprovalState.REDEEMED], [], [ApprovalState.CANCELLED]), 1
     ):
@@ -106,8 +108,8 @@ def test_the_last_of_an_action_that_was_used_is_found(ledger: Ledger) -> None:
     assert last(ledger, "run-none", "unknown") is None
 
 
-def test_the_last_of_an_action_is_one_look_into_an_index(ledger: Ledger, path: Path) -> None:
-    """However many there are: no row of another is read, and nothing is sorted."""
+def test_finding_the_last_used_question_is_an_index_lookup(ledger: Ledger, path: Path) -> None:
+    """The number of questions does not matter: rows of other actions are not read, and nothing is sorted."""
     put(ledger, 1)
     statements: list[str] = []
 
@@ -125,8 +127,10 @@ def test_the_last_of_an_action_is_one_look_into_an_index(ledger: Ledger, path: P
     assert not any("TEMP B-TREE" in step or "SCAN approvals" in step for step in plan)
 
 
-def test_a_decision_is_kept_with_what_it_was_signed_with(ledger: Ledger) -> None:
-    """Another candidate takes the place of the digest, which is remembered; all of it comes back, and it happens once."""
+def test_a_decision_is_stored_with_its_signature(ledger: Ledger) -> None:
+    """The digest of another candidate replaces the original, which is kept; all fields are read back, and a decision is
+    made once.
+    """
     put(ledger, 1)
     row = decide(ledger, 1, digest="e", preview="p", reason="fine", signed=SIGNED, expires_us=5)
 
@@ -143,8 +147,10 @@ def test_a_decision_is_kept_with_what_it_was_signed_with(ledger: Ledger) -> None
         decide(ledger, 9)
 
 
-def test_what_belongs_to_a_question_comes_back_in_order(ledger: Ledger) -> None:
-    """Candidates with the plans of those that have one of their own, and rounds; of this question only."""
+def test_the_rows_of_a_question_are_returned_in_order(ledger: Ledger) -> None:
+    """They are candidates, with the plans of those that have their own, and rounds; rows of another question are not
+    among them.
+    """
     for number in (1, 2):
         put(ledger, number)
 
@@ -174,8 +180,8 @@ def test_what_belongs_to_a_question_comes_back_in_order(ledger: Ledger) -> None:
     assert ledger.read_now(lambda snapshot: (snapshot.candidates("act-2"), snapshot.conversation("act-2"))) == ([], [])
 
 
-def test_uses_are_counted_one_by_one_and_undone_with_their_function(ledger: Ledger) -> None:
-    """Up to as many as there are; what fails after counting has not counted."""
+def test_uses_are_counted_one_by_one_and_rolled_back_on_failure(ledger: Ledger) -> None:
+    """The count stops at the bound, and a function that fails after counting has not counted."""
 
     def fail(tx: Transaction) -> None:
         tx.use_grant("g", 2)
@@ -196,8 +202,8 @@ class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
     words: list[str] = []
 
 
-def test_the_newest_event_of_a_type_is_seen_within_its_own_group(ledger: Ledger) -> None:
-    """Before it is written, by functions of the same group, and afterwards by everybody."""
+def test_the_newest_event_of_a_type_is_visible_within_its_group(ledger: Ledger) -> None:
+    """Functions of the same group see it before it is written, and all readers afterwards."""
 
     def write(tx: Transaction) -> tuple[Recorded[Note] | None, Recorded[Note] | None]:
         before = tx.newest(Note)
@@ -215,8 +221,10 @@ def test_the_newest_event_of_a_type_is_seen_within_its_own_group(ledger: Ledger)
     assert ledger.commit_now(lambda tx: tx.newest(Note)) == within
 
 
-def test_an_event_that_is_not_as_its_type_says_is_read_by_what_is_there(ledger: Ledger) -> None:
-    """Of every way to read it: what fits as its type has it, what is missing as nothing; who decides by it gets none of it."""
+def test_a_malformed_event_is_read_as_far_as_it_fits(ledger: Ledger) -> None:
+    """This holds for every way to read it: fitting fields have their type and missing ones are None; a decision based
+    on it fails.
+    """
     rows: list[dict[str, Any]] = [
         {"type": "note", "words": ["a"], "later": 1},
         {"type": "note", "n": "x"},

@@ -1,4 +1,4 @@
-"""Searching events: exactly what was asked for, and without reading the whole ledger for it."""
+"""Searches for events: they find exactly the requested rows, without reading the whole ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 60_000
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """A hundred events of few kinds, written by a clock that is set back in the middle."""
+    """Yield a ledger of a hundred events of few kinds, written by a clock that is set back in the middle."""
     path = tmp_path_factory.mktemp("small") / "ledger.db"
     moments = iter([*range(1000, 1060), *range(1020, 1080)])
     with Ledger.open(path, path.parent, "0.1.0", clock=lambda: next(moments)) as ledger:
@@ -44,7 +44,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 def optional(*values: str) -> st.SearchStrategy[str | None]:
-    """One of these, one that is nowhere, or no condition."""
+    """Return a strategy for a condition: one of these values, one that no row has, or none."""
     return st.sampled_from([None, "nowhere", *values])
 
 
@@ -66,8 +66,8 @@ FILTERS = st.builds(
 
 
 @given(FILTERS)
-def test_a_search_finds_what_the_conditions_say(small: Ledger, wanted: EventFilter) -> None:
-    """Compared with reading everything and looking, for any combination, with a clock that went back."""
+def test_a_search_finds_exactly_the_rows_that_match(small: Ledger, wanted: EventFilter) -> None:
+    """The result is compared with reading all rows and checking each, for any combination, with a clock that went back."""
     everything = small.read_now(lambda s: s.events(EventFilter(oldest_first=True, limit=MAX_ROWS)))
     equal = {
         "run": wanted.run,
@@ -94,7 +94,7 @@ def test_a_search_finds_what_the_conditions_say(small: Ledger, wanted: EventFilt
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """Many events of which the interesting ones are few and old: written by SQL, since only the search is of interest."""
+    """Yield many events, of which the interesting ones are few and old; SQL writes them, since only the search is tested."""
     path = tmp_path_factory.mktemp("large") / "ledger.db"
     Ledger.open(path, path.parent, "0.1.0", clock=lambda: 1).close()
     connection = sqlite3.connect(path, isolation_level=None)
@@ -140,7 +140,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connecti
     ids=lambda wanted: str({k: v for k, v in msgspec.structs.asdict(wanted).items() if v != getattr(EventFilter(), k)}),
 )
 def test_a_search_does_not_read_the_whole_ledger(large: sqlite3.Connection, wanted: EventFilter) -> None:
-    """Counted in steps of SQLite's machine: a few dozen for each row returned, however many there are."""
+    """The steps of SQLite's machine are counted: a few dozen for each row returned, however many there are."""
     steps = 0
 
     def count() -> int:
@@ -157,7 +157,7 @@ def test_a_search_does_not_read_the_whole_ledger(large: sqlite3.Connection, want
 
 
 def test_a_search_that_takes_too_long_is_ended(ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told as busy, and the connection serves the next one."""
+    """The failure is busy, and the connection serves the next search."""
     monkeypatch.setattr("aileron.ledger.sqlite.READ_DEADLINE_S", -1.0)
 
     def look(snapshot: Any) -> None:

@@ -1,4 +1,4 @@
-"""States: compare-and-set, one winner in every race, and keys that are kept a day."""
+"""States: compare-and-set, one winner in every race, and idempotency keys that are kept for a day."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DAY_S = 24 * 3600
 
 
 def a_run(run_id: str = "run-1", status: RunStatus = RunStatus.RUNNING, **changes: Any) -> RunRow:
-    """A run in a state."""
+    """Return a run in a state."""
     fixed: dict[str, Any] = {"action": "greet", "session": "local", "scope": Scope.AGENT, "plan_digest": "sha256:p"}
     return RunRow(id=run_id, status=status, **fixed, **changes)
 
 
 def an_approval(approval_id: str = "act-1", state: ApprovalState = ApprovalState.PENDING) -> ApprovalRow:
-    """A question about a run."""
+    """Return a question about a run."""
     return ApprovalRow(
         id=approval_id,
         kind="action",
@@ -38,22 +38,22 @@ def an_approval(approval_id: str = "act-1", state: ApprovalState = ApprovalState
 
 
 def put_run(ledger: Ledger, row: RunRow) -> None:
-    """Add a run."""
+    """Insert a run."""
     ledger.commit_now(lambda tx: tx.insert_run(row))
 
 
 def put_approval(ledger: Ledger, row: ApprovalRow, subject: bytes = b"{}") -> None:
-    """Add a question."""
+    """Insert a question."""
     ledger.commit_now(lambda tx: tx.insert_approval(row, subject))
 
 
 def runs_in(ledger: Ledger, status: RunStatus) -> list[RunRow]:
-    """The runs of a status."""
+    """Return the runs of a status."""
     return ledger.read_now(lambda snapshot: snapshot.runs_in(status))
 
 
-def test_a_run_moves_only_from_a_state_that_is_expected(ledger: Ledger) -> None:
-    """Every pair of states: it moves if the first was expected, and otherwise says where it is."""
+def test_a_run_moves_only_from_an_expected_state(ledger: Ledger) -> None:
+    """Every pair of states is tried: the run moves if its state was expected, and otherwise the failure has its state."""
     for number, (now, expected) in enumerate(itertools.product(RunStatus, RunStatus)):
         run_id = f"run-{number}"
         put_run(ledger, a_run(run_id, now))
@@ -70,8 +70,8 @@ def test_a_run_moves_only_from_a_state_that_is_expected(ledger: Ledger) -> None:
             assert caught.value.failure.details == {"status": now.value}
 
 
-def test_what_a_move_does_not_set_stays(ledger: Ledger) -> None:
-    """Connector and outcome are written once and kept; the times say when."""
+def test_fields_that_a_move_does_not_set_are_kept(ledger: Ledger) -> None:
+    """Connector and outcome are written once and kept; the times change."""
     ledger.commit_now(lambda tx: tx.insert_run(a_run(connector="github://a/b")))
     first = ledger.read_now(lambda snapshot: snapshot.run("run-1"))
     moved = ledger.commit_now(
@@ -85,8 +85,8 @@ def test_what_a_move_does_not_set_stays(ledger: Ledger) -> None:
     assert moved.changed_us > first.changed_us
 
 
-def test_what_is_not_there_is_not_found(ledger: Ledger) -> None:
-    """Runs and approvals alike, to read and to move."""
+def test_a_missing_run_or_approval_is_not_found(ledger: Ledger) -> None:
+    """Reading gives None, and moving fails."""
     assert ledger.read_now(lambda s: (s.run("x"), s.approval("x"), s.subject("x"))) == (None, None, None)
     for move in (
         lambda tx: tx.move_run("x", {RunStatus.RUNNING}, RunStatus.FAILED),
@@ -97,8 +97,8 @@ def test_what_is_not_there_is_not_found(ledger: Ledger) -> None:
         assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
 
 
-def test_the_loser_of_an_approval_is_told_where_its_run_is(ledger: Ledger) -> None:
-    """Callers know the words of runs; that an approval was used up is told as what became of the run."""
+def test_the_loser_of_an_approval_race_gets_the_status_of_the_run(ledger: Ledger) -> None:
+    """Callers know the statuses of runs: a used approval is reported by the status of its run."""
     ledger.commit_now(lambda tx: tx.insert_run(a_run(status=RunStatus.COMPLETED)))
     ledger.commit_now(lambda tx: tx.insert_approval(an_approval(state=ApprovalState.REDEEMED), b"{}"))
 
@@ -108,8 +108,8 @@ def test_the_loser_of_an_approval_is_told_where_its_run_is(ledger: Ledger) -> No
     assert caught.value.failure.details == {"status": "completed"}
 
 
-def test_open_approvals_come_in_the_order_of_their_end(ledger: Ledger) -> None:
-    """Decided and used ones are not among them; what is asked about comes back as it was stored."""
+def test_open_approvals_are_in_the_order_of_their_expiry(ledger: Ledger) -> None:
+    """Decided and used ones are not among them; the subject is returned as it was stored."""
     for number, state in enumerate(ApprovalState):
         put_approval(ledger, an_approval(f"act-{number}", state), b"\x00 as stored")
 
@@ -122,8 +122,8 @@ def test_open_approvals_come_in_the_order_of_their_end(ledger: Ledger) -> None:
     assert ledger.read_now(lambda snapshot: snapshot.subject("act-0")) == b"\x00 as stored"
 
 
-def test_runs_are_listed_by_states_that_are_not_final(ledger: Ledger) -> None:
-    """Recovery needs those; a list of all that ever completed would have no bound."""
+def test_only_runs_in_states_that_are_not_final_can_be_listed(ledger: Ledger) -> None:
+    """Recovery needs those; a list of all completed runs would have no bound."""
     for number, status in enumerate(RunStatus):
         put_run(ledger, a_run(f"run-{number}", status))
 
@@ -136,8 +136,8 @@ def test_runs_are_listed_by_states_that_are_not_final(ledger: Ledger) -> None:
             assert row.status is status
 
 
-async def test_of_many_who_claim_a_key_one_gets_it(ledger: Ledger) -> None:
-    """The others are told whose it is."""
+async def test_one_of_many_claims_of_a_key_succeeds(ledger: Ledger) -> None:
+    """The others get the id of the winner."""
     holders: list[str | None] = []
 
     async def claim(run_id: str) -> None:
@@ -153,7 +153,7 @@ async def test_of_many_who_claim_a_key_one_gets_it(ledger: Ledger) -> None:
 
 
 def test_a_key_belongs_to_its_session_and_its_arguments(ledger: Ledger) -> None:
-    """Another session's key is another key; other arguments are a conflict that names the run."""
+    """Another session's key of the same text is another key; other arguments are a conflict that names the run."""
     assert ledger.commit_now(lambda tx: tx.claim("one", "key", "sha256:a", "run-1")) is None
     assert ledger.commit_now(lambda tx: tx.claim("two", "key", "sha256:b", "run-2")) is None
     assert ledger.commit_now(lambda tx: tx.claim("one", "key", "sha256:a", "run-3")) == "run-1"
@@ -165,8 +165,8 @@ def test_a_key_belongs_to_its_session_and_its_arguments(ledger: Ledger) -> None:
     assert caught.value.failure.details == {"run_id": "run-1"}
 
 
-def test_a_key_is_kept_a_day(ledger: Ledger, clock: Any) -> None:
-    """A second before its day is over it holds, a second after it is free, for any arguments."""
+def test_a_key_is_kept_for_a_day(ledger: Ledger, clock: Any) -> None:
+    """The key is taken a second before its day is over, and free for any arguments a second after."""
     ledger.commit_now(lambda tx: tx.claim("local", "key", "sha256:a", "run-1"))
     clock.advance(DAY_S - 1)
     assert ledger.commit_now(lambda tx: tx.claim("local", "key", "sha256:a", "run-2")) == "run-1"

@@ -1,4 +1,4 @@
-"""The writer's own promises, on a store that does what no disk does on demand: wait, and break."""
+"""The writer's own guarantees, on a store that can wait and fail on demand, which no disk does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """A store in memory behind the writer's Protocol, with a disk that can be held up and made to fail."""
+    """A store in memory behind the writer's Protocol, with a disk that can be stopped and made to fail."""
 
     def __init__(self) -> None:
         self.groups: list[int] = []
@@ -54,13 +54,13 @@ class Store:
 
 @pytest.fixture
 def store() -> Store:
-    """A store whose disk works."""
+    """Return a store whose disk works."""
     return Store()
 
 
 @pytest.fixture
 def writer(store: Store) -> Iterator[GroupWriter[None]]:
-    """A writer, closed in the end whatever the disk did."""
+    """Yield a writer, and close it in the end whatever the disk did."""
     opened = GroupWriter[None](store)
     yield opened
     store.disk.set()
@@ -68,8 +68,8 @@ def writer(store: Store) -> Iterator[GroupWriter[None]]:
     assert not store.is_open
 
 
-async def test_what_arrives_during_a_flush_is_the_next_group(writer: GroupWriter[None], store: Store) -> None:
-    """One flush for the first, one for the forty behind it; nobody waits for company."""
+async def test_commits_during_a_flush_form_the_next_group(writer: GroupWriter[None], store: Store) -> None:
+    """The first commit has one flush, and the forty behind it have one; no commit waits for others to join."""
     store.disk.clear()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.commit, lambda _: 0)
@@ -82,8 +82,8 @@ async def test_what_arrives_during_a_flush_is_the_next_group(writer: GroupWriter
     assert store.groups == [1, 40]
 
 
-async def test_a_group_that_fails_is_told_to_each_of_its_callers(writer: GroupWriter[None], store: Store) -> None:
-    """Each gets an error of its own, and the next group is served."""
+async def test_each_caller_of_a_failed_group_gets_an_error(writer: GroupWriter[None], store: Store) -> None:
+    """Each error is a separate object, and the next group is served."""
     failure = Failure(failure_class=FailureClass.INTERNAL_ERROR, message="no room", boundary=Boundary.RUNTIME)
     store.breaks = GroupFailed(failure)
     caught: list[AileronError] = []
@@ -103,10 +103,10 @@ async def test_a_group_that_fails_is_told_to_each_of_its_callers(writer: GroupWr
 
 
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
-async def test_a_disk_that_does_not_answer_ends_the_wait(
+async def test_a_commit_to_a_disk_that_does_not_respond_ends_with_an_error(
     writer: GroupWriter[None], store: Store, monkeypatch: pytest.MonkeyPatch, blocking: bool
 ) -> None:
-    """The caller is told that it is not known whether it was recorded; when the disk is back, so is the ledger."""
+    """The error says that it is unknown whether the event was recorded; when the disk is back, so is the ledger."""
     monkeypatch.setattr("aileron.ledger.writer.COMMIT_DEADLINE_S", 0.05)
     store.disk.clear()
 
@@ -128,10 +128,12 @@ async def test_a_disk_that_does_not_answer_ends_the_wait(
     assert store.groups == [1]
 
 
-async def test_when_the_writer_ends_nobody_waits_for_ever(
+async def test_no_caller_waits_forever_if_the_writer_ends(
     writer: GroupWriter[None], store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bug in the store: those in the group and those in line are told, later ones refused, and the log has it."""
+    """A bug in the store ends it: callers in the group and in the queue get an error, later ones are refused, and it is
+    logged.
+    """
     store.breaks = RuntimeError("a bug")
     store.disk.clear()
     told: list[str] = []
@@ -155,8 +157,8 @@ async def test_when_the_writer_ends_nobody_waits_for_ever(
         writer.commit_now(lambda _: 0)
 
 
-def test_a_caller_whose_loop_is_gone_harms_nobody(writer: GroupWriter[None], store: Store) -> None:
-    """A loop closed while its commit was being flushed: the commit stands, the next caller is served."""
+def test_a_caller_whose_loop_is_gone_affects_no_other(writer: GroupWriter[None], store: Store) -> None:
+    """The loop was closed during the flush of its commit: the commit stands, and the next caller is served."""
 
     async def leave() -> None:
         with anyio.move_on_after(10) as scope:
@@ -173,8 +175,8 @@ def test_a_caller_whose_loop_is_gone_harms_nobody(writer: GroupWriter[None], sto
     assert store.groups == [1, 1]
 
 
-async def test_what_nobody_waits_for_goes_with_the_next(store: Store, writer: GroupWriter[None]) -> None:
-    """In one group with it, in the order of the calls, and not before."""
+async def test_a_deferred_commit_joins_the_next_one(store: Store, writer: GroupWriter[None]) -> None:
+    """The functions run in one group, in the order of the calls, and not before."""
     ran: list[str] = []
     writer.commit_later(lambda _: ran.append("first"))
     writer.commit_later(lambda _: ran.append("second"))
@@ -184,8 +186,8 @@ async def test_what_nobody_waits_for_goes_with_the_next(store: Store, writer: Gr
     assert store.groups == [3]
 
 
-async def test_what_nobody_waits_for_is_written_alone_if_nothing_comes(store: Store, writer: GroupWriter[None]) -> None:
-    """After a moment; once; and at the end of the writer at once."""
+async def test_a_deferred_commit_is_written_alone_after_a_moment(store: Store, writer: GroupWriter[None]) -> None:
+    """The group is written once; closing the writer writes it at once."""
     writer.commit_later(lambda _: None)
     await wait_until_async(lambda: store.groups, "a group is written")
     assert await wait_still_async(lambda: [*store.groups], "nothing more is written") == [1]
@@ -196,10 +198,10 @@ async def test_what_nobody_waits_for_is_written_alone_if_nothing_comes(store: St
         writer.commit_later(lambda _: None)
 
 
-async def test_what_nobody_waits_for_and_could_not_be_written_is_told_to_the_next(
+async def test_a_failed_deferred_commit_is_reported_to_the_next_caller(
     store: Store, writer: GroupWriter[None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, whoever that is; with the disk back, the one after it goes on."""
+    """Only that caller gets the error; with the disk back, the one after it succeeds."""
     failure = Failure(failure_class=FailureClass.INTERNAL_ERROR, message="no room", boundary=Boundary.RUNTIME)
     store.breaks = GroupFailed(failure)
     writer.commit_later(lambda _: None)
@@ -211,8 +213,8 @@ async def test_what_nobody_waits_for_and_could_not_be_written_is_told_to_the_nex
     assert store.groups == [1]
 
 
-async def test_what_nobody_waits_for_has_a_bound(store: Store, writer: GroupWriter[None]) -> None:
-    """A group's worth is queued without company; with a disk that has stopped, the line is full some time."""
+async def test_deferred_commits_are_bounded(store: Store, writer: GroupWriter[None]) -> None:
+    """A full group is queued without waiting for others; with a stopped disk, the queue is full some time."""
     for _ in range(256):
         writer.commit_later(lambda _: None)
     await wait_until_async(lambda: store.groups, "a group is written")
