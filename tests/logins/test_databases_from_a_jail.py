@@ -1,4 +1,4 @@
-"""Databases through all of it: unmodified drivers in a jail, a daemon, the process that logs in, and real servers with TLS."""
+"""Databases end to end: unmodified drivers in a jail, a daemon, the process that logs in, and real servers with TLS."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRITE: Final = "INSERT INTO ship VALUES ('Pamir', 4)"
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgreSQL, MariaDB, Authority]]:
-    """Both, with a writer and a reader each, who have one password."""
+    """Start both servers, with a writer and a reader each, who share one password."""
     authority = Authority(tmp_path_factory.mktemp("ca"))
     with PostgreSQL(authority) as postgres, MariaDB(authority) as mariadb:
         with postgres.admin() as admin:
@@ -59,7 +59,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgreS
 def home(
     servers: tuple[PostgreSQL, MariaDB, Authority], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DaemonHome]:
-    """With the connector, its drivers, both bindings, and an action for each operation."""
+    """Start a home with the connector, its drivers, both bindings, and an action for each operation."""
     postgres, mariadb, authority = servers
     source = tmp_path_factory.mktemp("connector") / "databases"
     shutil.copytree(SOURCE, source)
@@ -85,7 +85,7 @@ def home(
 
 
 def done(home: DaemonHome, op: str, *sql: str) -> Any:
-    """What the statements brought; the password is nowhere in it."""
+    """Return the results of the statements; the password is nowhere in them."""
     answer = home.run(op, {"sql": "\n".join(sql)})
     assert answer.status == 200, answer.body
     assert SECRET not in str(answer.body)
@@ -93,8 +93,8 @@ def done(home: DaemonHome, op: str, *sql: str) -> Any:
 
 
 @pytest.mark.parametrize("server", ["postgres", "mysql"])
-def test_a_driver_reads_and_writes_with_a_password_that_it_never_had(home: DaemonHome, server: str) -> None:
-    """In a transaction, which the writer's account may commit; in the ledger is who logged in, and where."""
+def test_a_driver_reads_and_writes_without_the_password(home: DaemonHome, server: str) -> None:
+    """The driver uses a transaction, which the writer's account may commit; the ledger has the login and its server."""
     assert done(home, server, WRITE, READ) == [[], sorted([*SHIPS, ["Pamir", 4]])]
     answer = home.run(server, {"sql": f"DELETE FROM ship WHERE name = 'Pamir'\n{READ}"})
     assert answer.body["result"] == [[], SHIPS]
@@ -105,18 +105,18 @@ def test_a_driver_reads_and_writes_with_a_password_that_it_never_had(home: Daemo
 
 
 @pytest.mark.parametrize("server", ["postgres", "mysql"])
-def test_what_only_reads_is_logged_in_as_a_role_that_cannot_write(home: DaemonHome, server: str) -> None:
-    """Whatever it says."""
+def test_a_reading_operation_is_logged_in_as_a_role_that_cannot_write(home: DaemonHome, server: str) -> None:
+    """The role holds whatever the operation tries."""
     assert done(home, f"read-{server}", READ) == [SHIPS]
     (said,) = done(home, f"read-{server}", WRITE)
     assert "not passed on" in said if server == "postgres" else "denied" in said
     assert done(home, f"read-{server}", READ) == [SHIPS]
 
 
-def test_a_role_that_was_given_a_right_since_is_not_logged_in(
+def test_a_reader_that_gained_a_right_is_not_logged_in(
     home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority]
 ) -> None:
-    """With what to do about it."""
+    """The failure says what to do about it."""
     with servers[0].admin("shop") as admin:
         admin.run("GRANT DELETE ON ship TO reader")
         answer = home.run("read-postgres", {"sql": READ})
@@ -128,10 +128,10 @@ def test_a_role_that_was_given_a_right_since_is_not_logged_in(
 
 
 @pytest.mark.parametrize(("user", "form"), [("by_md5", "md5"), ("by_password", "cleartext")], ids=["md5", "cleartext"])
-def test_a_server_without_scram_is_logged_in_at_where_the_binding_allows_it(
+def test_a_login_without_scram_needs_the_bindings_permission(
     home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority], user: str, form: str
 ) -> None:
-    """Only after the user has said so, as the failure tells them to; what was sent is masked on its way into the jail."""
+    """The failure names the command that allows it; a password that was sent is masked on its way into the jail."""
     setting = "md5" if form == "md5" else "scram-sha-256"
     with servers[0].admin("shop") as admin:
         admin.run(f"SET password_encryption = '{setting}'")
@@ -158,7 +158,7 @@ def test_a_server_without_scram_is_logged_in_at_where_the_binding_allows_it(
 def test_the_password_is_in_no_jail_while_it_is_used(
     home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority]
 ) -> None:
-    """In no memory of the connector or of whatever started it, while the service works for it; what was asked is there."""
+    """The memory of every jail is searched while the service works; the statement is found there, so the search works."""
     needle = "a-needle-in-the-jail"
     answers: list[Any] = []
     sql = f"SELECT pg_advisory_lock(7), '{needle}'"
@@ -184,12 +184,12 @@ def test_the_password_is_in_no_jail_while_it_is_used(
 
 
 def _of_a_jail(pid: int) -> bytes | None:
-    """None for what is no jail, above all for the process that logs in, and for what has just ended."""
+    """Return the memory of a jail; None for other processes, above all the one that logs in, and for one that just ended."""
     return memory_unless_ended(pid) if b"aileron_sandbox" in command_of(pid) else None
 
 
 def test_the_password_is_in_no_file(home: DaemonHome) -> None:
-    """Of the home: ledger, log, connector, sockets; the log has been written to."""
+    """The search covers the whole home: ledger, log, connector, sockets; the log is not empty."""
     done(home, "postgres", READ)
     assert scan([home.path], SECRET.encode()) == {}
     assert any(path.stat().st_size for path in home.path.rglob("*.log*"))

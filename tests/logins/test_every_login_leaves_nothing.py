@@ -1,13 +1,13 @@
 """Every login, from a jail by an unmodified library at a real server, under root's daemon and an ordinary user's: the secret
-is nowhere that the connector, or who comes later, could look.
+is nowhere that the connector, or a later process, could look.
 
     library ── jail ── frames ── daemon ── a login's process ── TLS or SSH ── server
       └── its memory, its frames, its output, its cores, the ledger, the logs: searched
 
-Root looks: at each mapping that can be read of every process of the daemon's while the stream is open. Beside each search is what
-shows that it finds what is there: a word that the connector said and heard, and the secret itself where it has to be.
+Root searches each readable mapping of every process of the daemon while the stream is open. Each search has a positive control:
+a word that the connector sent and received, and the secret itself where it has to be.
 
-As root only, who starts the servers and reads what nobody else may. Not here: what is sent to the servers (test_logins_*.py).
+The tests need root, which starts the servers and may read everything. What is sent to the servers is tested in test_logins_*.py.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ pytestmark = [
 
 SOURCE: Final = Path(__file__).resolve().parents[1] / "support" / "connectors" / "every_login"
 PLACEHOLDER: Final = b"a-password-that-is-none"
-"""What the libraries send as theirs."""
+"""The password that the libraries send as their own."""
 BY_PASSWORD: Final = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
 DATABASE: Final = "3"
-"""A name for two servers, a number for Redis."""
+"""Name of a database on two servers, and number of one on Redis."""
 PACKED: Final = {
     "password": ("pg8000", "scramp", "asn1crypto", "dateutil", "six", "pymysql", "redis"),
     "key": ("dulwich", "urllib3", "typing_extensions"),
@@ -86,7 +86,7 @@ CORE_PATTERN: Final = Path("/proc/sys/kernel/core_pattern").read_text(encoding="
 
 @dataclasses.dataclass(frozen=True)
 class Servers:
-    """Where each protocol is served, and what logs in there."""
+    """The place of each protocol's server, with the secrets that log in there."""
 
     places: dict[str, str]
     authority: Authority
@@ -95,7 +95,7 @@ class Servers:
     repository: Path
 
     def forms(self, protocol: str) -> dict[str, bytes]:
-        """What the secret of a protocol can look like, whole or in halves; base64 is SASL's too, and what IMAP quotes."""
+        """Return the forms that a protocol's secret can take, whole or in halves: base64 as in SASL, quoted as in IMAP."""
         if protocol != "ssh":
             quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"').encode()
             return {"quoted": quoted} | {
@@ -109,13 +109,13 @@ class Servers:
 
 
 def _base64(seed: bytes, before: int) -> bytes:
-    """Those characters that are the same whatever stands around it."""
+    """Return the base64 characters of the seed that do not depend on the bytes around it."""
     return base64.b64encode(b"\0" * before + seed)[-(-before * 4 // 3) : (before + len(seed)) * 4 // 3]
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """One of each kind, with TLS or SSH; at all but SSH's, `mira` has one password."""
+    """Start one server of each kind, with TLS or SSH; at all but SSH's, `mira` has one password."""
     authority = Authority(tmp_path_factory.mktemp("ca"))
     in_acl = f"mira on #{hashlib.sha256(PASSWORD.encode()).hexdigest()} ~* &* +@all"
     repository = tmp_path_factory.mktemp("served") / "one.git"
@@ -150,7 +150,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 def _make_repository(path: Path) -> None:
-    """With one commit."""
+    """Create a repository with one commit."""
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(path.parent)]
     for words in (["init", "-b", "main"], ["commit", "--allow-empty", "-m", "first"], ["clone", "--bare", ".", path]):
         subprocess.run([*git, *words], check=True, capture_output=True)
@@ -163,7 +163,7 @@ def home(
     readable_python: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TheirHome]:
-    """Of root's daemon or of another's, with a connector for all logins by password and one for SSH."""
+    """Start root's daemon or another user's, with a connector for all password logins and one for SSH."""
     who = (0, Path(sys.executable)) if request.param == "root" else (UID, readable_python)
     with their_home(*who) as made:
         authorities = made.given / "ca.pem"
@@ -184,7 +184,7 @@ def home(
 
 
 def _install(home: TheirHome, sources: Path, kind: str, places: dict[str, str], more: str = "") -> None:
-    """With its libraries, and an action for each protocol."""
+    """Install the connector with its libraries, and an action for each protocol."""
     source = sources / kind
     shutil.copytree(SOURCE, source)
     keep_frames(source)
@@ -211,7 +211,7 @@ def _bind(home: TheirHome, kind: str, user: str, secret: str, details: dict[str,
 
 
 def logged_in(home: TheirHome, servers: Servers, protocol: str, word: str, **args: Any) -> Waiting:
-    """One invocation, whose jail waits with its stream open."""
+    """Start an invocation whose jail waits with its stream open."""
     return Waiting(
         home, protocol, args | {"word": word} | ({"path": str(servers.repository)} if protocol == "ssh" else {})
     )
@@ -223,7 +223,7 @@ def _found(forms: dict[str, bytes], data: bytes) -> list[str]:
 
 @pytest.mark.parametrize("protocol", [*BY_PASSWORD, "ssh"])
 def test_the_secret_is_in_no_memory_and_no_frame(home: TheirHome, servers: Servers, protocol: str) -> None:
-    """While it is in use; the login's process has it, and is found to have it."""
+    """The secret is in use then; the login's process has it, and the search finds it there."""
     word, forms = f"marked-{protocol}-{home.user}", servers.forms(protocol)
     if protocol == "pop3":
         servers.dovecot.deliver("mira", f"Subject: {word}\r\n\r\nhello\r\n".encode())
@@ -250,7 +250,7 @@ def test_the_secret_is_in_no_memory_and_no_frame(home: TheirHome, servers: Serve
 
 
 def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
-    """Ledger, log, sockets, connectors and the vault itself; what was said in the jail is found there."""
+    """The search covers ledger, log, sockets, connectors and the vault; a word said in the jail is found there."""
     words = {protocol: f"written-by-{protocol}-{home.user}" for protocol in ("imap", "ssh")}
     for protocol, word in words.items():
         answer = logged_in(home, servers, protocol, word).go()
@@ -266,8 +266,10 @@ def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("whose", ["jail", "login", "daemon"])
-def test_who_dies_of_a_signal_leaves_no_core(home: TheirHome, servers: Servers, whose: str) -> None:
-    """Nor with the limit lifted, where root can: a program in core_pattern does not heed it. Another of that user leaves one."""
+def test_a_process_that_dies_of_a_signal_leaves_no_core(home: TheirHome, servers: Servers, whose: str) -> None:
+    """Root lifts the limit where it can, which a program in core_pattern ignores anyway. Another process of that user
+    leaves a core.
+    """
     protocol = "imap" if whose == "login" else "redis"  # redis-py logs in once more
     running = logged_in(home, servers, protocol, f"dying-{whose}", **({"aborts": True} if whose == "jail" else {}))
     forms = servers.forms(protocol)
@@ -303,7 +305,7 @@ def _core_limit(pid: int) -> list[str]:
 
 @contextlib.contextmanager
 def _watched(pid: int, home: TheirHome) -> Iterator[Callable[[], list[str]]]:
-    """What a process that is about to die leaves where a core could be, in its own file system and in ours: core(5)."""
+    """Watch the places of a dying process's core, in its file system and in ours (core(5)); yield a lister of new cores."""
     pattern = Path(CORE_PATTERN)
     ours = ["/", "/tmp", "/var/tmp", os.getcwd(), home.folder, home.path, home.folder / "tmp"]
     if pattern.is_absolute() and pattern.parent.is_dir():
@@ -323,7 +325,7 @@ def _watched(pid: int, home: TheirHome) -> Iterator[Callable[[], list[str]]]:
 
 
 def _assert_others_leave_one(home: TheirHome) -> None:
-    """In the directory that it runs in, where the machine keeps them there. Skips where this machine makes none at all."""
+    """Check that a plain process leaves a core in its directory, if the machine keeps cores there. Skip if it makes none."""
     word = "a-word-in-a-core"
     limits = "resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE)[1:] * 2)"
     program = f"import os, resource, sys; {limits}; word = '{word[:8]}' + sys.argv[1]; os.abort()"

@@ -1,4 +1,4 @@
-"""Each protocol at a real server through the real processes: what it needs of the kernel and of files it has, confined.
+"""Each protocol at a real server through the real processes: it has the kernel calls and files that it needs, confined.
 
 What the protocols do is tested beside it, without processes; here a login, a few words, and the end.
 """
@@ -34,13 +34,13 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return the backend of the daemon."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def keeper(authority: Authority) -> AsyncIterator[Keeper]:
-    """One for all of these tests."""
+    """Yield one keeper for all of these tests."""
     one = Keeper(authority.ca_pem)
     yield one
     await one.aclose()
@@ -48,7 +48,7 @@ async def keeper(authority: Authority) -> AsyncIterator[Keeper]:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whose certificates all servers here have."""
+    """Return the authority of all servers here."""
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
@@ -56,7 +56,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 async def logged_in(
     keeper: Keeper, target: str, username: str, secret: bytes, mechanism: str, **more: Any
 ) -> AsyncIterator[socket.socket]:
-    """The stream, which blocks; at its end the login ends well."""
+    """Log in; yield the blocking stream. The login must end well on leaving the block."""
     where = LoginTarget.parse(target)
     order = Order(
         target=where,
@@ -81,7 +81,7 @@ async def logged_in(
 
 
 async def said(stream: socket.socket, *lines: bytes) -> bytes:
-    """What the last of these is answered."""
+    """Send the lines; return the answer to the last one."""
 
     def talk() -> bytes:
         answer = b""
@@ -94,16 +94,16 @@ async def said(stream: socket.socket, *lines: bytes) -> bytes:
 
 
 @needs_redis
-async def test_redis(keeper: Keeper, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """TLS verified by a certificate that was read before."""
+async def test_a_login_at_redis(keeper: Keeper, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """TLS is verified with certificates that were read before the confinement."""
     with RedisServer(tmp_path_factory.mktemp("redis"), authority, "me on >hunter22 ~* &* +@all") as server:
         target = f"redis://localhost:{server.tls_port}"
         async with logged_in(keeper, target, "me", b"hunter22", "AUTH") as stream:
             assert await said(stream, b"PING\r\n") == b"+PONG\r\n"
 
 
-async def test_imap(keeper: Keeper, authority: Authority) -> None:
-    """SASL, and TLS in the middle."""
+async def test_a_login_by_imap(keeper: Keeper, authority: Authority) -> None:
+    """The login uses SASL, and TLS begins in the middle."""
     with Dovecot(authority) as server:
         target = f"imap+starttls://localhost:{server.imap}"
         async with logged_in(keeper, target, "mira", PASSWORD.encode(), "SCRAM-SHA-256") as stream:
@@ -112,8 +112,8 @@ async def test_imap(keeper: Keeper, authority: Authority) -> None:
             assert b"b OK" in await said(stream, b"b NOOP\r\n")
 
 
-async def test_postgres(keeper: Keeper, authority: Authority) -> None:
-    """Channel binding, by the server's certificate."""
+async def test_a_login_at_postgresql(keeper: Keeper, authority: Authority) -> None:
+    """The login is bound to the server's certificate."""
     with PostgreSQL(authority) as server:
         target, details = f"postgres://localhost:{server.port}", LoginDetails(database="postgres")
         secret = ADMIN_PASSWORD.encode()
@@ -129,8 +129,8 @@ async def test_postgres(keeper: Keeper, authority: Authority) -> None:
             assert await anyio.to_thread.run_sync(ask) == [[42]]
 
 
-async def test_mysql(keeper: Keeper, authority: Authority) -> None:
-    """A signature, by the library that has the arithmetic for it."""
+async def test_a_login_at_mysql(keeper: Keeper, authority: Authority) -> None:
+    """The proof is a signature, whose arithmetic a library does."""
     with MariaDB(authority) as server:
         server.run("CREATE USER edwards IDENTIFIED VIA ed25519 USING PASSWORD('hunter22')")
         target = f"mysql://localhost:{server.port}"
@@ -147,8 +147,8 @@ async def test_mysql(keeper: Keeper, authority: Authority) -> None:
 
 
 @needs_sshd
-async def test_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """By the process that has the library for it."""
+async def test_a_login_by_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The process that loads the SSH library does it."""
     with Sshd(tmp_path_factory.mktemp("sshd")) as server:
         details = LoginDetails(host_key=public_line(server.host_keys["ssh-ed25519"]))
         secret = server.client_key.export_private_key()
@@ -158,7 +158,7 @@ async def test_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("protocol", sorted(CLASSES))
-def test_what_can_be_held_to_reading_is_what_the_daemon_thinks(protocol: LoginProtocol) -> None:
+def test_the_daemon_knows_which_protocols_can_be_limited_to_reading(protocol: LoginProtocol) -> None:
     """Egress refuses the others without asking."""
     module, name = CLASSES[protocol]
     found = getattr(importlib.import_module(f"aileron.logins.protocols.{module}"), name)

@@ -1,4 +1,4 @@
-"""Masking: the secret in no output, however a service cuts it and wherever it pauses; equal elsewhere, and of the same length."""
+"""Masking: no output has the secret, wherever a service cuts it or pauses; the rest is unchanged, and the length stays."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ small_forms = st.lists(st.lists(few, min_size=SHORTEST, max_size=9).map(b"".join
 
 
 def pieces_of(data: st.DataObject, text: bytes) -> list[bytes]:
-    """Cut anywhere."""
+    """Cut the text anywhere."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def shortest(forms: list[bytes]) -> list[bytes]:
-    """Without those that have another one in them."""
+    """Return the forms that do not contain another one."""
     return [one for one in forms if not any(other in one and other != one for other in forms)]
 
 
 def masked(forms: list[bytes], text: bytes) -> bytes:
-    """By the definition: no state, every place tried."""
+    """Mask by the definition: without state, trying every place."""
     stars = set()
     for form in shortest(forms):
         for at in range(len(text) - len(form) + 1):
@@ -37,8 +37,8 @@ def masked(forms: list[bytes], text: bytes) -> bytes:
 
 
 @given(small_forms, small_text, st.data())
-def test_cut_anywhere_it_is_the_same_as_whole(forms: list[bytes], text: bytes, data: st.DataObject) -> None:
-    """Nothing depends on how the bytes came."""
+def test_masking_does_not_depend_on_how_the_bytes_are_cut(forms: list[bytes], text: bytes, data: st.DataObject) -> None:
+    """A plain definition without state gives the expected output."""
     mask = Mask(forms)
     out = b"".join(mask.feed(piece) for piece in pieces_of(data, text))
     rest = mask.finish()
@@ -50,10 +50,8 @@ def test_cut_anywhere_it_is_the_same_as_whole(forms: list[bytes], text: bytes, d
 
 
 @given(small_forms, small_text, st.data())
-def test_where_a_service_pauses_no_more_than_the_beginning_is_seen(
-    forms: list[bytes], text: bytes, data: st.DataObject
-) -> None:
-    """At most three bytes of an occurrence, wherever it is cut."""
+def test_a_pause_shows_at_most_the_beginning_of_a_secret(forms: list[bytes], text: bytes, data: st.DataObject) -> None:
+    """An occurrence shows at most three bytes, wherever it is cut."""
     mask = Mask(forms)
     out = b""
     for piece in pieces_of(data, text):
@@ -73,8 +71,8 @@ def test_where_a_service_pauses_no_more_than_the_beginning_is_seen(
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.data())
-def test_in_base64_at_each_place_too(before: bytes, after: bytes, data: st.DataObject) -> None:
-    """As `AUTH PLAIN` has it, or within something longer."""
+def test_base64_of_the_secret_is_masked_at_each_offset(before: bytes, after: bytes, data: st.DataObject) -> None:
+    """`AUTH PLAIN` sends it so, or within something longer."""
     mask = Mask([SECRET])
     text = base64.b64encode(before + SECRET + after)
     out = b"".join(mask.feed(piece) for piece in pieces_of(data, text)) + mask.finish()
@@ -85,8 +83,8 @@ def test_in_base64_at_each_place_too(before: bytes, after: bytes, data: st.DataO
 
 
 @given(st.binary(max_size=200), st.data())
-def test_what_has_none_of_it_passes_as_it_is(text: bytes, data: st.DataObject) -> None:
-    """Nothing else changes."""
+def test_text_without_the_secret_passes_unchanged(text: bytes, data: st.DataObject) -> None:
+    """The text has no byte that the secret begins with."""
     mask = Mask([b"\xff\xfe\xfd\xfc\xfb"])
     text = text.replace(b"\xff", b"").replace(b"//", b"")
     out = b""
@@ -96,8 +94,8 @@ def test_what_has_none_of_it_passes_as_it_is(text: bytes, data: st.DataObject) -
     assert mask.hits == 0
 
 
-def test_an_answer_that_ends_like_the_secret_begins_does_not_wait_for_the_next() -> None:
-    """The last byte of an answer is given out when nothing more comes."""
+def test_an_answer_that_ends_like_the_secret_begins_is_not_held_back() -> None:
+    """The last byte of an answer is passed on when nothing more comes."""
     mask = Mask([SECRET])
     assert mask.feed(b"Z\0\0\0\5h") == b"Z\0\0\0\5"
     assert mask.settle() == b"h"
@@ -105,21 +103,21 @@ def test_an_answer_that_ends_like_the_secret_begins_does_not_wait_for_the_next()
 
 
 def test_a_stream_that_ends_within_the_secret_shows_only_its_beginning() -> None:
-    """The rest is masked."""
+    """Three bytes are shown, and the rest is masked."""
     mask = Mask([SECRET])
     assert mask.feed(b"it is " + SECRET[:-1]) == b"it is "
     assert mask.finish() == b"hun" + b"*" * (len(SECRET) - 1 - SHOWN)
 
 
-def test_what_is_too_short_is_not_looked_for_and_nothing_costs_nothing() -> None:
-    """The documented limit; and the same object where there is nothing to look for."""
+def test_a_short_secret_is_not_masked_and_no_secret_costs_nothing() -> None:
+    """Three bytes are below the documented limit; without secrets the very same object is returned."""
     piece = b"abc" * 100
     assert Mask([b"abc"]).feed(piece) == piece
     assert Mask([]).feed(piece) is piece
 
 
 def test_occurrences_are_counted_once() -> None:
-    """Across pieces, and in another form."""
+    """They are counted across pieces, and in another form."""
     mask = Mask([SECRET])
     mask.feed(SECRET + b" " + SECRET[:5])
     mask.feed(SECRET[5:] + b" and " + base64.b64encode(SECRET))

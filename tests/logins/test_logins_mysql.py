@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: at a real MariaDB, and at scripted servers for what only MySQL does, or nobody should."""
+"""MySQL and MariaDB: at a real MariaDB, and at scripted servers for behavior that only MySQL has, or that none should have."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _ACCOUNTS: Final = (
 
 @pytest.fixture(scope="module")
 def server(authority: Authority) -> Iterator[MariaDB]:
-    """One for all of these tests."""
+    """Start one server for all of these tests."""
     with MariaDB(authority) as running:
         running.run(*_ACCOUNTS)
         yield running
 
 
 class At:
-    """A login at this server."""
+    """A maker of logins at this server."""
 
     def __init__(self, server: MariaDB, ca_pem: str | None) -> None:
         self._server, self._ca_pem = server, ca_pem
@@ -77,13 +77,13 @@ class At:
 
 @pytest.fixture
 def at(server: MariaDB, authority: Authority) -> At:
-    """A login there."""
+    """Return the maker of logins at the server."""
     return At(server, authority.ca_pem)
 
 
 @contextlib.contextmanager
 def connected(login: LoginAt, **options: Any) -> Iterator[Any]:
-    """PyMySQL as it is, with a user name and a password that nobody has."""
+    """Connect an unmodified PyMySQL, with a user name and a password that nobody has."""
     connection = pymysql.connect(user="placeholder", password="placeholder", defer_connect=True, **options)
     connection.connect(login.client)
     with connection:
@@ -91,12 +91,12 @@ def connected(login: LoginAt, **options: Any) -> Iterator[Any]:
 
 
 def ships(server: MariaDB) -> Any:
-    """What is in the database."""
+    """Return the rows of the database."""
     return tuple(server.run("SELECT name, masts FROM shop.ship ORDER BY name"))
 
 
 def test_an_unmodified_library_reads_and_writes(at: At, server: MariaDB) -> None:
-    """With a transaction, parameters, an error, and more rows than a packet has."""
+    """The case has a transaction, parameters, an error, and more rows than fit a packet."""
     with at("writer") as login:
         assert login.logged_in().mechanism == "mysql_native_password"
         with connected(login, database="another") as connection, connection.cursor() as cursor:
@@ -114,8 +114,8 @@ def test_an_unmodified_library_reads_and_writes(at: At, server: MariaDB) -> None
     assert ships(server) == SHIPS
 
 
-def test_what_the_library_wants_of_the_session_is_set(at: At) -> None:
-    """Its character set, and several statements in one."""
+def test_session_options_of_the_library_are_set(at: At) -> None:
+    """They are its character set, and several statements in one."""
     with (
         at("writer") as login,
         connected(login, charset="latin1", client_flag=CLIENT.MULTI_STATEMENTS) as connection,
@@ -135,16 +135,16 @@ def test_what_the_library_wants_of_the_session_is_set(at: At) -> None:
 @pytest.mark.parametrize(
     "flag", [CLIENT.COMPRESS, CLIENT.FOUND_ROWS, CLIENT.SSL, CLIENT.SESSION_TRACK, CLIENT.IGNORE_SPACE]
 )
-def test_what_would_change_the_bytes_is_refused(at: At, flag: int) -> None:
-    """With words that the library shows."""
+def test_options_that_would_change_the_bytes_are_refused(at: At, flag: int) -> None:
+    """The library shows the reason."""
     with at("writer") as login:
         with pytest.raises(pymysql.err.OperationalError, match="which this stream does not have"):
             pymysql.connect(user="x", password="y", defer_connect=True, client_flag=flag).connect(login.client)
         assert login.over().problem is Problem.NOT_ALLOWED
 
 
-def test_ed25519_and_reading_only(at: At, server: MariaDB) -> None:
-    """MariaDB's plugin, to which the server switches; and an account that may only read, and cannot write."""
+def test_an_ed25519_login_and_a_reading_account_cannot_write(at: At, server: MariaDB) -> None:
+    """The server switches to MariaDB's ed25519 plugin; either account reads, and its DELETE is denied."""
     for user, mechanism in (("edwards", "client_ed25519"), ("reader", "mysql_native_password")):
         with at(user, details=READING) as login:
             assert login.logged_in().mechanism == mechanism
@@ -158,8 +158,8 @@ def test_ed25519_and_reading_only(at: At, server: MariaDB) -> None:
     assert ships(server) == SHIPS
 
 
-def test_a_preview_needs_an_account_that_only_reads(at: At) -> None:
-    """A transaction would be ended by the next CREATE TABLE."""
+def test_a_preview_needs_a_read_only_account(at: At) -> None:
+    """The next CREATE TABLE would end a transaction."""
     with at("reader", details=READING, reads_only=True) as login:
         login.logged_in()
     with at("writer", reads_only=True) as login:
@@ -186,10 +186,10 @@ def test_a_preview_needs_an_account_that_only_reads(at: At) -> None:
         ("GRANT DELETE ON shop.* TO PUBLIC", "REVOKE DELETE ON shop.* FROM PUBLIC", "DELETE"),
     ],
 )
-def test_an_account_that_can_write_is_not_taken_for_one_that_only_reads(
+def test_an_account_that_can_write_is_not_taken_as_read_only(
     at: At, server: MariaDB, grant: str, revoke: str, named: str
 ) -> None:
-    """Until the right is taken away."""
+    """The login works again when the right is revoked."""
     server.run(grant)
     try:
         with at("reader", details=READING) as login:
@@ -213,23 +213,23 @@ def test_an_account_that_can_write_is_not_taken_for_one_that_only_reads(
         ("writer", "with\nline", "shop", Problem.UNUSABLE_CREDENTIAL),
     ],
 )
-def test_what_is_no_login_is_said(at: At, user: str, password: str | None, database: str, problem: Problem) -> None:
-    """Each in its class. `password` None: the right one."""
+def test_a_failed_login_is_classified(at: At, user: str, password: str | None, database: str, problem: Problem) -> None:
+    """The login fails with the problem of its cause. `password` None: the right one."""
     with at(user, password or PASSWORD, details=LoginDetails(database=database)) as login:
         failed = login.failed()
         assert failed.problem is problem, failed
 
 
-def test_too_many_connections_are_no_wrong_password(at: At) -> None:
-    """So that nobody's account is paused for it."""
+def test_too_many_connections_are_not_reported_as_a_wrong_password(at: At) -> None:
+    """A wrong password would pause the account."""
     with at("crowded", details=LoginDetails()) as first:
         first.logged_in()
         with at("crowded", details=LoginDetails()) as second:
             assert second.failed().problem is Problem.CLOSED
 
 
-def test_the_certificate_is_the_hosts(at: At, server: MariaDB) -> None:
-    """Another host's, or one of an authority that nobody trusts."""
+def test_a_wrong_certificate_is_refused(at: At, server: MariaDB) -> None:
+    """The certificate is another host's, or of an authority that nobody trusts."""
     with at("writer", host="db.example") as login:
         assert login.failed().problem is Problem.CERTIFICATE
     with At(server, None)("writer") as login:
@@ -237,8 +237,8 @@ def test_the_certificate_is_the_hosts(at: At, server: MariaDB) -> None:
 
 
 @pytest.mark.parametrize("command", [0x11, 0x12, 0x15, 0x08, 0x1E])
-def test_no_other_login_passes(at: At, command: int) -> None:
-    """COM_CHANGE_USER, and copies of the server's log."""
+def test_commands_of_another_login_or_of_replication_are_refused(at: At, command: int) -> None:
+    """They are COM_CHANGE_USER, and copies of the server's log."""
     with at("writer") as login, connected(login) as connection:
         connection._execute_command(command, b"")
         assert login.over().problem is Problem.NOT_ALLOWED
@@ -253,7 +253,7 @@ Script = Callable[[socket.socket], None]
 
 
 def greeting(plugin: str = "mysql_native_password", offered: int = OFFERED, version: bytes = b"8.0.36") -> bytes:
-    """As MySQL 8 greets."""
+    """Return a greeting of MySQL 8."""
     body = (
         b"\x0a"
         + version
@@ -264,13 +264,13 @@ def greeting(plugin: str = "mysql_native_password", offered: int = OFFERED, vers
 
 
 def heard(sock: socket.socket) -> bytes:
-    """The next packet's body."""
+    """Return the next packet's body."""
     head = exactly(sock, 4)
     return exactly(sock, int.from_bytes(head[:3], "little"))
 
 
 def exactly(sock: socket.socket, size: int) -> bytes:
-    """No more than that: what follows may be TLS."""
+    """Read exactly so many bytes: the following ones may be TLS."""
     data = b""
     while len(data) < size:
         more = sock.recv(size - len(data))
@@ -284,7 +284,7 @@ def exactly(sock: socket.socket, size: int) -> bytes:
 def against(
     script: Script, *, encryption: str = "plain", ca_pem: str | None = None, **options: Any
 ) -> Iterator[LoginAt]:
-    """A login at a server that does as the script says."""
+    """Log in at a server that follows the script."""
     ours, service = socket.socketpair()
     ours.settimeout(10)
 
@@ -303,7 +303,7 @@ def against(
 
 
 def switch(plugin: bytes, challenge: bytes = CHALLENGE + b"\0") -> bytes:
-    """AuthSwitchRequest."""
+    """Return an AuthSwitchRequest."""
     return b"\xfe" + plugin + b"\0" + challenge
 
 
@@ -324,8 +324,8 @@ def switch(plugin: bytes, challenge: bytes = CHALLENGE + b"\0") -> bytes:
         (b"\xff", Problem.PROTOCOL, "error 0"),
     ],
 )
-def test_a_server_that_wants_it_otherwise_gets_no_password(answer: bytes, problem: Problem, words: str) -> None:
-    """Neither shown, nor encrypted by a key of the server's choice."""
+def test_a_server_that_asks_for_another_login_gets_no_password(answer: bytes, problem: Problem, words: str) -> None:
+    """The password is neither shown, nor encrypted by a key of the server's choice."""
     said: list[bytes] = []
 
     def script(sock: socket.socket) -> None:
@@ -344,8 +344,8 @@ def test_a_server_that_wants_it_otherwise_gets_no_password(answer: bytes, proble
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-def test_caching_sha2_password_shows_the_password_over_tls_alone(authority: Authority, remembers: bool) -> None:
-    """And not at all, where the server remembers."""
+def test_caching_sha2_password_shows_the_password_over_tls_only(authority: Authority, remembers: bool) -> None:
+    """A server that remembers the account does not get it at all."""
     context = authority.server_context("localhost")
     said: list[bytes] = []
 
@@ -384,8 +384,8 @@ def test_caching_sha2_password_shows_the_password_over_tls_alone(authority: Auth
         (b"SSH-2.0-OpenSSH_9.2\r\n", Problem.PROTOCOL),
     ],
 )
-def test_before_tls_nobody_is_told_who_we_are(greets: bytes, problem: Problem) -> None:
-    """Nor is anything read that came before it as if it came after, or quoted."""
+def test_the_user_name_is_not_sent_before_tls(greets: bytes, problem: Problem) -> None:
+    """Bytes from before TLS are not read as if they came after it, nor quoted."""
     said: list[bytes] = []
 
     def script(sock: socket.socket) -> None:
@@ -400,7 +400,7 @@ def test_before_tls_nobody_is_told_who_we_are(greets: bytes, problem: Problem) -
 
 
 def test_an_endless_login_ends() -> None:
-    """Which one of these it is counted by does not matter."""
+    """The bound may be on packets, bytes or rounds."""
 
     def script(sock: socket.socket) -> None:
         sock.sendall(greeting())
@@ -415,8 +415,8 @@ def test_an_endless_login_ends() -> None:
 # Proofs and parsers.
 
 
-def test_a_proof_is_what_a_server_can_check() -> None:
-    """As the server has it: of the password only a hash, or a public key."""
+def test_a_proof_can_be_checked_by_a_server() -> None:
+    """The server has only a hash of the password, or a public key."""
     password = b"correct horse"
     stored = hashlib.sha1(hashlib.sha1(password).digest()).digest()
     once = bytes(
@@ -432,8 +432,8 @@ def test_a_proof_is_what_a_server_can_check() -> None:
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
-def test_a_signature_is_one_of_rfc_8032(password: bytes, challenge: bytes) -> None:
-    """With a password of 32 bytes MariaDB's key is an ordinary one, and another implementation verifies and signs the same."""
+def test_a_mariadb_signature_is_one_of_rfc_8032(password: bytes, challenge: bytes) -> None:
+    """A password of 32 bytes is an ordinary key, so another implementation signs the same."""
     key = Ed25519PrivateKey.from_private_bytes(password)
     signature = ed25519(password, challenge)
     assert signature == key.sign(challenge)
@@ -449,7 +449,7 @@ COMMAND: Final = st.one_of(
 
 
 def outcome(pieces: Iterable[bytes]) -> tuple[bytes, str]:
-    """What went to the server before the stream ended, and why it did."""
+    """Return the bytes that passed to the server before the stream ended, and the reason for its end."""
     through = Commands()
     passed = b""
     try:
@@ -463,8 +463,8 @@ def outcome(pieces: Iterable[bytes]) -> tuple[bytes, str]:
 
 
 @given(st.lists(COMMAND, max_size=8), st.data())
-def test_cut_anywhere_it_is_the_same_as_whole(packets: list[bytes], data: st.DataObject) -> None:
-    """And a refused command has not passed, not in part either."""
+def test_filtering_does_not_depend_on_how_the_bytes_are_cut(packets: list[bytes], data: st.DataObject) -> None:
+    """A refused command has not passed, not even in part."""
     stream = b"".join(packets)
     pieces = []
     while stream:
@@ -479,8 +479,8 @@ def test_cut_anywhere_it_is_the_same_as_whole(packets: list[bytes], data: st.Dat
         assert passed == b"".join(packets)
 
 
-def test_a_command_of_many_packets_is_looked_at_once() -> None:
-    """Its second packet may begin with any byte: it is no command."""
+def test_only_the_first_packet_of_a_long_command_is_checked() -> None:
+    """The second packet may begin with any byte: it is no command."""
     first = b"\xff\xff\xff\x00\x03" + b"x" * 0xFFFFFE
     rest = wire.packet(1, b"\x11change user")
     assert outcome([first + rest + wire.packet(0, b"\x0e")]) == (first + rest + wire.packet(0, b"\x0e"), "")
@@ -505,8 +505,8 @@ def test_a_command_of_many_packets_is_looked_at_once() -> None:
         ("", "a role"),
     ],
 )
-def test_a_line_of_show_grants(grant: str, more: str | None) -> None:
-    """The hash in it is not quoted."""
+def test_a_line_of_show_grants_is_judged(grant: str, more: str | None) -> None:
+    """The password hash in a line is not quoted."""
     found = more_than_reading(grant)
     assert found is None if more is None else found is not None and found.startswith(more)
 
@@ -514,6 +514,6 @@ def test_a_line_of_show_grants(grant: str, more: str | None) -> None:
 @given(st.text(max_size=60))
 @example("GRANT SELECT ON `" + "``" * 5000)
 @example("GRANT SELECT (" + "`a`, " * 5000)
-def test_any_line_is_reading_or_not(grant: str) -> None:
-    """In time, and never reading by accident."""
+def test_an_arbitrary_line_never_counts_as_reading(grant: str) -> None:
+    """Long lines are judged in bounded time."""
     assert more_than_reading(grant) is not None

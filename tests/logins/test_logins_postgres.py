@@ -1,4 +1,4 @@
-"""PostgreSQL, at a real server: what the supervisor logs in by, what pg8000 sees of it, and what a connector is refused."""
+"""PostgreSQL at a real server: the login itself, the stream that pg8000 gets, and the messages that a connector is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GRANT CREATE ON SCHEMA public TO writer;
 
 @pytest.fixture(scope="module")
 def server(authority: Authority) -> Iterator[PostgreSQL]:
-    """One cluster for all of these tests."""
+    """Start one cluster for all of these tests."""
     with PostgreSQL(authority) as running:
         with running.admin() as admin:
             admin.run(_ROLES)
@@ -53,7 +53,7 @@ def server(authority: Authority) -> Iterator[PostgreSQL]:
 
 
 class At:
-    """A login at this server, and a client library at its stream."""
+    """A maker of logins at this server, each with a stream for a client library."""
 
     def __init__(self, server: PostgreSQL, ca_pem: str | None) -> None:
         self._server, self._ca_pem = server, ca_pem
@@ -73,13 +73,13 @@ class At:
 
 @pytest.fixture
 def at(server: PostgreSQL, authority: Authority) -> At:
-    """A login there."""
+    """Return the maker of logins at the server."""
     return At(server, authority.ca_pem)
 
 
 @contextlib.contextmanager
 def connected(login: LoginAt, **options: Any) -> Iterator[pg8000.dbapi.Connection]:
-    """pg8000 as it is, with a user name and a password that nobody has."""
+    """Connect an unmodified pg8000, with a user name and a password that nobody has."""
     connection = pg8000.dbapi.Connection("placeholder", sock=login.client, password="placeholder", **options)
     try:
         yield connection
@@ -88,7 +88,7 @@ def connected(login: LoginAt, **options: Any) -> Iterator[pg8000.dbapi.Connectio
 
 
 def rows(server: PostgreSQL, sql: str = "SELECT name, masts FROM ship ORDER BY name") -> list[Any]:
-    """What is in the database, as its owner sees it."""
+    """Return rows of the database, as its owner sees them."""
     with server.admin() as admin:
         return admin.run(sql) or []
 
@@ -97,7 +97,7 @@ SHIPS: Final = [["Gorch Fock", 3], ["Passat", 4]]
 
 
 def test_an_unmodified_library_reads_and_writes(at: At, server: PostgreSQL) -> None:
-    """pg8000 as it is, with transactions, parameters and an error."""
+    """An unmodified pg8000 uses transactions, parameters, and meets an error."""
     with at("writer") as login:
         assert login.logged_in().mechanism == "SCRAM-SHA-256-PLUS"
         with connected(login) as connection:
@@ -115,8 +115,8 @@ def test_an_unmodified_library_reads_and_writes(at: At, server: PostgreSQL) -> N
     assert rows(server) == SHIPS
 
 
-def test_the_database_is_the_bindings_or_has_the_users_name(at: At) -> None:
-    """Whatever the library names."""
+def test_the_database_is_the_bindings_or_named_after_the_user(at: At) -> None:
+    """The library's choice does not matter."""
     with (
         at("writer", details=LoginDetails(database="template1")) as login,
         connected(login, database="postgres") as one,
@@ -143,16 +143,16 @@ def test_the_database_is_the_bindings_or_has_the_users_name(at: At) -> None:
         ("writer", "with\nline", Problem.UNUSABLE_CREDENTIAL, "control character"),
     ],
 )
-def test_what_is_no_login_is_said(at: At, user: str, password: str | None, problem: Problem, words: str) -> None:
-    """Each in its class, with what to do. `password` None: the right one."""
+def test_a_failed_login_is_classified(at: At, user: str, password: str | None, problem: Problem, words: str) -> None:
+    """The message says what to do. `password` None: the right one."""
     with at(user, password or PASSWORD) as login:
         failed = login.failed()
         assert (failed.problem, words in failed.message) == (problem, True), failed
 
 
 @pytest.mark.parametrize(("user", "form"), [("by_md5", "md5"), ("by_password", "cleartext")])
-def test_a_server_without_scram_is_logged_in_at_where_that_was_allowed(at: At, user: str, form: PasswordForm) -> None:
-    """And SCRAM is used wherever the server asks for it; nothing else is wrong with such a login, and a wrong password is."""
+def test_a_login_without_scram_needs_permission(at: At, user: str, form: PasswordForm) -> None:
+    """SCRAM is used wherever the server asks for it; a wrong password is still refused."""
     allowed = LoginDetails(database="postgres", weak_password=form)
     with at(user, details=allowed) as login:
         assert login.logged_in().mechanism == form
@@ -166,8 +166,8 @@ def test_a_server_without_scram_is_logged_in_at_where_that_was_allowed(at: At, u
         assert login.failed().problem is Problem.REFUSED_CREDENTIAL
 
 
-def test_a_password_that_went_over_the_wire_is_masked_in_what_is_read(at: At) -> None:
-    """For the whole stream, and to the byte; the positive control is a role whose password was not sent."""
+def test_a_password_that_was_sent_is_masked_in_results(at: At) -> None:
+    """The password is masked in the whole stream, to the byte; the positive control is a role whose password was not sent."""
     with at("by_password", details=LoginDetails(database="postgres", weak_password="cleartext")) as login:
         with connected(login) as connection:
             cursor = connection.cursor()
@@ -181,16 +181,16 @@ def test_a_password_that_went_over_the_wire_is_masked_in_what_is_read(at: At) ->
         assert cursor.fetchone() == [PASSWORD]
 
 
-def test_the_certificate_is_the_hosts(at: At, server: PostgreSQL) -> None:
-    """Another host's, or one of an authority that nobody trusts."""
+def test_a_wrong_certificate_is_refused(at: At, server: PostgreSQL) -> None:
+    """The certificate is another host's, or of an authority that nobody trusts."""
     with at("writer", host="db.example") as login:
         assert login.failed().problem is Problem.CERTIFICATE
     with At(server, None)("writer") as login:
         assert login.failed().problem is Problem.CERTIFICATE
 
 
-def test_without_tls_there_is_no_login_unless_the_user_said_so(authority: Authority) -> None:
-    """A server without TLS, which says so in one byte."""
+def test_a_login_without_tls_needs_the_users_permission(authority: Authority) -> None:
+    """The server has no TLS, which it says in one byte."""
     with PostgreSQL(authority, tls=False) as server:
         at = At(server, authority.ca_pem)
         with at(ADMIN, ADMIN_PASSWORD) as login:
@@ -201,11 +201,11 @@ def test_without_tls_there_is_no_login_unless_the_user_said_so(authority: Author
             assert login.logged_in().mechanism == "SCRAM-SHA-256"
 
 
-# What a library says as it starts.
+# The start-up of a library.
 
 
 class Raw:
-    """A client that says what it likes, in messages."""
+    """A client that sends any messages."""
 
     def __init__(self, login: LoginAt) -> None:
         self._sock = login.client
@@ -232,7 +232,7 @@ class Raw:
         return found
 
     def until_ready(self) -> list[tuple[bytes, bytes]]:
-        """Up to ReadyForQuery, or the end."""
+        """Read up to ReadyForQuery, or the end."""
         found = []
         while len(head := self.exactly(5)) == 5:
             kind, length = struct.unpack("!ci", head)
@@ -243,22 +243,22 @@ class Raw:
 
 
 def kinds(answers: list[tuple[bytes, bytes]]) -> str:
-    """The kinds of messages, as one word."""
+    """Return the kinds of the messages, as one word."""
     return b"".join(kind for kind, _ in answers).decode()
 
 
 def errors(answers: list[tuple[bytes, bytes]]) -> list[wire.Fields]:
-    """What failed."""
+    """Return the errors among the messages."""
     return [wire.parse_error(body) for kind, body in answers if kind == b"E"]
 
 
 def tags(answers: list[tuple[bytes, bytes]]) -> list[bytes]:
-    """What was done."""
+    """Return the tags of the completed commands."""
     return [body[:-1] for kind, body in answers if kind == b"C"]
 
 
-def test_parameters_of_the_list_are_set_and_reported(at: At) -> None:
-    """By value: a quote in one is a quote."""
+def test_allowed_start_up_parameters_are_set_and_reported(at: At) -> None:
+    """A quote in a value stays a quote."""
     with at("writer") as login:
         raw = Raw(login)
         answers = raw.start(
@@ -283,8 +283,8 @@ def test_parameters_of_the_list_are_set_and_reported(at: At) -> None:
 @pytest.mark.parametrize(
     "name", ["options", "role", "session_authorization", "replication", "_pq_.x", "statement_timeout\0"]
 )
-def test_other_parameters_are_refused(at: At, name: str) -> None:
-    """With words that the library shows."""
+def test_other_start_up_parameters_are_refused(at: At, name: str) -> None:
+    """The library shows the reason."""
     with at("writer") as login:
         answers = Raw(login).start(**{"user": "x", name: "-c role=boss"})
         over = login.over()
@@ -292,8 +292,8 @@ def test_other_parameters_are_refused(at: At, name: str) -> None:
         assert over.problem is not None
 
 
-def test_a_library_that_asks_for_encryption_is_told_that_there_is_none_of_its_own(at: At) -> None:
-    """And goes on without."""
+def test_a_library_that_asks_for_encryption_is_told_that_there_is_none(at: At) -> None:
+    """The library continues without."""
     with at("writer") as login:
         raw = Raw(login)
         raw.say(wire.startup(80877104))
@@ -303,8 +303,8 @@ def test_a_library_that_asks_for_encryption_is_told_that_there_is_none_of_its_ow
         assert kinds(raw.start(user="x")).endswith("KZ")
 
 
-def test_cancelling_stays_here(at: At, server: PostgreSQL) -> None:
-    """The key is no process of the server's, and a request to cancel goes nowhere."""
+def test_a_cancel_request_does_not_reach_the_server(at: At, server: PostgreSQL) -> None:
+    """The key names no process of the server, and a request to cancel goes nowhere."""
     with at("writer") as login:
         answers = Raw(login).start(user="x")
         (key,) = [body for kind, body in answers if kind == b"K"]
@@ -315,7 +315,7 @@ def test_cancelling_stays_here(at: At, server: PostgreSQL) -> None:
         assert login.over().problem is Problem.CLOSED
 
 
-# A role that only reads: each right is found, and what mends it is said.
+# A role that only reads: each right to write is found, and its fix is named.
 
 RIGHTS: Final = {
     "a superuser": ("ALTER ROLE reader SUPERUSER", "SUPERUSER"),
@@ -359,8 +359,8 @@ REVOKE EXECUTE ON FUNCTION lo_export(oid, text) FROM reader; REVOKE CREATE ON DA
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_role_that_can_write_is_not_taken_for_one_that_only_reads(at: At, server: PostgreSQL, right: str) -> None:
-    """Each right is named with what takes it away, after which there is a login."""
+def test_a_role_that_can_write_is_not_accepted_as_read_only(at: At, server: PostgreSQL, right: str) -> None:
+    """Each right is named with the statement that revokes it, after which the login works."""
     grant, named = RIGHTS[right]
     with server.admin() as admin:
         admin.run(grant)
@@ -382,12 +382,12 @@ def test_a_role_that_can_write_is_not_taken_for_one_that_only_reads(at: At, serv
             admin.run(_BACK)
 
 
-# The frame: nothing is written by whatever a connector says.
+# The frame: nothing that a connector says can write.
 
 
 @pytest.fixture(params=["reader", "writer in a preview", "owner in a preview"])
 def framed(request: pytest.FixtureRequest, at: At) -> Iterator[Raw]:
-    """A stream behind which nothing may be written, by a role without rights and by roles with them."""
+    """Yield a stream that may write nothing, by a role without rights and by roles with them."""
     logins = {
         "reader": lambda: at.reading(),
         "writer in a preview": lambda: at("writer", reads_only=True),
@@ -461,7 +461,7 @@ def _nothing_is_written(server: PostgreSQL) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["simple", "extended"])
-def test_nothing_that_is_said_gets_out_of_the_frame(framed: Raw, server: PostgreSQL, protocol: str) -> None:
+def test_no_statement_gets_out_of_the_read_only_frame(framed: Raw, server: PostgreSQL, protocol: str) -> None:
     """Each attempt is preceded and followed by writes."""
 
     def carry_out(sql: str) -> None:
@@ -488,7 +488,7 @@ def test_nothing_that_is_said_gets_out_of_the_frame(framed: Raw, server: Postgre
 
 
 def copy_in(raw: Raw, sql: str) -> list[tuple[bytes, bytes]]:
-    """A COPY with one row."""
+    """Send a COPY with one row."""
     return raw.ask(
         wire.message(b"Q", wire.text(sql)),
         wire.message(b"d", b"Wilhelm Gustloff\t0\n"),
@@ -497,7 +497,7 @@ def copy_in(raw: Raw, sql: str) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_copy_works_in_a_preview_and_is_undone(at: At, server: PostgreSQL) -> None:
-    """In a simple query, whose Sync has to come after the rows."""
+    """The COPY is a simple query, whose Sync has to come after the rows."""
     with at("writer", reads_only=True) as login:
         raw = Raw(login)
         raw.start(user="x")
@@ -513,7 +513,7 @@ def test_a_copy_works_in_a_preview_and_is_undone(at: At, server: PostgreSQL) -> 
 
 
 def test_an_honest_library_previews_what_it_would_write(at: At, server: PostgreSQL) -> None:
-    """It sees its own changes until it ends its transaction."""
+    """The library sees its own changes until it ends its transaction."""
     with at("writer", reads_only=True) as login, connected(login) as connection:
         cursor = connection.cursor()
         cursor.execute("UPDATE ship SET masts = masts + %s RETURNING name, masts", (1,))
@@ -538,7 +538,7 @@ def test_an_honest_library_previews_what_it_would_write(at: At, server: PostgreS
 
 
 def test_an_honest_library_reads(at: At) -> None:
-    """Also after an error, and outside of a transaction."""
+    """The library reads after an error too, and outside a transaction."""
     with at.reading() as login, connected(login) as connection:
         connection.autocommit = True
         cursor = connection.cursor()
@@ -558,8 +558,8 @@ def test_an_honest_library_reads(at: At) -> None:
             cursor.execute(WRITE)
 
 
-def test_a_library_sees_its_own_transactions(at: At) -> None:
-    """Their state as the protocol tells it."""
+def test_a_library_sees_the_state_of_its_own_transactions(at: At) -> None:
+    """The state is that of the protocol."""
     with at.reading() as login:
         raw = Raw(login)
         raw.start(user="x")
@@ -583,8 +583,8 @@ def test_a_library_sees_its_own_transactions(at: At) -> None:
         assert kinds(raw.query("SAVEPOINT a")) == "CZ"
 
 
-def test_a_session_parameter_alone_would_be_no_wall(at: At, server: PostgreSQL) -> None:
-    """What the frame is for: SQL sets back what SQL, or a start-up parameter, has set."""
+def test_a_session_parameter_alone_does_not_prevent_writes(at: At, server: PostgreSQL) -> None:
+    """This is why the frame exists: SQL can reset a parameter that SQL, or the start-up, has set."""
     with at("writer") as login, connected(login) as connection:
         cursor = connection.cursor()
         cursor.execute("SET default_transaction_read_only = on")
@@ -607,8 +607,8 @@ def test_a_session_parameter_alone_would_be_no_wall(at: At, server: PostgreSQL) 
     _nothing_is_written(server)
 
 
-def test_who_finds_out_the_savepoint_of_a_frame_cannot_write_either(at: At) -> None:
-    """Another session of the same role sees the statement that made it, for as long as it was the last one."""
+def test_knowing_the_savepoint_of_a_frame_does_not_allow_writes(at: At) -> None:
+    """Another session of the role sees the statement that made it, as long as that was the last one."""
     with at.reading() as login, at.reading() as beside:
         raw, other = Raw(login), Raw(beside)
         raw.start(user="x")

@@ -1,4 +1,4 @@
-"""What is committed is what was seen: one transaction of PostgreSQL, with the service itself."""
+"""A commit does what the preview showed: one transaction of PostgreSQL, at the service itself."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ INSERT INTO shop.log VALUES ('first');
 
 
 class WithoutProof(PostgresLogin):
-    """A login that takes no time: what comes behind it is looked at here."""
+    """A login without a proof, which takes no time: the tests are about the stream behind it."""
 
     def log_in(self, server: Side) -> None:
         server.write(wire.startup(3 << 16, wire.text("user", "by_trust", "database", "postgres") + b"\0"))
@@ -74,13 +74,13 @@ class WithoutProof(PostgresLogin):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Signs the certificate of the server."""
+    """Return the authority that signs the server's certificate."""
     return Authority(Path(tmp_path_factory.mktemp("authority")))
 
 
 @pytest.fixture(scope="module")
 def server(authority: Authority) -> Iterator[PostgreSQL]:
-    """With the schema, and the role that writes."""
+    """Start a server with the schema, and the role that writes."""
     with PostgreSQL(authority) as running:
         with running.admin() as admin:
             admin.run(SCHEMA)
@@ -89,7 +89,7 @@ def server(authority: Authority) -> Iterator[PostgreSQL]:
 
 @pytest.fixture
 def admin(server: PostgreSQL) -> Iterator[Admin]:
-    """The owner, in a session of its own, with the rows as they are before each test."""
+    """Yield the owner's session, with the rows reset before each test."""
     with server.admin() as connection:
         connection.run(ROWS)
         yield connection
@@ -100,7 +100,7 @@ Opens = Callable[..., contextlib.AbstractContextManager[tuple[LoginAt, Admin]]]
 
 @pytest.fixture
 def opens(server: PostgreSQL, authority: Authority) -> Opens:
-    """A stream of a previewed operation with the library at its end: of a preview, or of a run of what was `seen`."""
+    """Return a function that opens a stream of a previewed operation with a library: for a preview, or for a run of `seen`."""
     context = trusting(authority.ca_file.read_text())
 
     @contextlib.contextmanager
@@ -132,7 +132,7 @@ def opens(server: PostgreSQL, authority: Authority) -> Opens:
 
 @contextlib.contextmanager
 def library_at(login: LoginAt) -> Iterator[Admin]:
-    """The stream may be over before the library closes it."""
+    """Yield a library on the stream, which may be over before the library closes it."""
     library = pg8000.native.Connection(
         "ignored", password="ignored", database="ignored", sock=login.client, ssl_context=False
     )
@@ -144,7 +144,7 @@ def library_at(login: LoginAt) -> Iterator[Admin]:
 
 
 def carried_out(library: Admin, sql: str, **values: object) -> list[list[object]]:
-    """One transaction of one statement."""
+    """Run one statement in one transaction; return its rows."""
     library.run("BEGIN")
     rows = library.run(sql, **values)
     library.run("COMMIT")
@@ -153,7 +153,7 @@ def carried_out(library: Admin, sql: str, **values: object) -> list[list[object]
 
 
 def effects(opens: Opens, sql: str, **values: object) -> Effects:
-    """What a preview notes."""
+    """Return the effects that a preview notes."""
     with opens(preview=True) as (login, library):
         carried_out(library, sql, **values)
         (noted,) = login.notes
@@ -162,7 +162,7 @@ def effects(opens: Opens, sql: str, **values: object) -> Effects:
 
 
 def refused(opens: Opens, *statements: str, seen: str | None = None, **how: object) -> str:
-    """Why the stream ended."""
+    """Return the reason why the stream ended."""
     with opens(seen, preview=seen is None, **how) as (login, library):
         with contextlib.suppress(pg8000.exceptions.Error, OSError):
             for statement in statements:
@@ -173,7 +173,7 @@ def refused(opens: Opens, *statements: str, seen: str | None = None, **how: obje
 
 
 def cities(admin: Admin) -> list[list[object]]:
-    """What is in the table."""
+    """Return the rows of the table."""
     return list(admin.run("SELECT id, city FROM shop.customers ORDER BY id") or [])
 
 
@@ -181,8 +181,8 @@ BEFORE: Final = [[1, "Bergen"], [2, "Bergen"], [3, "Rome"]]
 AFTER: Final = [[1, "Oslo"], [2, "Oslo"], [3, "Rome"]]
 
 
-def test_a_preview_shows_the_rows_and_takes_them_back(opens: Opens, admin: Admin) -> None:
-    """Row by row, with the number of them."""
+def test_a_preview_shows_the_rows_and_rolls_them_back(opens: Opens, admin: Admin) -> None:
+    """The rows are listed, with their number."""
     found = effects(opens, UPDATE)
     assert found.text.splitlines() == [
         "2 rows of shop.customers updated:",
@@ -192,8 +192,8 @@ def test_a_preview_shows_the_rows_and_takes_them_back(opens: Opens, admin: Admin
     assert cities(admin) == BEFORE
 
 
-def test_a_password_that_was_sent_is_masked_in_what_is_kept_of_rows(opens: Opens, admin: Admin) -> None:
-    """What a preview notes is written down and shown; the digest is of the rows as they are. Stars that a row has are quoted."""
+def test_a_sent_password_is_masked_in_noted_rows(opens: Opens, admin: Admin) -> None:
+    """A preview's note is stored and shown; its digest is of the unmasked rows. Stars that a row really has are quoted."""
     weak = LoginDetails(database="postgres", weak_password="cleartext")
     admin.run("GRANT USAGE ON SCHEMA shop TO by_password; GRANT ALL ON shop.customers TO by_password")
     rename = "UPDATE shop.customers SET name = reverse(:drow) WHERE id = 1 RETURNING *"
@@ -216,7 +216,7 @@ def test_a_password_that_was_sent_is_masked_in_what_is_kept_of_rows(opens: Opens
     assert PASSWORD.decode() in unsent.text
 
 
-def test_what_was_seen_is_committed(opens: Opens, admin: Admin) -> None:
+def test_a_previewed_change_is_committed(opens: Opens, admin: Admin) -> None:
     """The rows are those of the preview, so the commit passes."""
     seen = effects(opens, UPDATE)
     with opens(seen.digest) as (login, library):
@@ -236,10 +236,8 @@ def test_what_was_seen_is_committed(opens: Opens, admin: Admin) -> None:
         "DELETE FROM shop.customers WHERE id = 2",
     ],
 )
-def test_rows_that_changed_since_are_not_committed_and_asking_again_shows_them(
-    opens: Opens, admin: Admin, change: str
-) -> None:
-    """A row more, one that differs, and one less."""
+def test_rows_that_changed_since_are_not_committed(opens: Opens, admin: Admin, change: str) -> None:
+    """The table has a row more, a different one, or one less. A new preview shows them, and its commit passes."""
     seen = effects(opens, UPDATE)
     admin.run(change)
     between = cities(admin)
@@ -256,8 +254,8 @@ def test_rows_that_changed_since_are_not_committed_and_asking_again_shows_them(
     assert cities(admin) != between
 
 
-def test_values_are_part_of_what_was_seen(opens: Opens, admin: Admin) -> None:
-    """The same statement with another value is another change."""
+def test_values_are_part_of_the_preview(opens: Opens, admin: Admin) -> None:
+    """A statement with another value is another change."""
     sql = "UPDATE shop.customers SET city = :city WHERE id = :id RETURNING *"
     seen = effects(opens, sql, city="Oslo", id=1)
     with opens(seen.digest) as (login, library):
@@ -271,7 +269,7 @@ def test_values_are_part_of_what_was_seen(opens: Opens, admin: Admin) -> None:
 
 
 def test_another_statement_is_not_committed(opens: Opens, admin: Admin) -> None:
-    """A connector that shows one and runs another."""
+    """A connector shows one statement and runs another."""
     seen = effects(opens, UPDATE)
     assert "nothing was changed" in refused(
         opens, "BEGIN", "DELETE FROM shop.customers RETURNING *", "COMMIT", seen=seen.digest
@@ -279,8 +277,8 @@ def test_another_statement_is_not_committed(opens: Opens, admin: Admin) -> None:
     assert cities(admin) == BEFORE
 
 
-def test_what_the_database_deletes_by_its_own_rules_is_counted(opens: Opens, admin: Admin) -> None:
-    """By table; another number is another change."""
+def test_rows_deleted_by_the_databases_own_rules_are_counted(opens: Opens, admin: Admin) -> None:
+    """They are counted by table; another number is another change."""
     sql = "DELETE FROM shop.customers WHERE id = 1 RETURNING *"
     seen = effects(opens, sql)
     assert "By rules of the database, and not listed here: 2 rows deleted in shop.orders" in seen.text
@@ -324,18 +322,18 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
         ("UPDATE shop.parts SET part = 2 WHERE part = 1 RETURNING *", None),
     ],
 )
-def test_what_changes_unlisted_in_the_table_itself_is_counted(
+def test_unlisted_changes_in_the_table_itself_are_counted(
     opens: Opens, admin: Admin, sql: str, unlisted: str | None
 ) -> None:
-    """A foreign key to the same table, a trigger of it, a row that is overwritten: RETURNING has none of these."""
+    """The causes are a foreign key to the same table, a trigger, and an overwritten row: RETURNING lists none of these."""
     admin.run(TREE)
     found = effects(opens, sql).text
     assert ("In all, the database counts" in found) is (unlisted is not None)
     assert f"In all, the database counts {unlisted}: not all that changed is listed here" in found or unlisted is None
 
 
-def test_what_is_described_behind_the_rows_is_not_taken_for_their_table(server: PostgreSQL, admin: Admin) -> None:
-    """A connector that asks for the columns of another table, so that its row seems to be of that."""
+def test_a_later_description_is_not_taken_for_that_of_the_rows(server: PostgreSQL, admin: Admin) -> None:
+    """The connector asks for the columns of another table, so that its row seems to be of that."""
     admin.run("GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust")
     write = (
         wire.message(b"P", wire.text("w", "INSERT INTO shop.log VALUES ('x') RETURNING *") + bytes(2))
@@ -359,8 +357,8 @@ def test_what_is_described_behind_the_rows_is_not_taken_for_their_table(server: 
     assert noted.text.startswith("1 row of shop.log inserted:\n  said: x")
 
 
-def test_a_temporary_view_does_not_hide_what_changed(opens: Opens, admin: Admin) -> None:
-    """By the names of what is asked about locks and rows; made by a function of the database, as a trigger."""
+def test_a_temporary_view_does_not_hide_changes(opens: Opens, admin: Admin) -> None:
+    """The view has the name of a view that the check reads; a trigger of the database creates it."""
     admin.run("""
         DROP TABLE IF EXISTS shop.hiding;
         CREATE TABLE shop.hiding (id int);
@@ -377,8 +375,8 @@ def test_a_temporary_view_does_not_hide_what_changed(opens: Opens, admin: Admin)
     assert effects(opens, insert).text == "1 row of shop.hiding inserted:\n  id: 1"
 
 
-def test_nothing_is_behind_the_end_of_a_statement(server: PostgreSQL, admin: Admin) -> None:
-    """Where the service would read types of parameters, and what looks at the text the words that it wants to see."""
+def test_text_behind_the_end_of_a_statement_is_refused(server: PostgreSQL, admin: Admin) -> None:
+    """The service reads types of parameters there, and a check of the text the words that it wants to see."""
     with ready(server, preview=True) as (login, library):
         library.run("BEGIN")
         login.client.sendall(wire.message(b"Q", b"DELETE FROM shop.log\0\0\0 RETURNING *\0"))
@@ -387,7 +385,7 @@ def test_nothing_is_behind_the_end_of_a_statement(server: PostgreSQL, admin: Adm
 
 
 def test_an_insert_may_leave_columns_to_the_database(opens: Opens, admin: Admin) -> None:
-    """A number and a time are others each time, and are said to be."""
+    """A number and a time differ each time, and the preview says so."""
     sql = "INSERT INTO shop.customers (name, city) VALUES ('Di', 'Nice') RETURNING *"
     seen = effects(opens, sql)
     assert "Filled in anew by the database when it is done: id, since" in seen.text
@@ -396,8 +394,8 @@ def test_an_insert_may_leave_columns_to_the_database(opens: Opens, admin: Admin)
     assert admin.run("SELECT name, city FROM shop.customers WHERE id > 3") == [["Di", "Nice"]]
 
 
-def test_rows_of_partitions_are_those_of_their_table(opens: Opens, admin: Admin) -> None:
-    """They are not said to be changed by a rule."""
+def test_rows_of_partitions_count_as_rows_of_their_table(opens: Opens, admin: Admin) -> None:
+    """They are not listed as changed by a rule."""
     sql = "INSERT INTO shop.days (day, what) VALUES ('2026-02-03', 'tea') RETURNING *"
     seen = effects(opens, sql)
     assert seen.text.splitlines() == ["1 row of shop.days inserted:", "  day: 2026-02-03, what: tea"]
@@ -423,22 +421,22 @@ def test_rows_of_partitions_are_those_of_their_table(opens: Opens, admin: Admin)
 def test_the_table_that_changes_is_named_and_its_columns_come_first(
     opens: Opens, admin: Admin, sql: str, says: str
 ) -> None:
-    """Whatever else the statement reads, and by whatever name."""
+    """Other tables that the statement reads do not matter, nor do its aliases."""
     first, row = effects(opens, sql).text.splitlines()[:2]
     assert first == f"1 row of shop.customers {says}:"
     assert row.startswith("  id: 2, name: Bo, ")
 
 
 def test_columns_that_a_statement_adds_are_not_shown_as_the_tables(opens: Opens, admin: Admin) -> None:
-    """They have any name and value: behind the row, another `city` would be taken for its own."""
+    """They have any name and value: another `city` behind the row would be taken for the table's."""
     sql = "UPDATE shop.customers SET city = 'Oslo' FROM (SELECT 'Bergen' AS city) AS was WHERE id = 2 RETURNING *"
     assert effects(opens, sql).text.splitlines()[1] == (
         "  id: 2, name: Bo, city: Oslo, since: 2026-01-01 00:00:00+00 (not in this table: city: Bergen)"
     )
 
 
-def test_nothing_is_changed_where_no_row_fits(opens: Opens, admin: Admin) -> None:
-    """Which may be seen, and carried out."""
+def test_a_change_of_no_rows_is_shown_and_can_run(opens: Opens, admin: Admin) -> None:
+    """The preview lists 0 rows."""
     sql = "DELETE FROM shop.customers WHERE id = 99 RETURNING *"
     seen = effects(opens, sql)
     assert seen.text == "0 rows of shop.customers deleted."
@@ -487,8 +485,8 @@ def test_nothing_is_changed_where_no_row_fits(opens: Opens, admin: Admin) -> Non
         (["COMMIT", "BEGIN"], "the transaction is over"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(opens: Opens, admin: Admin, statements: list[str], why: str) -> None:
-    """Each with its reason, and nothing has changed."""
+def test_a_change_that_cannot_be_shown_is_refused(opens: Opens, admin: Admin, statements: list[str], why: str) -> None:
+    """Each case has its reason, and nothing has changed."""
     assert why in refused(opens, "BEGIN", *statements)
     assert cities(admin) == BEFORE
     assert admin.run("SELECT said FROM shop.log") == [["first"]]
@@ -537,10 +535,10 @@ SETTINGS: Final = {
 
 @pytest.mark.parametrize(("name", "value"), SETTINGS.items(), ids=SETTINGS)
 @pytest.mark.parametrize("where", ["before", "within"])
-def test_a_setting_that_was_changed_in_sql_is_refused(
+def test_a_setting_changed_in_sql_is_refused(
     server: PostgreSQL, admin: Admin, name: str, value: str, where: str
 ) -> None:
-    """Before the statement that changes rows, or in it: what is shown and signed would be text of the asker's choice."""
+    """The change comes before the statement that changes rows, or in it: the signed text would be of the connector's choice."""
     admin.run(WRITTEN)
     change = f"set_config('{name}', '{value}', true)"
     update = "UPDATE shop.bills SET amount = amount WHERE id = 1{} RETURNING *"
@@ -566,8 +564,8 @@ def test_a_setting_that_was_changed_in_sql_is_refused(
 
 
 @pytest.mark.parametrize("before", ["SELECT 1", " ", "-- nothing", None])
-def test_nothing_is_read_as_another_role(server: PostgreSQL, admin: Admin, before: str | None) -> None:
-    """Also where no row is changed at all: the stream ends behind the statement that took the role."""
+def test_a_change_of_role_ends_the_stream(server: PostgreSQL, admin: Admin, before: str | None) -> None:
+    """This holds even if no row is changed: the stream ends after the statement that took the role."""
     admin.run(WRITTEN)
     with ready(server, preview=True) as (login, library):
         library.run("BEGIN")
@@ -595,10 +593,10 @@ def test_nothing_is_read_as_another_role(server: PostgreSQL, admin: Admin, befor
     ],
     ids=["by a function at the plan", "set back by the last row", "set back by a trigger"],
 )
-def test_rows_are_written_as_the_login_has_it_set_whatever_a_statement_sets_meanwhile(
+def test_rows_are_shown_with_the_settings_of_the_login(
     server: PostgreSQL, admin: Admin, sql: str, refusal: str | None
 ) -> None:
-    """The service writes rows out when the statement is over, so a setting that was set back by then has touched none."""
+    """The service writes rows out when the statement is over, so a setting that was reset by then affects none."""
     admin.run(WRITTEN)
     if "CASE" not in sql and refusal is None:
         admin.run("ALTER TABLE shop.bills ENABLE TRIGGER sets_back")
@@ -613,8 +611,8 @@ def test_rows_are_written_as_the_login_has_it_set_whatever_a_statement_sets_mean
     assert noted.text.splitlines()[1] == FIRST
 
 
-def test_what_a_connector_sends_behind_a_write_sets_nothing_back_unseen(server: PostgreSQL, admin: Admin) -> None:
-    """A statement in the same cycle is only planned, and calls a function that the database takes for a constant."""
+def test_a_statement_behind_a_write_cannot_reset_a_setting_unnoticed(server: PostgreSQL, admin: Admin) -> None:
+    """The statement is in the same cycle and only planned, and calls a function that the database takes for a constant."""
     admin.run(WRITTEN)
     write = "UPDATE shop.bills SET amount = amount WHERE id = 1 AND set_config('extra_float_digits','-15',true) <> '' RETURNING *"
     cycle = (
@@ -633,10 +631,10 @@ def test_what_a_connector_sends_behind_a_write_sets_nothing_back_unseen(server: 
 
 
 @pytest.mark.parametrize(("before", "is_shown"), [("SELECT 1", True), ("SELECT set_config({}, 'all', true)", False)])
-def test_a_setting_of_a_library_that_was_loaded_meanwhile_counts_once_it_was_set(
+def test_a_setting_of_a_library_loaded_meanwhile_counts_once_it_is_set(
     server: PostgreSQL, admin: Admin, before: str, is_shown: bool
 ) -> None:
-    """Before that it is a name that PostgreSQL lists nowhere."""
+    """PostgreSQL does not list its name before that."""
     admin.run(WRITTEN)
     sql = "UPDATE shop.bills SET amount = amount WHERE id = shop.keeps_digits() RETURNING *"
     with ready(server, preview=True) as (login, library):
@@ -651,8 +649,8 @@ def test_a_setting_of_a_library_that_was_loaded_meanwhile_counts_once_it_was_set
             assert "'plpgsql.extra_warnings' was changed" in login.over().message
 
 
-def test_the_zone_of_a_database_is_a_part_of_what_was_seen(server: PostgreSQL, admin: Admin) -> None:
-    """Times are shown in the zone that the database has; another one since then is another change."""
+def test_the_time_zone_of_a_role_is_part_of_the_preview(server: PostgreSQL, admin: Admin) -> None:
+    """Times are shown in the role's zone; with another zone since then it is another change."""
     admin.run(WRITTEN)
     sql = "UPDATE shop.bills SET paid = 1 WHERE id = 1 RETURNING *"
     found = []
@@ -682,10 +680,10 @@ def test_the_zone_of_a_database_is_a_part_of_what_was_seen(server: PostgreSQL, a
         ("application_name", "aileron", True),
     ],
 )
-def test_a_connector_starts_with_no_setting_that_values_are_written_by(
+def test_a_connector_cannot_start_with_a_setting_that_formats_values(
     server: PostgreSQL, admin: Admin, name: str, value: str, is_taken: bool
 ) -> None:
-    """A setting may stay if it says what is fixed anyway."""
+    """A setting may stay if it has the value that is fixed anyway."""
     startup = wire.startup(3 << 16, wire.text("user", "ignored", name, value) + b"\0")
     target = f"postgres+plain://localhost:{server.port}"
     with LoginAt(WithoutProof, target, "by_trust", b"none", previewed=True, reads_only=True) as login:
@@ -698,14 +696,14 @@ def test_a_connector_starts_with_no_setting_that_values_are_written_by(
     assert f"{name!r} is not the library's choice" in over.message
 
 
-def test_nothing_comes_before_the_transaction(opens: Opens, admin: Admin) -> None:
-    """A statement outside of it would be committed by itself."""
+def test_no_statement_may_precede_the_transaction(opens: Opens, admin: Admin) -> None:
+    """A statement outside it would be committed by itself."""
     assert "is BEGIN" in refused(opens, UPDATE)
     assert cities(admin) == BEFORE
 
 
-def test_a_run_needs_a_preview_that_was_looked_at(server: PostgreSQL) -> None:
-    """There is nothing that it could be compared with."""
+def test_a_run_needs_an_earlier_preview(server: PostgreSQL) -> None:
+    """A run without one would have nothing to be compared with."""
     with LoginAt(
         WithoutProof, f"postgres+plain://localhost:{server.port}", "by_trust", b"none", previewed=True
     ) as login:
@@ -715,12 +713,12 @@ def test_a_run_needs_a_preview_that_was_looked_at(server: PostgreSQL) -> None:
 
 
 def test_a_superuser_is_refused(opens: Opens, admin: Admin) -> None:
-    """Whose functions reach outside of the database."""
+    """A superuser's functions reach outside the database."""
     assert "is a superuser" in refused(opens, "BEGIN", user="postgres", secret=b"of the cluster's owner")
 
 
-def test_a_connector_that_leaves_has_changed_nothing(opens: Opens, admin: Admin) -> None:
-    """What is not committed is not there."""
+def test_a_connector_that_leaves_before_its_commit_changes_nothing(opens: Opens, admin: Admin) -> None:
+    """The uncommitted update is gone."""
     seen = effects(opens, UPDATE)
     with opens(seen.digest) as (login, library):
         library.run("BEGIN")
@@ -729,8 +727,8 @@ def test_a_connector_that_leaves_has_changed_nothing(opens: Opens, admin: Admin)
     assert cities(admin) == BEFORE
 
 
-def test_an_error_of_the_database_is_the_librarys(opens: Opens, admin: Admin) -> None:
-    """It passes, and so does the rollback behind it."""
+def test_an_error_of_the_database_reaches_the_library(opens: Opens, admin: Admin) -> None:
+    """The rollback after it passes, too."""
     with opens(preview=True) as (login, library):
         library.run("BEGIN")
         with pytest.raises(pg8000.exceptions.DatabaseError, match="does not exist"):
@@ -753,11 +751,9 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust;
 """
 
 
-def test_a_thousand_changes_meanwhile_and_no_row_is_committed_that_was_not_seen(
-    server: PostgreSQL, admin: Admin
-) -> None:
-    """Somebody changes rows all the time, before and while a statement runs. What the table's trigger wrote down of each
-    transaction that was committed are the rows of the preview that it was for.
+def test_no_unseen_row_is_committed_during_a_thousand_other_changes(server: PostgreSQL, admin: Admin) -> None:
+    """Another session changes rows all the time, before and during a statement. The table's trigger records the rows of each
+    committed transaction: they are those of the preview that it was for.
     """
     admin.run(STOCK)
     seen: list[set[tuple[int, int]]] = []
@@ -793,7 +789,7 @@ def test_a_thousand_changes_meanwhile_and_no_row_is_committed_that_was_not_seen(
 
 
 class Racer:
-    """Somebody else who changes rows, and counts the changes."""
+    """Another session that changes rows, and counts the changes."""
 
     def __init__(self, server: PostgreSQL) -> None:
         self.made = 0
@@ -808,7 +804,7 @@ class Racer:
         self._running.set()
 
     def pause(self) -> None:
-        """None is changed from now on."""
+        """Stop changing rows; wait for a change in progress."""
         self._running.clear()
         with self._changing:
             pass
@@ -837,7 +833,7 @@ class Racer:
 
 @contextlib.contextmanager
 def ready(server: PostgreSQL, *, preview: bool = False, seen: str | None = None) -> Iterator[tuple[LoginAt, Admin]]:
-    """As `opens`, without the time that a proof takes."""
+    """Open a stream like `opens`, without the time that a proof takes."""
     target = f"postgres+plain://localhost:{server.port}"
     login = LoginAt(WithoutProof, target, "by_trust", b"none", previewed=True, reads_only=preview, seen=seen)
     with login, library_at(login) as library:
@@ -888,7 +884,7 @@ READS: Final = {"select": "SELECT 1", "parenthesis": "(SELECT 1)", "values": "VA
 
 
 def is_shown(sql: str) -> bool:
-    """Whether the text alone, of a statement that changes rows, is such that a stream can show what it does."""
+    """Return whether a stream accepts this text as a change that it can show."""
     try:
         check_statement(sql.encode())
     except LoginError:
@@ -897,8 +893,8 @@ def is_shown(sql: str) -> bool:
 
 
 @pytest.mark.parametrize("sql", SHOWN.values(), ids=SHOWN)
-def test_what_the_action_takes_the_database_previews(opens: Opens, admin: Admin, sql: str) -> None:
-    """Each form of a statement, to its effects."""
+def test_a_statement_that_the_action_accepts_can_be_previewed(opens: Opens, admin: Admin, sql: str) -> None:
+    """Each form of a statement gets as far as its effects."""
     assert argument_problem(SQL_INPUT, sql) is None
     assert is_shown(sql)
     assert "shop." in effects(opens, sql).text
@@ -906,8 +902,8 @@ def test_what_the_action_takes_the_database_previews(opens: Opens, admin: Admin,
 
 
 @pytest.mark.parametrize("sql", UNSHOWN.values(), ids=UNSHOWN)
-def test_what_cannot_be_previewed_the_action_refuses_and_says_what_to_write(opens: Opens, sql: str) -> None:
-    """Each form that a stream refuses, told to whoever asks; the stream refuses it, too."""
+def test_the_action_refuses_a_statement_that_cannot_be_previewed(opens: Opens, sql: str) -> None:
+    """The action tells the caller what to write instead; the stream refuses each form, too."""
     problem = argument_problem(SQL_INPUT, sql)
     assert problem is not None
     assert "ends with RETURNING *" in problem
@@ -920,8 +916,8 @@ def test_what_cannot_be_previewed_the_action_refuses_and_says_what_to_write(open
 
 
 @pytest.mark.parametrize("sql", READS.values(), ids=READS)
-def test_a_read_is_no_change_to_be_decided(opens: Opens, sql: str) -> None:
-    """It would be a question about nothing, so the agent is sent to the other action."""
+def test_a_read_is_not_accepted_as_a_change(opens: Opens, sql: str) -> None:
+    """A read would be a question about nothing, so the agent is sent to the other action."""
     assert "query-database" in (argument_problem(SQL_INPUT, sql) or "")
     assert effects(opens, sql).text == "No row is changed."
 
@@ -953,6 +949,6 @@ def test_a_read_is_no_change_to_be_decided(opens: Opens, sql: str) -> None:
     st.sampled_from(["", "RETURNING *", " RETURNING * ;"]),
 )
 def test_action_and_stream_agree_on_every_text(parts: list[str], end: str) -> None:
-    """What one of them takes, the other takes; but for a verb without a blank behind it, which begins no statement."""
+    """They accept the same texts, except for a verb without a blank after it, which begins no statement."""
     sql = "".join(parts) + end
     assert (argument_problem(SQL_INPUT, sql) is None) == (is_shown(sql) and re.match(r"\s*\w+\s", sql) is not None)

@@ -35,7 +35,7 @@ Script = Callable[[socket.socket], None]
 def against(
     script: Script, tls: ssl.SSLContext | None = None, ca_pem: str | None = None, allowed: PasswordForm | None = None
 ) -> Iterator[LoginAt]:
-    """A login at a server that reads what comes first and then does as the script says."""
+    """Log in at a server that reads the first message and then follows the script."""
     ours, service = socket.socketpair()
     ours.settimeout(10)
 
@@ -62,7 +62,7 @@ def against(
 
 
 def saying(*answers: bytes) -> Script:
-    """Each after something was read."""
+    """Return a script that sends each answer after a read."""
 
     def script(sock: socket.socket) -> None:
         for answer in answers:
@@ -74,7 +74,7 @@ def saying(*answers: bytes) -> Script:
 
 
 def asks(code: int, data: bytes = b"") -> bytes:
-    """An authentication request."""
+    """Return an authentication request."""
     return wire.message(b"R", struct.pack("!i", code) + data)
 
 
@@ -105,8 +105,8 @@ PLUS: Final = asks(10, wire.text("SCRAM-SHA-256-PLUS", "SCRAM-SHA-256") + b"\0")
         ([wire.message(b"N", b"\0") * 1000], Problem.PROTOCOL, "500"),
     ],
 )
-def test_a_server_that_wants_it_otherwise_gets_nothing(answers: list[bytes], problem: Problem, words: str) -> None:
-    """Neither a password nor a proof to be tried elsewhere, where the server asks for something weaker or nothing at all."""
+def test_a_server_that_asks_for_a_weaker_login_gets_nothing(answers: list[bytes], problem: Problem, words: str) -> None:
+    """A weak request, or none, gets neither the password nor a proof that could be tried elsewhere."""
     with against(saying(*answers)) as login:
         failed = login.failed()
     assert (failed.problem, words in failed.message) == (problem, True), failed
@@ -123,8 +123,8 @@ def test_a_server_that_wants_it_otherwise_gets_nothing(answers: list[bytes], pro
         (b"", Problem.CLOSED),
     ],
 )
-def test_before_tls_nothing_counts(answer: bytes, problem: Problem) -> None:
-    """CVE-2021-23222 and CVE-2024-10977: neither is it read later, nor quoted."""
+def test_an_answer_before_tls_is_neither_read_later_nor_quoted(answer: bytes, problem: Problem) -> None:
+    """CVE-2021-23222 and CVE-2024-10977."""
     ours, service = socket.socketpair()
     with LoginAt(PostgresLogin, "postgres://localhost:5432", "me", PASSWORD, service=service) as login, ours:
         assert ours.recv(100) == wire.startup(80877103)
@@ -136,8 +136,8 @@ def test_before_tls_nothing_counts(answer: bytes, problem: Problem) -> None:
 
 
 @pytest.mark.parametrize(("offer", "said"), [(PLUS, b"p=tls-server-end-point,,"), (OFFER, b"y,,")])
-def test_who_takes_channel_binding_off_the_list_is_found_out(authority: Authority, offer: bytes, said: bytes) -> None:
-    """`y` says that we would have bound it: a server that can is bound to refuse (RFC 5802 section 6)."""
+def test_a_stripped_channel_binding_is_noticed_by_the_server(authority: Authority, offer: bytes, said: bytes) -> None:
+    """`y` says that we would have bound it: a server that can must refuse then (RFC 5802 section 6)."""
     first: list[bytes] = []
 
     def script(sock: socket.socket) -> None:
@@ -152,7 +152,7 @@ def test_who_takes_channel_binding_off_the_list_is_found_out(authority: Authorit
 
 
 def hearing(heard: list[bytes], *answers: bytes) -> Script:
-    """Each after something was read; what that was is kept."""
+    """Return a script that sends each answer after a read, and keeps the bytes that it reads."""
 
     def script(sock: socket.socket) -> None:
         for answer in answers:
@@ -165,19 +165,19 @@ def hearing(heard: list[bytes], *answers: bytes) -> Script:
 
 
 DIGEST: Final = b"md5f75148848866e101fb911861e0b59d2a"
-"""Of PASSWORD, the user `me` and the salt `salt`, as PostgreSQL's manual has it ("Message Flow", AuthenticationMD5Password)."""
+"""MD5 response for PASSWORD, user `me` and salt `salt`, by PostgreSQL's manual ("Message Flow", AuthenticationMD5Password)."""
 SHOWN: Final[dict[PasswordForm, bytes]] = {"md5": DIGEST, "cleartext": PASSWORD}
 ASKS: Final[dict[PasswordForm, bytes]] = {"md5": asks(5, b"salt"), "cleartext": asks(3)}
 
 
 def in_any_form(heard: list[bytes]) -> list[bytes]:
-    """The password and its digest, where they were heard."""
+    """Return those of the password and its digest that were received."""
     return [form for form in (PASSWORD, DIGEST[3:]) if form in b"".join(heard)]
 
 
 @pytest.mark.parametrize("form", ["md5", "cleartext"])
-def test_an_allowed_form_is_sent_once_over_tls(authority: Authority, form: PasswordForm) -> None:
-    """As the server asked for it; without TLS it is not sent, whatever the binding says, nor is allowing it said to mend that."""
+def test_an_allowed_password_form_is_sent_once_over_tls(authority: Authority, form: PasswordForm) -> None:
+    """The server asks for this form. Without TLS it is not sent, and allowing it is not offered as a fix."""
     heard: list[bytes] = []
     script = hearing(heard, ASKS[form], asks(0) + wire.ready(b"I"))
     with against(script, authority.server_context("localhost"), authority.ca_pem, form) as login:
@@ -217,11 +217,11 @@ def test_an_allowed_form_is_sent_once_over_tls(authority: Authority, form: Passw
         *("nothing-asked", "long-salt", "no-salt", "kerberos"),
     ],
 )
-def test_no_other_form_than_the_allowed_one_is_sent(
+def test_only_the_allowed_password_form_is_sent(
     authority: Authority, allowed: PasswordForm | None, answers: list[bytes], problem: Problem, words: str
 ) -> None:
-    """Nor that one after SCRAM has begun. Allowing it is offered only where nothing was allowed yet: a server that asks for more
-    than it used to is not to be given it.
+    """The allowed form is not sent after SCRAM has begun either. Allowing a form is offered only if none was allowed: a server
+    that asks for more than it used to must not be given it.
     """
     heard: list[bytes] = []
     with against(hearing(heard, *answers), authority.server_context("localhost"), authority.ca_pem, allowed) as login:
@@ -233,8 +233,8 @@ def test_no_other_form_than_the_allowed_one_is_sent(
 
 
 @pytest.mark.parametrize("again", [asks(5, b"tlas"), asks(3), PLUS], ids=["md5", "cleartext", "scram"])
-def test_who_has_a_hash_is_given_no_second_one(authority: Authority, again: bytes) -> None:
-    """A server that collects them by salts of its choice, or wants more after it."""
+def test_a_server_gets_only_one_hash(authority: Authority, again: bytes) -> None:
+    """The server collects hashes by salts of its choice, or wants more after the first."""
     heard: list[bytes] = []
     script = hearing(heard, asks(5, b"salt"), again)
     with against(script, authority.server_context("localhost"), authority.ca_pem, "md5") as login:
@@ -244,8 +244,8 @@ def test_who_has_a_hash_is_given_no_second_one(authority: Authority, again: byte
 
 
 @pytest.mark.parametrize("form", ["md5", "cleartext"])
-def test_who_is_not_whom_the_certificate_names_gets_no_allowed_form(authority: Authority, form: PasswordForm) -> None:
-    """Another host's: TLS alone is not enough."""
+def test_a_server_with_a_wrong_certificate_gets_no_allowed_form(authority: Authority, form: PasswordForm) -> None:
+    """The certificate is another host's: TLS alone is not enough."""
     heard: list[bytes] = []
     with against(hearing(heard, ASKS[form]), authority.server_context("db.example"), authority.ca_pem, form) as login:
         assert login.failed().problem is Problem.CERTIFICATE
@@ -253,8 +253,8 @@ def test_who_is_not_whom_the_certificate_names_gets_no_allowed_form(authority: A
 
 
 @pytest.mark.parametrize("form", ["md5", "cleartext"])
-def test_a_refusal_quotes_nothing_of_what_was_sent(authority: Authority, form: PasswordForm) -> None:
-    """A server that says the password, or its digest, in its error."""
+def test_a_refusal_quotes_no_part_of_a_sent_password(authority: Authority, form: PasswordForm) -> None:
+    """The server repeats the password, or its digest, in its error."""
     said = f"no such password: {SHOWN[form].decode()}"
     script = saying(ASKS[form], wire.error_response("28P01", said, fatal=True))
     with against(script, authority.server_context("localhost"), authority.ca_pem, form) as login:
@@ -264,8 +264,8 @@ def test_a_refusal_quotes_nothing_of_what_was_sent(authority: Authority, form: P
 
 
 @pytest.mark.parametrize("form", ["md5", "cleartext"])
-def test_what_was_sent_is_masked_for_as_long_as_the_stream_lasts(authority: Authority, form: PasswordForm) -> None:
-    """Of the digest its digits, with `md5` before them or without; cut in two, it is masked but for three bytes."""
+def test_a_sent_password_is_masked_in_the_whole_stream(authority: Authority, form: PasswordForm) -> None:
+    """The hexadecimal digits of a digest are masked, with `md5` before them or without."""
     secret = DIGEST[3:] if form == "md5" else PASSWORD
 
     def script(sock: socket.socket) -> None:
@@ -292,38 +292,38 @@ def test_what_was_sent_is_masked_for_as_long_as_the_stream_lasts(authority: Auth
     assert greeted.endswith(wire.ready(b"I"))
 
 
-# After it: the frame, without a server.
+# After the login: the frame, without a server.
 
 
 def messages(data: bytes) -> list[tuple[bytes, bytes]]:
-    """All of them, whole."""
+    """Return all messages, each whole."""
     found = wire.Cutter(dict.fromkeys((bytes([n]) for n in range(256)), 1 << 30), "x").cut(data)
     assert all(isinstance(part, wire.Head) and part.is_last for part in found)
     return [(part.kind, part.body) for part in found if isinstance(part, wire.Head)]
 
 
 def to_server(passed: Iterable[Passed]) -> bytes:
-    """What goes there."""
+    """Return the bytes that go to the server."""
     return b"".join(one.to_server for one in passed)
 
 
 def to_client(passed: Iterable[Passed]) -> bytes:
-    """What comes from there."""
+    """Return the bytes that go to the client."""
     return b"".join(one.to_client for one in passed)
 
 
 def query(sql: str) -> bytes:
-    """A simple query."""
+    """Return a simple query."""
     return wire.message(b"Q", wire.text(sql))
 
 
 def parse(sql: str, name: str = "") -> bytes:
-    """A prepared statement."""
+    """Return a message that prepares a statement."""
     return wire.message(b"P", wire.text(name, sql) + bytes(2))
 
 
 def statements(data: bytes) -> list[bytes]:
-    """What the server would carry out."""
+    """Return the statements that the server would carry out."""
     found = []
     for kind, body in messages(data):
         assert kind not in (b"Q",) or body.startswith(b"ROLLBACK TO SAVEPOINT aileron_"), body
@@ -354,15 +354,15 @@ ENDINGS: Final = st.sampled_from(
 
 
 def any_case(text: str, data: st.DataObject) -> str:
-    """As somebody may write it."""
+    """Return the text with the case of each letter chosen at random."""
     return "".join(c.upper() if data.draw(st.booleans()) else c.lower() for c in text)
 
 
 @given(st.data(), BLANKS, ENDINGS, BLANKS, st.booleans(), st.booleans())
-def test_no_end_of_a_transaction_passes_however_it_is_written(
+def test_no_end_of_a_transaction_passes_in_any_spelling(
     data: st.DataObject, before: str, ending: str, after: str, only_reads: bool, simple: bool
 ) -> None:
-    """In front of a word is nothing that hides it."""
+    """Blanks, comments and semicolons before the word do not hide it."""
     sql = before + any_case(ending, data) + after
     said = query(sql) if simple else parse(sql)
     (carried_out,) = statements(to_server(Frame(only_reads=only_reads).up(said)))
@@ -379,8 +379,8 @@ def test_no_end_of_a_transaction_passes_however_it_is_written(
 @example("/*" * 60 + "*/" * 60 + "COMMIT", False)
 @example("SELECT/**/1", True)
 @example("commitment", True)
-def test_only_words_of_the_list_begin_what_is_carried_out(sql: str, only_reads: bool) -> None:
-    """Of any text at all."""
+def test_only_listed_words_begin_a_statement_that_is_carried_out(sql: str, only_reads: bool) -> None:
+    """This holds for any text."""
     if "\0" in sql:
         with pytest.raises(LoginError):
             to_server(Frame(only_reads=only_reads).up(query(sql)))
@@ -419,8 +419,8 @@ def test_only_words_of_the_list_begin_what_is_carried_out(sql: str, only_reads: 
         ("select 1", None),
     ],
 )
-def test_what_controls_a_transaction(sql: str, meant: Control | None) -> None:
-    """As far as it is answered."""
+def test_statements_that_control_a_transaction_are_recognized(sql: str, meant: Control | None) -> None:
+    """Only those that are answered locally count."""
     assert control(sql.encode()) is meant
 
 
@@ -435,8 +435,8 @@ def test_what_controls_a_transaction(sql: str, meant: Control | None) -> None:
         "END x",
     ],
 )
-def test_what_cannot_be_answered_is_refused(sql: str) -> None:
-    """Rather than done otherwise than it says."""
+def test_a_transaction_statement_that_cannot_be_answered_is_refused(sql: str) -> None:
+    """Otherwise it would do something else than it says."""
     with pytest.raises(ValueError, match="only BEGIN, COMMIT and ROLLBACK"):
         control(sql.encode())
 
@@ -467,8 +467,8 @@ ANSWER: Final = st.sampled_from(
 @given(st.lists(MESSAGE, max_size=8), st.lists(st.tuples(st.integers(0, 400), ANSWER), max_size=12))
 @example([wire.message(b"B", wire.text("", "") + query("COMMIT") * 200)], [(0, READY_FAILED)])
 @example([query("SELECT x"), wire.message(b"d", query("COMMIT") * 9)], [(30, READY_FAILED)])
-def test_what_is_sent_besides_never_goes_into_a_message(said: list[bytes], answers: list[tuple[int, bytes]]) -> None:
-    """An answer that needs a rollback may come while a message is on its way: cut there, its rest would be read as messages."""
+def test_our_messages_never_go_into_the_connectors(said: list[bytes], answers: list[tuple[int, bytes]]) -> None:
+    """A rollback may be needed while a message is on its way: cut there, its rest would be read as messages."""
     frame = Frame(only_reads=False)
     data = b"".join(said)
     sent = b""
@@ -484,8 +484,8 @@ def test_what_is_sent_besides_never_goes_into_a_message(said: list[bytes], answe
 
 
 @given(st.lists(MESSAGE, max_size=6), st.data())
-def test_cut_anywhere_it_is_the_same_as_whole(said: list[bytes], data: st.DataObject) -> None:
-    """Nothing depends on how the bytes came."""
+def test_filtering_does_not_depend_on_how_the_bytes_are_cut(said: list[bytes], data: st.DataObject) -> None:
+    """A refusal has the same reason, too."""
     whole, cut = Frame(only_reads=True), Frame(only_reads=True)
     stream = b"".join(said)
     pieces, at = [], 0
@@ -510,8 +510,8 @@ ROWS: Final = st.lists(st.binary(max_size=30).map(lambda data: wire.message(b"D"
 
 
 @given(ROWS, st.data())
-def test_what_the_service_says_is_the_same_cut_anywhere(rows: bytes, data: st.DataObject) -> None:
-    """Rows as they are, in runs or in pieces; without the answers to what was sent besides."""
+def test_answers_do_not_depend_on_how_the_bytes_are_cut(rows: bytes, data: st.DataObject) -> None:
+    """Rows pass unchanged, in runs or in pieces, without the answers to our own messages."""
     own = wire.message(b"1") + wire.message(b"2")
     stream = own + wire.message(b"T", b"x") + rows + wire.message(b"C", b"SELECT 1\0") + wire.ready(b"T")
     frame = Frame(only_reads=True)
@@ -537,14 +537,14 @@ def test_what_the_service_says_is_the_same_cut_anywhere(rows: bytes, data: st.Da
         (wire.message(b"B", b"x" * 2000), "1024 bytes"),
     ],
 )
-def test_what_is_no_message_of_an_honest_library_ends_the_stream(said: bytes, words: str) -> None:
-    """With words for whoever wrote the connector."""
+def test_a_message_of_no_honest_library_ends_the_stream(said: bytes, words: str) -> None:
+    """The reason is for the connector's author."""
     with pytest.raises(LoginError, match=words):
         to_server(Frame(only_reads=True).up(said))
 
 
-def test_a_server_that_is_out_of_the_transaction_ends_the_stream() -> None:
-    """Whatever made it so."""
+def test_a_server_outside_the_transaction_ends_the_stream() -> None:
+    """The cause does not matter."""
     frame = Frame(only_reads=True)
     to_server(frame.up(query("SELECT 1")))
     with pytest.raises(LoginError, match="transaction is over") as caught:
@@ -552,8 +552,8 @@ def test_a_server_that_is_out_of_the_transaction_ends_the_stream() -> None:
     assert caught.value.problem is Problem.NOT_ALLOWED
 
 
-def test_a_statement_has_a_bound_and_a_value_has_none() -> None:
-    """A statement is looked at as a whole, and kept for that long."""
+def test_a_statement_is_bounded_and_a_value_is_not() -> None:
+    """A statement is checked as a whole, and held until then."""
     frame = Frame(only_reads=True)
     with pytest.raises(LoginError, match="at most 1048576"):
         to_server(frame.up(b"Q" + struct.pack("!i", 2 << 20) + b" " * (1 << 20)))

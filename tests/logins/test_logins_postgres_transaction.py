@@ -1,4 +1,4 @@
-"""A transaction whose effects are shown, message by message: whatever a connector says, only what was seen is committed."""
+"""A transaction whose effects are shown, message by message: whatever a connector says, it commits only a previewed change."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ ROW: Final = struct.pack("!hi", 1, 1)
 
 
 def query(sql: bytes) -> bytes:
-    """A simple one."""
+    """Return a simple query."""
     return wire.message(b"Q", sql + b"\0")
 
 
 def parse(sql: bytes, name: bytes = b"") -> bytes:
-    """A statement is prepared."""
+    """Return a message that prepares a statement."""
     return wire.message(b"P", name + b"\0" + sql + b"\0\0\0")
 
 
 def bind(value: bytes, name: bytes = b"") -> bytes:
-    """Its only value is given."""
+    """Return a message that binds the statement's only value."""
     values = struct.pack("!hhi", 0, 1, len(value)) + value + struct.pack("!h", 0)
     return wire.message(b"B", b"\0" + name + b"\0" + values)
 
@@ -69,7 +69,7 @@ PIECES: Final = (
 
 
 class Service:
-    """As much of a PostgreSQL as is talked to here. `written` is what was carried out, `committed` what stays of it."""
+    """A minimal PostgreSQL. `written` is what it carried out, `committed` the part of that which stays."""
 
     def __init__(self) -> None:
         self._cutter = wire.Cutter(dict.fromkeys(b"Q P B D C E S X".split(), 1 << 20), "the test")
@@ -81,7 +81,7 @@ class Service:
         self.committed: list[list[tuple[bytes, bytes]]] = []
 
     def answer(self, data: bytes) -> bytes:
-        """To what comes."""
+        """Return the answers to these messages."""
         heads = [part for part in self._cutter.cut(data) if isinstance(part, wire.Head)]
         return b"".join(self._one(head.kind, head.body) for head in heads)
 
@@ -146,7 +146,7 @@ def _row(*values: bytes) -> bytes:
 
 
 def talk(seen: str | None, said: bytes, cut: int) -> tuple[Service, list[Effects]]:
-    """What a service carried out of what a connector said, in pieces of `cut` bytes, and what was noted."""
+    """Pass a connector's bytes on in pieces of `cut` bytes; return the service and the notes."""
     service = Service()
     notes: list[Effects] = []
     transaction = Transaction(seen)
@@ -167,7 +167,7 @@ def talk(seen: str | None, said: bytes, cut: int) -> tuple[Service, list[Effects
 
 
 def shown() -> str:
-    """The digest of the honest statement, from its preview."""
+    """Return the digest of the honest statement, from its preview."""
     service, [noted] = talk(None, b"".join(HONEST), 1 << 20)
     assert service.committed == []
     return noted.digest
@@ -183,8 +183,8 @@ def shown() -> str:
     9,
 )
 @example(b"".join((*HONEST, *HONEST)), 80)
-def test_whatever_a_connector_says_only_what_was_seen_is_committed(said: bytes, cut: int) -> None:
-    """Once, and noted before; however its words come in."""
+def test_only_the_previewed_change_is_committed_whatever_a_connector_says(said: bytes, cut: int) -> None:
+    """The change is committed at most once, and noted before, however the bytes are cut."""
     digest = shown()
     service, notes = talk(digest, said, cut)
     for written in service.committed:
@@ -194,8 +194,8 @@ def test_whatever_a_connector_says_only_what_was_seen_is_committed(said: bytes, 
     assert [note.digest for note in notes] == [digest] * len(service.committed)
 
 
-def test_a_service_that_goes_before_it_has_answered_a_commit_leaves_it_unknown() -> None:
-    """Before that, and after it, nothing is."""
+def test_a_service_that_ends_before_answering_a_commit_leaves_the_outcome_unknown() -> None:
+    """An end before the commit, or after its answer, leaves nothing unknown."""
     transaction, service = Transaction(shown()), Service()
     said = [b"".join(HONEST)]
     while said:
@@ -212,8 +212,8 @@ def test_a_service_that_goes_before_it_has_answered_a_commit_leaves_it_unknown()
     assert transaction.down_ended() == ()
 
 
-def test_what_was_seen_is_committed_however_it_is_cut() -> None:
-    """The control of the property: it can be."""
+def test_the_previewed_change_is_committed_however_the_bytes_are_cut() -> None:
+    """This is the positive control of the property above."""
     digest = shown()
     for cut in (1, 5, 64, 1 << 20):
         service, _ = talk(digest, b"".join(HONEST), cut)
@@ -221,8 +221,8 @@ def test_what_was_seen_is_committed_however_it_is_cut() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.lists(st.binary(max_size=60), max_size=8))
-def test_bytes_that_are_no_protocol_end_a_transaction_or_wait(up: list[bytes], down: list[bytes]) -> None:
-    """By the one error that there is for it."""
+def test_arbitrary_bytes_raise_only_login_errors(up: list[bytes], down: list[bytes]) -> None:
+    """Bytes may come from either end."""
     transaction = Transaction(None)
     with contextlib.suppress(LoginError):
         for piece in up:
@@ -232,8 +232,8 @@ def test_bytes_that_are_no_protocol_end_a_transaction_or_wait(up: list[bytes], d
 
 
 @given(st.binary(max_size=200))
-def test_what_a_service_describes_is_read_or_refused(body: bytes) -> None:
-    """Rows and their columns."""
+def test_an_arbitrary_description_is_read_or_refused(body: bytes) -> None:
+    """Rows and their columns are parsed."""
     for read in (rows.columns_of, rows.row_of):
         with contextlib.suppress(LoginError):
             read(body)
@@ -241,8 +241,8 @@ def test_what_a_service_describes_is_read_or_refused(body: bytes) -> None:
 
 @given(st.binary(max_size=120))
 @example(b'INSERT INTO "a""b".c AS d ("X", y) VALUES (1, 2) RETURNING *')
-def test_a_statement_is_judged_by_its_text_or_refused(sql: bytes) -> None:
-    """A write that passes ends as it has to, and has no comment."""
+def test_an_arbitrary_statement_is_judged_or_refused(sql: bytes) -> None:
+    """A write that passes ends with `*`, and has no comment."""
     with contextlib.suppress(LoginError):
         rows.check_statement(sql)
         if rows.changes_rows(sql):

@@ -1,4 +1,4 @@
-"""The processes: one that forks, and one for each login, with real ones, at a scripted service that speaks Redis' AUTH."""
+"""The login processes: one that forks, and one for each login, at a scripted service that speaks Redis' AUTH."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the processes are und
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return the backend of the daemon."""
     return "asyncio"
 
 
 def order(target: str = "redis+plain://localhost:6379", **more: object) -> Order:
-    """A login at Redis."""
+    """Return the order of a login at Redis."""
     fields: dict[str, object] = {
         "target": LoginTarget.parse(target),
         "credential": "password",
@@ -53,7 +53,7 @@ def order(target: str = "redis+plain://localhost:6379", **more: object) -> Order
 
 @asynccontextmanager
 async def keeping(clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Keeper]:
-    """One that has no process yet."""
+    """Yield a keeper that has no process yet."""
     keeper = Keeper(clock=clock)
     try:
         with anyio.fail_after(DEADLINE_S):
@@ -64,7 +64,7 @@ async def keeping(clock: Callable[[], float] = time.monotonic) -> AsyncIterator[
 
 @contextmanager
 def logging_in() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """What is handed over, and the service's end of it, in which nobody waits for long."""
+    """Yield the socket to hand over, and the service's end of it, whose reads have a timeout."""
     theirs, here = socket.socketpair()
     here.settimeout(DEADLINE_S)
     with theirs, here:
@@ -72,19 +72,19 @@ def logging_in() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def answer_login(service: socket.socket) -> None:
-    """As Redis does."""
+    """Answer a login as Redis does."""
     asked = service.recv(1000)
     assert SECRET in asked
     service.sendall(b"+OK\r\n")
 
 
 def children_of(pid: int) -> list[int]:
-    """As /proc has them."""
+    """Return the children of a process, from /proc."""
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def forker() -> int:
-    """The process that forks logins: the child of the program, which is ours."""
+    """Return the process that forks logins: the child of our child, the program."""
     for pid in children_of(os.getpid()):
         if b"aileron.logins" in Path(f"/proc/{pid}/cmdline").read_bytes():
             (forking,) = children_of(pid)
@@ -93,14 +93,14 @@ def forker() -> int:
 
 
 async def ordered(keeper: Keeper, what: Order, service: socket.socket) -> Begun:
-    """A login under way."""
+    """Begin a login."""
     begun = await keeper.prepare(what.target.protocol)
     await begun.begin(what, service)
     return begun
 
 
 async def logged_in(keeper: Keeper, service: socket.socket, theirs: socket.socket) -> Begun:
-    """One login, to the point where its stream is open."""
+    """Log in up to the point where the stream is open."""
     begun = await ordered(keeper, order(), theirs)
     await anyio.to_thread.run_sync(answer_login, service)
     assert isinstance(await begun.hear(), LoggedIn)
@@ -108,7 +108,7 @@ async def logged_in(keeper: Keeper, service: socket.socket, theirs: socket.socke
 
 
 async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> None:
-    """Two at once, from one process, which forks for each."""
+    """Two logins at once are forked from one process."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
             one = await logged_in(keeper, service, theirs)
@@ -128,13 +128,13 @@ async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> Non
 
 
 def running(pid: int) -> list[int]:
-    """Children that have not ended."""
+    """Return the children that have not ended."""
     return [one for one in children_of(pid) if "\nState:\tZ" not in Path(f"/proc/{one}/status").read_text()]
 
 
 @needs_root
-async def test_a_login_has_nothing_but_its_three_sockets_and_no_secret_is_in_the_process_that_forks() -> None:
-    """Searched for in its memory, beside the login's, where it is."""
+async def test_a_login_has_only_its_sockets_and_the_forking_process_no_secret() -> None:
+    """The secret is searched in its memory; the control is the login's memory, which has it."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             begun = await logged_in(keeper, service, theirs)
@@ -149,12 +149,12 @@ async def test_a_login_has_nothing_but_its_three_sockets_and_no_secret_is_in_the
             limits = Path(f"/proc/{login}/limits").read_text()
             assert re.search(r"Max core file size +0 +0", limits)
             assert re.search(rf"Max data size +{256 << 20} ", limits)
-            assert os.stat(f"/proc/{login}/environ").st_uid == 0  # undumpable: root's
+            assert os.stat(f"/proc/{login}/environ").st_uid == 0  # an undumpable process belongs to root
             begun.close()
 
 
 def has_in_memory(pid: int, what: bytes) -> bool:
-    """Any readable part of it."""
+    """Return whether a readable mapping of the process contains these bytes."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             place, rights, *_ = line.split()
@@ -171,12 +171,12 @@ def has_in_memory(pid: int, what: bytes) -> bool:
 
 
 def descriptors(pid: int) -> list[str]:
-    """What it has open."""
+    """Return the targets of a process's open descriptors."""
     return [os.readlink(one).partition("[")[0] for one in Path(f"/proc/{pid}/fd").iterdir()]
 
 
-async def test_a_login_that_is_killed_is_the_end_of_its_stream_alone() -> None:
-    """The other one goes on, and the process that forked both."""
+async def test_killing_a_login_ends_only_its_own_stream() -> None:
+    """The other login goes on, and so does the process that forked both."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
             one = await logged_in(keeper, service, theirs)
@@ -193,8 +193,8 @@ async def test_a_login_that_is_killed_is_the_end_of_its_stream_alone() -> None:
             two.close()
 
 
-async def test_the_process_ends_with_whoever_keeps_it_and_its_logins_with_it() -> None:
-    """And another one is started with the next login, also where the first was killed."""
+async def test_the_processes_end_with_their_keeper_and_start_anew() -> None:
+    """A killed process takes its logins with it; the next login starts another one."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             begun = await logged_in(keeper, service, theirs)
@@ -213,8 +213,8 @@ async def test_the_process_ends_with_whoever_keeps_it_and_its_logins_with_it() -
             begun.close()
 
 
-async def test_a_refused_login_says_so_and_what_is_not_made_here_is_refused() -> None:
-    """By reason."""
+async def test_a_refused_login_reports_its_problem() -> None:
+    """The service answers WRONGPASS."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             begun = await ordered(keeper, order(), theirs)
@@ -226,8 +226,8 @@ async def test_a_refused_login_says_so_and_what_is_not_made_here_is_refused() ->
             begun.close()
 
 
-async def test_a_login_that_nobody_answers_ends_in_its_time() -> None:
-    """Whatever the service does."""
+async def test_an_unanswered_login_ends_at_its_deadline() -> None:
+    """The service never answers."""
     async with keeping() as keeper:
         with logging_in() as (theirs, _service):
             begun = await ordered(keeper, order(login_s=0.3), theirs)
@@ -237,8 +237,8 @@ async def test_a_login_that_nobody_answers_ends_in_its_time() -> None:
             begun.close()
 
 
-async def test_logins_that_were_let_go_of_end_at_once_and_leave_room() -> None:
-    """A connector that asks and hangs up, again and again, at a service that says nothing: whose time is not up by far."""
+async def test_abandoned_logins_end_at_once_and_leave_room() -> None:
+    """A connector asks and hangs up, again and again, at a silent service, long before the deadline."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             for _ in range(2 * MAX_LOGINS + 1):
@@ -301,8 +301,8 @@ if stage == "login":
 
 
 @pytest.mark.parametrize("stage", ["free", "process", "login"])
-def test_what_a_process_of_logins_can_do(stage: str) -> None:
-    """Without confinement all of it; the one that forks can fork; a login has its sockets, and dies of executing."""
+def test_a_login_process_can_do_only_what_it_needs(stage: str) -> None:
+    """An unconfined one can do everything; the forking one can fork; a login can use its sockets, and dies of an exec."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = [sys.executable, "-c", _TRIES, stage, str(listener.getsockname()[1])]
         done = subprocess.run(words, capture_output=True, timeout=DEADLINE_S, check=False)
@@ -319,9 +319,9 @@ def test_what_a_process_of_logins_can_do(stage: str) -> None:
 
 
 @needs_root
-async def test_a_process_that_nobody_logs_in_by_ends_and_the_next_login_has_another() -> None:
-    """Not while there is a login, however long; and one that comes at any moment of its end is not lost. One for which there were
-    no descriptors does not count.
+async def test_an_unused_process_ends_and_the_next_login_starts_another() -> None:
+    """The process does not end while there is a login, however long; a login that comes while it ends is not lost. A login
+    that failed for want of descriptors does not count as a use.
     """
     now = 0.0
     async with keeping(lambda: now) as keeper:

@@ -25,7 +25,7 @@ BIG = random.Random(1).randbytes(4 << 20)
 
 
 class PlainLogin(Login):
-    """`PASS secret`, answered by a line, and then whatever its filter says."""
+    """A login that sends `PASS secret`, reads a line, and then uses its filter."""
 
     through: Filter = Unchanged()
 
@@ -44,7 +44,7 @@ class PlainLogin(Login):
 
 
 class InLines(Filter):
-    """Looks at lines: one that notes, one that is answered here, one that is refused."""
+    """A filter of lines: one line is noted, one answered here, one refused."""
 
     def __init__(self) -> None:
         self._line = b""
@@ -73,14 +73,14 @@ class InLines(Filter):
 
 
 def in_lines(order: Order) -> Login:
-    """A login whose filter is new."""
+    """Return a login with a new filter."""
     login = PlainLogin(order)
     login.through = InLines()
     return login
 
 
 class Swells(Filter):
-    """Makes more of each piece from the service than is held for a connector."""
+    """A filter that makes more of each piece from the service than is held for a connector."""
 
     BYTES = 2 * HELD_BYTES
 
@@ -92,14 +92,14 @@ class Swells(Filter):
 
 
 def swollen(order: Order) -> Login:
-    """A login whose filter makes much of little."""
+    """Return a login whose filter makes much of little."""
     login = PlainLogin(order)
     login.through = Swells()
     return login
 
 
 class Service:
-    """The other end of what is logged in at, in the test's hands once the password has come."""
+    """The service's end of a login, in the test's hands once the password has come."""
 
     def __init__(self, make: Callable[[Order], Login], authority: trustme.CA | None = None, **more: object) -> None:
         theirs, here = socket.socketpair() if authority is None else tcp_pair()
@@ -111,7 +111,7 @@ class Service:
 
     @contextlib.contextmanager
     def logged_in(self) -> Iterator[tuple[socket.socket, LoginAt]]:
-        """The service's socket, and the login."""
+        """Yield the service's socket, and the login."""
         with self.login:
             if self._authority is not None:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -125,19 +125,19 @@ class Service:
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    """A connection."""
+    """Return the two ends of a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         return one, listener.accept()[0]
 
 
 def read_all(sock: socket.socket) -> bytes:
-    """To the end."""
+    """Read up to the end."""
     return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
 def read_of(sock: socket.socket, size: int) -> bytes:
-    """So many bytes, in as many pieces as they come."""
+    """Read so many bytes, in as many pieces as they come."""
     got = b""
     while len(got) < size:
         got += sock.recv(size - len(got))
@@ -146,7 +146,7 @@ def read_of(sock: socket.socket, size: int) -> bytes:
 
 @contextlib.contextmanager
 def together(sock: socket.socket) -> Iterator[None]:
-    """What is sent meanwhile leaves in one segment, tcp(7); without a wait."""
+    """Send the data of the block in one segment (tcp(7)), without waiting."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
     yield
@@ -154,7 +154,7 @@ def together(sock: socket.socket) -> Iterator[None]:
 
 
 def sent_until_stopped(sock: socket.socket, piece: bytes) -> int:
-    """Bytes that nobody reads, until there is no room for more."""
+    """Send pieces that nobody reads until there is no room for more; return the number of bytes."""
     sock.settimeout(0.3)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -165,7 +165,7 @@ def sent_until_stopped(sock: socket.socket, piece: bytes) -> int:
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Whose certificates are trusted."""
+    """Return the authority whose certificates are trusted."""
     return trustme.CA()
 
 
@@ -174,7 +174,7 @@ def authority() -> trustme.CA:
 def test_everything_passes_both_ways_at_once(
     make: Callable[[Order], Login], encrypted: bool, authority: trustme.CA
 ) -> None:
-    """Four mebibytes each way, while neither waits for the other."""
+    """Four mebibytes go each way, and neither direction waits for the other."""
     up = BIG[:-1].replace(b"\n", b"?") + b"\n"
     with Service(make, authority if encrypted else None).logged_in() as (service, login):
         got: list[bytes] = []
@@ -199,7 +199,7 @@ def test_everything_passes_both_ways_at_once(
 
 
 def exchanged(sock: socket.socket, data: bytes, size: int) -> bytes:
-    """So many bytes that came while these were sent; by one thread, as TLS of Python has to be."""
+    """Send `data` and read `size` bytes at once, in one thread, as Python's TLS requires."""
     sock.setblocking(False)
     rest, got = memoryview(data), bytearray()
     while rest or len(got) < size:
@@ -214,8 +214,8 @@ def exchanged(sock: socket.socket, data: bytes, size: int) -> bytes:
     return bytes(got)
 
 
-def test_the_secret_is_masked_for_as_long_as_the_stream_lasts() -> None:
-    """Also where it comes in two parts with a pause between them; and it is counted."""
+def test_the_secret_is_masked_in_the_whole_stream() -> None:
+    """The secret is masked and counted also if it comes in two parts with a pause between them."""
     with Service(PlainLogin).logged_in() as (service, login):
         service.sendall(b"requirepass " + SECRET + b"\r\n")
         assert login.client.recv(1000) == b"requirepass " + b"*" * len(SECRET) + b"\r\n"
@@ -227,8 +227,8 @@ def test_the_secret_is_masked_for_as_long_as_the_stream_lasts() -> None:
         assert login.over() == Over(scrubbed=2)
 
 
-def test_who_does_not_read_is_not_read_for() -> None:
-    """A service that sends is stopped by a connector that does not read, within what is kept and what sockets hold."""
+def test_a_connector_that_does_not_read_stops_the_service() -> None:
+    """The bound is the bytes that are held and those that sockets hold."""
     with Service(PlainLogin).logged_in() as (service, login):
         login.logged_in()
         sent = sent_until_stopped(service, b"x" * 65536)
@@ -237,8 +237,8 @@ def test_who_does_not_read_is_not_read_for() -> None:
         assert len(read_all(login.client)) == sent
 
 
-def test_an_end_that_came_with_the_last_bytes_is_heard_when_those_are_read(authority: trustme.CA) -> None:
-    """It was read from the socket already, so that nothing there tells of it: TLS of a service that waits for ours to end."""
+def test_an_end_that_came_with_the_last_bytes_is_noticed_after_them(authority: trustme.CA) -> None:
+    """The end was already read from the socket, which is silent then: the service's TLS waits for ours to end."""
     with Service(swollen, authority).logged_in() as (service, login):
         login.logged_in()
         assert isinstance(service, ssl.SSLSocket)
@@ -251,7 +251,7 @@ def test_an_end_that_came_with_the_last_bytes_is_heard_when_those_are_read(autho
 
 
 def test_a_connector_that_goes_while_much_waits_for_it_ends_the_stream() -> None:
-    """It had enough: no error."""
+    """The connector had enough: that is no error."""
     with Service(PlainLogin).logged_in() as (service, login):
         login.logged_in()
         sent_until_stopped(service, b"x" * 65536)
@@ -260,14 +260,14 @@ def test_a_connector_that_goes_while_much_waits_for_it_ends_the_stream() -> None
         assert login.over() == Over(scrubbed=0)
 
 
-def test_a_connector_that_sends_without_reading_does_not_make_the_filter_keep_more() -> None:
-    """What a filter answers by itself has a bound, too."""
+def test_a_filter_holds_a_bounded_number_of_answers() -> None:
+    """The connector sends without reading, and the filter itself answers."""
     with Service(in_lines).logged_in() as (_service, login):
         assert sent_until_stopped(login.client, b"mine\n" * 1000) < (4 << 20)
 
 
-def test_what_came_early_passes_first_and_through_the_filter() -> None:
-    """Pipelined behind the login by either end."""
+def test_bytes_that_came_early_pass_first_and_through_the_filter() -> None:
+    """Either end sends them right behind the login."""
     theirs, service = socket.socketpair()
     login = LoginAt(in_lines, "redis+plain://localhost:6379", "me", SECRET, service=theirs)
     login.client.sendall(b"note\nfirst\n")
@@ -282,8 +282,8 @@ def test_what_came_early_passes_first_and_through_the_filter() -> None:
         assert len(login.notes) == 1
 
 
-def test_a_note_is_on_disk_before_its_bytes_leave_and_without_it_they_do_not() -> None:
-    """The pair: a record that is kept, and one that cannot be."""
+def test_a_note_is_kept_before_its_bytes_leave() -> None:
+    """A record that cannot be kept ends the stream, and its bytes do not leave."""
     kept: list[Note] = []
     waiting = threading.Event()
 
@@ -311,7 +311,7 @@ def test_a_note_is_on_disk_before_its_bytes_leave_and_without_it_they_do_not() -
 
 
 def test_a_connector_that_ends_its_half_still_gets_the_answer() -> None:
-    """The filter hears of it, the service after that."""
+    """The filter hears of the end first, the service after that."""
     with Service(in_lines).logged_in() as (service, login):
         login.client.sendall(b"one\ntwo")
         login.client.shutdown(socket.SHUT_WR)
@@ -325,7 +325,7 @@ def test_a_connector_that_ends_its_half_still_gets_the_answer() -> None:
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_connector_that_goes_ends_the_stream_and_what_it_sent_arrives(encrypted: bool, authority: trustme.CA) -> None:
-    """Even if it is much, and the service is slow to read it."""
+    """The whole of it arrives, even if the service reads slowly."""
     with Service(PlainLogin, authority if encrypted else None).logged_in() as (service, login):
         login.logged_in()
         login.client.sendall(BIG[:100_000])
@@ -346,16 +346,16 @@ def test_a_connector_that_goes_ends_the_stream_and_what_it_sent_arrives(encrypte
         (b"bug\n", Problem.PROTOCOL, "what was said at localhost:6379 could not be handled (KeyError)"),
     ],
 )
-def test_what_a_filter_refuses_or_does_not_foresee_ends_the_stream(line: bytes, problem: Problem, message: str) -> None:
-    """With its reason, and nothing quoted."""
+def test_a_refusal_or_an_error_of_a_filter_ends_the_stream(line: bytes, problem: Problem, message: str) -> None:
+    """The message has the reason, and quotes nothing."""
     with Service(in_lines).logged_in() as (service, login):
         login.client.sendall(line)
         assert read_all(service) == b""
         assert login.over() == Over(scrubbed=0, problem=problem, message=message)
 
 
-def test_a_login_that_is_refused_says_the_services_words_without_the_secret() -> None:
-    """In one line."""
+def test_a_refused_login_quotes_the_service_without_the_secret() -> None:
+    """The quote is one line."""
     theirs, service = socket.socketpair()
     with LoginAt(PlainLogin, "redis+plain://localhost:6379", "me", SECRET, service=theirs) as login, service:
         assert service.recv(1000)
@@ -366,8 +366,8 @@ def test_a_login_that_is_refused_says_the_services_words_without_the_secret() ->
         assert read_all(login.client) == b""
 
 
-def test_tls_that_is_cut_is_no_end(authority: trustme.CA) -> None:
-    """What came before is passed on; the pair is the test of both ways above, whose service ends TLS."""
+def test_a_cut_tls_connection_is_reported_as_closed(authority: trustme.CA) -> None:
+    """Earlier bytes are passed on; in the control, the test of both ways above, the service ends TLS."""
     with Service(PlainLogin, authority).logged_in() as (service, login):
         service.sendall(b"half")
         login.logged_in()
@@ -378,15 +378,15 @@ def test_tls_that_is_cut_is_no_end(authority: trustme.CA) -> None:
 
 
 class Goodbye(InLines):
-    """The connector has said that it goes."""
+    """A filter whose connector has said goodbye."""
 
     @property
     def has_said_goodbye(self) -> bool:
         return True
 
 
-def test_tls_that_is_cut_after_a_goodbye_is_an_end(authority: trustme.CA) -> None:
-    """The pair of the test above: a service that was told to end need not do it nicely."""
+def test_a_cut_tls_connection_after_a_goodbye_is_no_error(authority: trustme.CA) -> None:
+    """The twin of the test above: a service that was told to end need not end TLS."""
 
     def told(order: Order) -> Login:
         login = PlainLogin(order)
@@ -401,8 +401,8 @@ def test_tls_that_is_cut_after_a_goodbye_is_an_end(authority: trustme.CA) -> Non
         assert login.over().problem is None
 
 
-def test_the_deadline_ends_a_stream_that_is_not_over() -> None:
-    """Whoever it waits for."""
+def test_the_deadline_ends_an_open_stream() -> None:
+    """Neither end sends anything."""
     with Service(PlainLogin, stream_s=0.4).logged_in() as (_service, login):
         assert login.over().problem is Problem.TOO_SLOW
         assert read_all(login.client) == b""

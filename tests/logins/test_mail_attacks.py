@@ -1,4 +1,4 @@
-"""Services of mail that lie, weaken, ask again, stop or are somebody else: no password, no stream, and why."""
+"""Mail services that lie, weaken, ask again, stop or are impostors: they get no password and no stream, and are reported."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Script = Callable[[Talk], None]
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whose certificates the service has, if it has good ones."""
+    """Return the authority of the service's good certificates."""
     return Authority(Path(tmp_path_factory.mktemp("authority")))
 
 
 class Dialect:
-    """What a service of each protocol says for the same thing."""
+    """The words of a service in each protocol."""
 
     def __init__(self, protocol: str, *, mechanisms: str = "PLAIN LOGIN", starttls: bool = True) -> None:
         self.protocol = protocol
@@ -47,13 +47,13 @@ class Dialect:
     GREETINGS: ClassVar[dict[str, bytes]] = {"smtp": b"220 hello", "imap": b"* OK hello", "pop3": b"+OK hello"}
 
     def greet(self, talk: Talk) -> None:
-        """And in SMTP the extensions, which come before STARTTLS."""
+        """Greet; in SMTP also list the extensions, which come before STARTTLS."""
         talk.say(self.GREETINGS[self.protocol])
         if self.protocol == "smtp":
             self.tell(talk)
 
     def tell(self, talk: Talk) -> None:
-        """What it can do, when asked."""
+        """List the capabilities when asked."""
         asked = talk.hear()
         names = self.mechanisms.split()
         match self.protocol:
@@ -68,37 +68,37 @@ class Dialect:
                 talk.say(b"+OK", b"SASL " + self.mechanisms.encode(), b"USER", b"TOP", b".")
 
     def hear_command(self, talk: Talk) -> list[bytes]:
-        """A command's words, without an IMAP tag."""
+        """Return a command's words, without an IMAP tag."""
         words = talk.hear().split()
         if self.protocol == "imap":
             self.tag = words.pop(0)
         return words
 
     def agrees_to_tls(self, talk: Talk) -> None:
-        """STARTTLS or STLS."""
+        """Agree to STARTTLS or STLS."""
         self.hear_command(talk)
         said = {"smtp": b"220 go on", "imap": self.tag + b" OK go on", "pop3": b"+OK go on"}
         talk.say_raw(said[self.protocol] + b"\r\n")
 
     def refuses_tls(self, talk: Talk) -> None:
-        """The same."""
+        """Refuse STARTTLS or STLS."""
         self.hear_command(talk)
         said = {"smtp": b"454 no", "imap": self.tag + b" BAD no", "pop3": b"-ERR no"}
         talk.say(said[self.protocol])
 
     def asks(self, talk: Talk, challenge: bytes) -> None:
-        """By a challenge of SASL."""
+        """Send a challenge of SASL."""
         talk.say((b"334 " if self.protocol == "smtp" else b"+ ") + base64.b64encode(challenge))
 
     def accepts(self, talk: Talk) -> None:
-        """The login."""
+        """Accept the login."""
         said = {"smtp": b"235 ok", "imap": self.tag + b" OK in", "pop3": b"+OK in"}
         talk.say(said[self.protocol])
         if self.protocol == "imap":
             self.tell(talk)
 
     def refuses(self, talk: Talk, code: bytes = b"535") -> None:
-        """The login."""
+        """Refuse the login."""
         said = {"smtp": code + b" no", "imap": self.tag + b" NO no", "pop3": b"-ERR no"}
         talk.say(said[self.protocol])
 
@@ -114,7 +114,7 @@ def _try(
     login_s: float = 10.0,
     **certificate: object,
 ) -> tuple[LoggedIn | Failed, bytes]:
-    """What came of a login there, and all that the service heard."""
+    """Try a login at the scripted service; return the outcome, and all bytes that the service received."""
     served = context or authority.server_context(*names, **certificate)
 
     def whole(talk: Talk) -> None:
@@ -150,7 +150,7 @@ def _outcome(login: LoginAt) -> LoggedIn | Failed:
 
 
 def _is_shown(heard: bytes) -> bool:
-    """The password, in any form that can be read back."""
+    """Return whether the bytes contain the password in a form that can be read back."""
     plain = base64.b64encode(b"\0mira\0" + SECRET)
     return any(form in heard for form in (SECRET, base64.b64encode(SECRET), plain))
 
@@ -167,8 +167,8 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
 
 
 @PROTOCOLS
-def test_starttls_that_is_stripped_is_refused(authority: Authority, protocol: str) -> None:
-    """Not offered, or refused: nothing of the login is sent. Where it is agreed to, the same password is."""
+def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> None:
+    """STARTTLS is not offered, or refused: the password is not sent. If the service agrees to TLS, it is."""
     for strip in ("not offered", "refused", "agreed"):
         dialect = Dialect(protocol, starttls=strip != "not offered")
 
@@ -192,8 +192,8 @@ def test_starttls_that_is_stripped_is_refused(authority: Authority, protocol: st
 
 
 @PROTOCOLS
-def test_words_injected_before_tls_do_not_count(authority: Authority, protocol: str) -> None:
-    """CVE-2011-0411: in one packet with the agreement to TLS comes what would be read after it."""
+def test_words_injected_before_tls_are_refused(authority: Authority, protocol: str) -> None:
+    """CVE-2011-0411: the packet that agrees to TLS also has words to be read after it."""
     dialect = Dialect(protocol)
     injected = {"smtp": b"250 AUTH PLAIN\r\n", "imap": b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", "pop3": b"+OK\r\n"}
 
@@ -209,8 +209,8 @@ def test_words_injected_before_tls_do_not_count(authority: Authority, protocol: 
 
 
 @PROTOCOLS
-def test_what_was_offered_before_tls_does_not_count(authority: Authority, protocol: str) -> None:
-    """PLAIN before and nothing usable after it: no PLAIN."""
+def test_mechanisms_offered_before_tls_do_not_count(authority: Authority, protocol: str) -> None:
+    """PLAIN is offered before, and only an unusable one after it: PLAIN is not used."""
     before, after = Dialect(protocol), Dialect(protocol, mechanisms="CRAM-MD5")
 
     def script(talk: Talk) -> None:
@@ -230,16 +230,16 @@ def test_what_was_offered_before_tls_does_not_count(authority: Authority, protoc
     assert (_failed(told), _is_shown(heard)) == (Problem.WEAK_LOGIN, False)
 
 
-def test_a_connection_that_says_it_is_logged_in_is_refused(authority: Authority) -> None:
-    """PREAUTH before TLS is a way round TLS; within it, somebody else's mailbox."""
+def test_an_imap_connection_that_is_logged_in_already_is_refused(authority: Authority) -> None:
+    """PREAUTH before TLS is a way around TLS; within it, the mailbox is another user's."""
     for encryption, problem in (("starttls", Problem.NOT_ENCRYPTED), ("tls", Problem.PROTOCOL)):
         told, heard = _try(lambda talk: talk.say(b"* PREAUTH hello"), authority, "imap", encryption=encryption)
         assert (_failed(told), heard) == (problem, b"")
 
 
 @PROTOCOLS
-def test_a_certificate_that_is_not_good_is_refused(authority: Authority, protocol: str) -> None:
-    """Expired, or for another name: before a word is said."""
+def test_an_invalid_certificate_is_refused(authority: Authority, protocol: str) -> None:
+    """The certificate is expired, or for another name: nothing is sent."""
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
     def script(talk: Talk) -> None:
@@ -263,9 +263,9 @@ def _scram(
     change_first: Callable[[str], str] = lambda said: said,
     change_final: Callable[[str], str | None] = lambda said: said,
 ) -> bool:
-    """Be a service's side of SCRAM, which may lie, or leave its final message out; the last word is the caller's.
+    """Play a service's side of SCRAM, which may lie, or leave out its final message; the caller says the last word.
 
-    Return whether it was shown the password's proof.
+    Return whether the client acknowledged the final message, or True if there was none.
     """
     mechanism = ScramMechanism("SCRAM-SHA-256-PLUS" if is_plus else "SCRAM-SHA-256")
     known = mechanism.make_auth_info(SECRET.decode(), iteration_count=4096)
@@ -289,7 +289,7 @@ def _scram(
 
 @PROTOCOLS
 def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: str, tmp_path: Path) -> None:
-    """With the service's own certificate the login is done; bound to another's, as where somebody passes it on, it is not."""
+    """The service's own certificate completes the login; another one's, as behind a man in the middle, does not."""
     key, certificate = authority.server_files(tmp_path, HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -319,8 +319,8 @@ def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: 
 
 
 @PROTOCOLS
-def test_plus_taken_off_the_list_is_told_to_the_service(authority: Authority, protocol: str) -> None:
-    """`y`: we would have bound. A service that has -PLUS refuses then; one that has not goes on."""
+def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, protocol: str) -> None:
+    """`y` says that we would have bound the channel. A service that has -PLUS then refuses; one without goes on."""
     dialect = Dialect(protocol, mechanisms="SCRAM-SHA-256")
     firsts: list[bytes] = []
 
@@ -357,10 +357,10 @@ def test_plus_taken_off_the_list_is_told_to_the_service(authority: Authority, pr
         ("not base64", Problem.PROTOCOL),
     ],
 )
-def test_a_service_that_does_not_do_scram_rightly_gets_no_password(
+def test_a_service_that_does_scram_wrongly_gets_no_password(
     authority: Authority, protocol: str, lie: str, problem: Problem | None
 ) -> None:
-    """And none by a weaker mechanism that it offers too: one attempt."""
+    """The login makes one attempt, and none by a weaker mechanism that is offered too."""
     plus = " SCRAM-SHA-256-PLUS" if lie == "plus refused" else ""
     dialect = Dialect(protocol, mechanisms="PLAIN LOGIN SCRAM-SHA-256" + plus)
 
@@ -408,7 +408,7 @@ def test_a_service_that_does_not_do_scram_rightly_gets_no_password(
 
 @PROTOCOLS
 def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, protocol: str) -> None:
-    """PLAIN is one message."""
+    """PLAIN has only one message."""
     dialect = Dialect(protocol, mechanisms="PLAIN")
 
     def script(talk: Talk) -> None:
@@ -424,8 +424,8 @@ def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, 
 
 
 @PROTOCOLS
-def test_login_gives_the_user_name_first(authority: Authority, protocol: str) -> None:
-    """A service that asks for the password in the place of the user name gets neither."""
+def test_the_login_mechanism_sends_the_user_name_first(authority: Authority, protocol: str) -> None:
+    """A service that asks for the password first gets neither."""
     for prompts, is_done in (((b"Username:", b"Password:"), True), ((b"Password:", b"Username:"), False)):
         dialect = Dialect(protocol, mechanisms="LOGIN")
 
@@ -445,8 +445,8 @@ def test_login_gives_the_user_name_first(authority: Authority, protocol: str) ->
 
 
 @PROTOCOLS
-def test_without_tls_nothing_that_shows_the_password_is_used(authority: Authority, protocol: str) -> None:
-    """Only where the user allowed `+plain`; a mechanism that nobody here has is said by name."""
+def test_a_service_with_unknown_mechanisms_only_gets_no_password(authority: Authority, protocol: str) -> None:
+    """The connection is plain, and the failure lists the mechanisms."""
     dialect = Dialect(protocol, mechanisms="CRAM-MD5 DIGEST-MD5")
 
     def script(talk: Talk) -> None:
@@ -469,8 +469,8 @@ def test_without_tls_nothing_that_shows_the_password_is_used(authority: Authorit
 
 
 @PROTOCOLS
-def test_a_service_that_closes_half_way_is_said(authority: Authority, protocol: str) -> None:
-    """After the greeting, after its capabilities, after the password."""
+def test_a_service_that_closes_half_way_is_reported(authority: Authority, protocol: str) -> None:
+    """The service closes at once, after the greeting, after its capabilities, and after the command of the login."""
     for steps in range(4):
         dialect = Dialect(protocol)
 
@@ -487,8 +487,8 @@ def test_a_service_that_closes_half_way_is_said(authority: Authority, protocol: 
 
 
 @PROTOCOLS
-def test_a_service_that_says_nothing_is_given_up(authority: Authority, protocol: str) -> None:
-    """At the deadline of the login."""
+def test_a_silent_service_is_given_up(authority: Authority, protocol: str) -> None:
+    """The login ends at its deadline."""
     told, heard = _try(lambda talk: None, authority, protocol, login_s=0.3)
     assert (_failed(told), heard) == (Problem.TOO_SLOW, b"")
 
@@ -496,7 +496,7 @@ def test_a_service_that_says_nothing_is_given_up(authority: Authority, protocol:
 @PROTOCOLS
 @pytest.mark.parametrize("what", ["line", "lines", "nonsense", "literal"])
 def test_a_service_that_talks_without_end_is_cut_off(authority: Authority, protocol: str, what: str) -> None:
-    """By the bound of a line, of a reply, of all of it."""
+    """The bounds are on a line, a reply and a literal; a greeting of another protocol is refused, too."""
 
     def script(talk: Talk) -> None:
         if what == "nonsense":
@@ -517,8 +517,8 @@ def test_a_service_that_talks_without_end_is_cut_off(authority: Authority, proto
 
 
 @pytest.mark.parametrize("code", [b"535", b"534", b"454", b"550"])
-def test_smtp_refusals_of_any_kind_are_the_credentials(authority: Authority, code: bytes) -> None:
-    """A "temporary" one among them, as it is said of accounts that are locked for a while: no second attempt."""
+def test_any_smtp_refusal_is_a_refused_credential(authority: Authority, code: bytes) -> None:
+    """A code may be "temporary", as used for accounts that are locked for a while: there is no second attempt."""
     dialect = Dialect("smtp")
 
     def script(talk: Talk) -> None:
@@ -531,8 +531,8 @@ def test_smtp_refusals_of_any_kind_are_the_credentials(authority: Authority, cod
 
 
 @PROTOCOLS
-def test_a_service_that_repeats_the_password_is_not_passed_on(authority: Authority, protocol: str) -> None:
-    """In its refusal, in the clear and in base64; what else it said is kept."""
+def test_a_repeated_password_in_a_refusal_is_not_passed_on(authority: Authority, protocol: str) -> None:
+    """The service repeats it in the clear and in base64; its other words are kept."""
     dialect = Dialect(protocol, mechanisms="PLAIN")
     echo = SECRET + b" and " + base64.b64encode(b"\0mira\0" + SECRET) + b" will not do"
 
@@ -551,8 +551,8 @@ def test_a_service_that_repeats_the_password_is_not_passed_on(authority: Authori
     assert not _is_shown(told.said.encode())
 
 
-def test_a_capability_that_holds_the_password_is_left_out(authority: Authority) -> None:
-    """IMAP's come after the login, and their case is changed on the way to the library."""
+def test_a_capability_that_contains_the_password_is_left_out(authority: Authority) -> None:
+    """IMAP lists capabilities after the login, and their case is changed on the way to the library."""
 
     def script(talk: Talk) -> None:
         talk.start_tls()
@@ -579,7 +579,7 @@ def test_a_capability_that_holds_the_password_is_left_out(authority: Authority) 
 
 
 def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
-    """A service without any AUTH=; what a quoted string may hold differs from service to service."""
+    """The service has no AUTH=; services differ in what a quoted string may hold."""
 
     def script(talk: Talk) -> None:
         talk.start_tls()
@@ -608,8 +608,8 @@ def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
             assert "IDLE" in client.capabilities
 
 
-def test_user_and_pass_of_pop3_where_there_is_no_capa(authority: Authority) -> None:
-    """As of a service from before RFC 2449."""
+def test_user_and_pass_of_pop3_are_used_without_capa(authority: Authority) -> None:
+    """The service is one from before RFC 2449."""
 
     def script(talk: Talk) -> None:
         talk.start_tls()
@@ -639,8 +639,8 @@ def test_user_and_pass_of_pop3_where_there_is_no_capa(authority: Authority) -> N
 
 @PROTOCOLS
 @pytest.mark.parametrize("secret", [b"", b"with\r\nline end", b"with\0nul", b"\xff\xfe"])
-def test_a_secret_that_cannot_be_said_is_not_sent(authority: Authority, protocol: str, secret: bytes) -> None:
-    """A line end in it would be a command of its own."""
+def test_a_secret_that_cannot_be_sent_safely_is_not_sent(authority: Authority, protocol: str, secret: bytes) -> None:
+    """A line end in it would begin another command."""
 
     def make(order: Order) -> Login:
         return MAKES[protocol](order)

@@ -1,4 +1,4 @@
-"""What passes behind a login of mail, however it is cut: closed lists of commands, messages to their one end, no second login."""
+"""The streams behind a mail login, however they are cut: closed lists of commands, messages with one end, no second login."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXTENSIONS = {"SIZE": b"1000", "8BITMIME": b"", "PIPELINING": b"", "CHUNKING": b
 
 
 class Server:
-    """An SMTP server that takes what it understands; `sends` are its answers to some commands."""
+    """An SMTP server that accepts every command that it understands; `sends` are its answers to some."""
 
     def __init__(self, **sends: bytes) -> None:
         self.sends = sends
@@ -31,7 +31,7 @@ class Server:
         self._is_message = False
 
     def answers(self, data: bytes) -> bytes:
-        """To what came."""
+        """Return the answers to these bytes."""
         self.heard += data
         self._left += data
         said = b""
@@ -58,7 +58,7 @@ class Server:
 
 
 class Heard:
-    """What reached each end, and what was noted, in order."""
+    """The bytes that reached each end, and the notes, in order."""
 
     def __init__(self) -> None:
         self.client = b""
@@ -70,7 +70,7 @@ class Heard:
 
 
 def _talk(through: Filter, pieces: Iterable[bytes], server: Server, cut: Callable[[bytes], list[bytes]]) -> Heard:
-    """All of the pieces, with the server's answers as they come."""
+    """Pass all pieces through the filter, with the server's answers as they come."""
     heard = Heard()
 
     def take(passed: Iterable[Passed]) -> None:
@@ -110,15 +110,15 @@ LETTER = b"EHLO me\r\nMAIL FROM:<a@example.com> SIZE=12\r\nRCPT TO:<b@example.co
 # SMTP.
 
 
-def test_extensions_that_change_where_things_end_are_not_offered() -> None:
-    """Nor TLS, nor the service's own mechanisms."""
+def test_extensions_that_change_the_end_of_data_are_not_offered() -> None:
+    """TLS and the service's own mechanisms are not offered either."""
     heard, server = _say(b"EHLO me\r\n")
     assert heard.client == b"250-mail.example.com\r\n250-SIZE 1000\r\n250-8BITMIME\r\n250 AUTH PLAIN LOGIN\r\n"
     assert server.heard == b""
 
 
-def test_an_envelope_is_noted_before_data_goes_on() -> None:
-    """Sent ahead all at once, too: one command at a time is at the service."""
+def test_an_envelope_is_noted_before_data_is_sent() -> None:
+    """The library sends all commands at once; the service gets one at a time."""
     heard, _server = _say(LETTER)
     assert heard.order == [
         b"MAIL FROM:<a@example.com> SIZE=12\r\n",
@@ -131,8 +131,8 @@ def test_an_envelope_is_noted_before_data_goes_on() -> None:
     ]
 
 
-def test_recipients_are_those_that_the_service_took() -> None:
-    """Not those that it refused, nor those of before RSET, nor of before EHLO."""
+def test_noted_recipients_are_those_that_the_service_accepted() -> None:
+    """Refused recipients, and those from before RSET or EHLO, are not noted."""
     for between in (b"RSET\r\n", b"EHLO me\r\n", b"HELO me\r\n"):
         first = b"MAIL FROM:<a@example.com>\r\nRCPT TO:<old@example.com>\r\n" + between
         heard, _server = _say(first + LETTER)
@@ -147,7 +147,7 @@ def test_recipients_are_those_that_the_service_took() -> None:
 
 
 def test_a_refused_data_is_noted_as_refused() -> None:
-    """The envelope was on record already."""
+    """The envelope was already on record."""
     heard, _server = _say(LETTER.partition(b"hello")[0], Server(DATA=b"451 later\r\n"))
     assert heard.notes[1:] == [Submitted(size=0, code=451)]
 
@@ -168,7 +168,7 @@ def test_a_refused_data_is_noted_as_refused() -> None:
     ],
 )
 def test_a_second_message_cannot_be_smuggled(smuggled: bytes) -> None:
-    """CVE-2023-51764: an end that one server sees and another does not. What holds it never gets its end."""
+    """CVE-2023-51764: one server sees an end that another does not. A message with such bytes never gets its end."""
     head = LETTER.partition(b"hello")[0]
     evil = b"MAIL FROM:<evil@example.com>\r\nRCPT TO:<c@example.com>\r\nDATA\r\nevil\r\n.\r\n"
     for cut_at in range(len(smuggled) + 1):
@@ -182,8 +182,8 @@ def test_a_second_message_cannot_be_smuggled(smuggled: bytes) -> None:
         assert b"evil" not in server.heard
 
 
-def test_dots_and_ends_within_a_message_stay() -> None:
-    """The positive control: what a library has escaped passes, cut anywhere."""
+def test_escaped_dots_and_ends_within_a_message_pass() -> None:
+    """The positive control: a library's escaped message passes, cut anywhere."""
     body = b".\r\n"
     for text in (b"..x\r\n...\r\n.. \r\n.\r\n", b"x\r\n.x\r\n.\r\n", body):
         for cut_at in range(len(text) + 1):
@@ -206,7 +206,7 @@ def test_dots_and_ends_within_a_message_stay() -> None:
     ],
 )
 def test_a_command_within_a_command_ends_the_stream(line: bytes) -> None:
-    """By a line end that is half of one; and a line without end."""
+    """The line has half a line end, a NUL, or no end at all."""
     with pytest.raises(LoginError) as refused:
         _say(line)
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -230,8 +230,8 @@ def test_a_command_within_a_command_ends_the_stream(line: bytes) -> None:
         (b"", b"502"),
     ],
 )
-def test_what_does_not_pass_is_answered_here(line: bytes, code: bytes) -> None:
-    """And the stream goes on."""
+def test_a_command_that_does_not_pass_is_answered_here(line: bytes, code: bytes) -> None:
+    """The stream goes on."""
     heard, server = _say(line + b"\r\nNOOP\r\n")
     assert heard.client.startswith(code)
     assert server.heard == b"NOOP\r\n"
@@ -242,13 +242,13 @@ def test_what_does_not_pass_is_answered_here(line: bytes, code: bytes) -> None:
     [b"<a@b>", b'<"a b"@example.com>', b'<"a\\"<b>"@example.com>', b"<postmaster>", "<jörg@exämple.com>".encode()],
 )
 def test_addresses_are_noted_as_the_service_reads_them(path: bytes) -> None:
-    """Quoted ones with all of their quotes."""
+    """Quoted addresses keep all of their quotes."""
     heard, _server = _say(b"MAIL FROM:<>\r\nRCPT TO:" + path + b"\r\nDATA\r\n.\r\n")
     assert heard.notes[0] == Envelope(sender="", recipients=(path[1:-1].decode(),))
 
 
-def test_a_note_of_an_envelope_has_a_bound() -> None:
-    """More recipients than it has room for are answered here, as a server answers that has no room."""
+def test_a_note_of_an_envelope_is_bounded() -> None:
+    """Additional recipients get the answer of a server that has no room."""
     import msgspec
 
     for address in (b"%d@example.com", b'"' + b'\\"' * 60 + b'%d"@example.com'):
@@ -261,8 +261,8 @@ def test_a_note_of_an_envelope_has_a_bound() -> None:
         assert len(msgspec.json.encode(heard.notes[0])) < MAX_NOTE_BYTES
 
 
-def test_a_library_may_send_ahead_only_so_much() -> None:
-    """The service has not answered; PIPELINING was not offered."""
+def test_a_library_may_send_ahead_only_a_bounded_amount() -> None:
+    """The service has not answered, and PIPELINING was not offered."""
     through = _smtp()
     list(through.up(b"NOOP\r\n"))
     list(through.up(b"NOOP\r\n" * 10_000))
@@ -271,8 +271,8 @@ def test_a_library_may_send_ahead_only_so_much() -> None:
     assert refused.value.problem is Problem.NOT_ALLOWED
 
 
-def test_a_service_that_answers_early_or_unasked() -> None:
-    """Before a message's end: noted, and no second answer is waited for. Unasked: only 421, a good-bye."""
+def test_an_early_answer_is_noted_and_an_unasked_one_is_refused() -> None:
+    """An early one comes before a message's end. The only unasked answer that passes is 421, a goodbye."""
     through, server = _smtp(), Server()
     _talk(through, [LETTER.partition(b"hello")[0], b"hello\r\n"], server, _whole)
     early = list(through.down(b"552 too large\r\n"))
@@ -303,7 +303,7 @@ def _imap_up(through: Filter, *pieces: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [b"{5}", b"{5+}", b"~{5}"])
-def test_what_a_literal_holds_is_no_command(size: bytes) -> None:
+def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
     """A message with a LOGIN in it is appended; the same line after it is a command."""
     through = ImapFilter(reads_only=False)
     first, text, rest = b"a APPEND x " + size + b"\r\n", b"b LOG", b"IN x\r\n"
@@ -318,8 +318,8 @@ def test_what_a_literal_holds_is_no_command(size: bytes) -> None:
         _imap_up(through, b"b login x y\r\n")
 
 
-def test_a_literal_that_the_service_refuses_is_none() -> None:
-    """What comes next is a command, and is looked at; the service's other words do not count for an answer."""
+def test_the_line_after_a_refused_literal_is_a_command() -> None:
+    """The line is checked; other words of the service do not count as the answer."""
     through = ImapFilter(reads_only=False)
     assert _imap_up(through, b"a APPEND x {90}\r\n", b"b LOGIN x y\r\n") == b"a APPEND x {90}\r\n"
     with pytest.raises(LoginError, match="LOGIN after the login"):
@@ -335,8 +335,8 @@ def test_a_literal_that_the_service_refuses_is_none() -> None:
 @pytest.mark.parametrize(
     "command", [b"LOGIN x y", b"login x y", b"AUTHENTICATE PLAIN", b"STARTTLS", b"COMPRESS DEFLATE", b"UNAUTHENTICATE"]
 )
-def test_no_second_login_and_no_compression(command: bytes) -> None:
-    """Whichever way it is spelt."""
+def test_a_second_login_or_compression_of_imap_is_refused(command: bytes) -> None:
+    """The spelling does not matter."""
     for spelt in (b"a " + command, b"a  " + command, b"a NOOP\nb " + command, b"a NOOP\rb " + command):
         with pytest.raises(LoginError) as refused:
             _imap_up(ImapFilter(reads_only=False), spelt + b"\r\n")
@@ -347,8 +347,8 @@ def test_no_second_login_and_no_compression(command: bytes) -> None:
     "line", [b" SEARCH DELETE x", b"\tx SEARCH DELETE", b"x\tDELETE SEARCH x", b"a SEARCH\tx", b"a", b"+ NOOP"]
 )
 @pytest.mark.parametrize("reads_only", [True, False])
-def test_a_line_that_a_service_may_read_otherwise_is_no_command(line: bytes, reads_only: bool) -> None:
-    """One that skips blanks in front, or takes a tab for one, would find another command in it."""
+def test_a_line_that_a_service_may_read_in_another_way_is_refused(line: bytes, reads_only: bool) -> None:
+    """A service that skips leading blanks, or takes a tab for one, would find another command in it."""
     with pytest.raises(LoginError, match="no command of IMAP"):
         _imap_up(ImapFilter(reads_only=reads_only), line + b"\r\n")
     through = ImapFilter(reads_only=False)
@@ -369,7 +369,7 @@ def test_a_line_that_a_service_may_read_otherwise_is_no_command(line: bytes, rea
     ],
 )
 def test_a_preview_may_read(command: bytes) -> None:
-    """The positive control."""
+    """This is the positive control of the next test."""
     assert _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n") == b"a " + command + b"\r\n"
 
 
@@ -402,8 +402,8 @@ def test_a_preview_may_read(command: bytes) -> None:
         b"",
     ],
 )
-def test_a_preview_changes_nothing(command: bytes) -> None:
-    """By a closed list, and not even a flag."""
+def test_a_preview_of_imap_changes_nothing(command: bytes) -> None:
+    """The list of commands is closed, and not even a flag may change."""
     with pytest.raises(LoginError) as refused:
         _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n")
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -415,8 +415,8 @@ def test_a_preview_changes_nothing(command: bytes) -> None:
 @pytest.mark.parametrize(
     "command", [b"USER x", b"PASS x", b"apop x y", b"AUTH PLAIN", b"STLS", b" USER x", b"NOOP\nUSER x", b"NOOP\rUSER x"]
 )
-def test_no_second_login_of_pop3(command: bytes) -> None:
-    """The stream ends before it leaves."""
+def test_a_second_login_of_pop3_is_refused(command: bytes) -> None:
+    """The stream ends before the command leaves."""
     with pytest.raises(LoginError) as refused:
         list(Pop3Filter(reads_only=False).up(command + b"\r\n"))
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -424,7 +424,7 @@ def test_no_second_login_of_pop3(command: bytes) -> None:
 
 @pytest.mark.parametrize("command", [b"DELE 1", b"RETR 1", b"XTND XMIT", b""])
 def test_a_preview_of_pop3_changes_nothing(command: bytes) -> None:
-    """RETR marks a message as read, at some services; without a preview both pass."""
+    """RETR marks a message as read at some services; without a preview each command passes."""
     line = command + b"\r\n"
     assert list(Pop3Filter(reads_only=False).up(line)) == [Passed(to_server=line)]
     assert list(Pop3Filter(reads_only=True).up(b"TOP 1 0\r\n")) == [Passed(to_server=b"TOP 1 0\r\n")]
@@ -500,8 +500,8 @@ def _outcome(through: Filter, pieces: list[bytes], *, is_smtp: bool, cuts: list[
 
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data(), reads_only=st.booleans(), cuts=st.lists(st.integers(0, 2000), max_size=12))
-def test_cuts_change_nothing(protocol: str, data: st.DataObject, reads_only: bool, cuts: list[int]) -> None:
-    """In any pieces the same reaches the service, the library and the record; up to an error, what came before it may."""
+def test_cuts_do_not_change_the_outcome(protocol: str, data: st.DataObject, reads_only: bool, cuts: list[int]) -> None:
+    """Service, library and record get the same; if there is an error, only the error is compared."""
     make, lines = MAKES[protocol]
     text = b"".join(data.draw(st.lists(lines, max_size=14)))
     is_smtp = protocol == "smtp"
@@ -515,7 +515,7 @@ def test_cuts_change_nothing(protocol: str, data: st.DataObject, reads_only: boo
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data())
 def test_a_placeholder_never_reaches_the_service(protocol: str, data: st.DataObject) -> None:
-    """Wherever a library logs in, but for a message that holds the words."""
+    """The placeholder is dropped wherever a library logs in, except in a message that contains the words."""
     make, lines = MAKES[protocol]
     text = b"".join(data.draw(st.lists(lines, max_size=14)))
     _problem, at_server, _client, _notes = _outcome(make(False), [text], is_smtp=protocol == "smtp", cuts=[])
@@ -532,8 +532,8 @@ def test_a_placeholder_never_reaches_the_service(protocol: str, data: st.DataObj
     ),
     reads_only=st.booleans(),
 )
-def test_any_bytes_pass_or_are_refused(protocol: str, talk: list[tuple[bool, bytes]], reads_only: bool) -> None:
-    """From either end: LoginError and no other error."""
+def test_any_bytes_pass_or_raise_a_login_error(protocol: str, talk: list[tuple[bool, bytes]], reads_only: bool) -> None:
+    """The bytes come from either end."""
     through = MAKES[protocol][0](reads_only)
     with contextlib.suppress(LoginError):
         for is_up, data in talk:

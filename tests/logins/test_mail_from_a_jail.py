@@ -1,4 +1,4 @@
-"""Mail from a jail, through all of it: unmodified libraries at Dovecot and Postfix, and the password nowhere near them.
+"""Mail from a jail, end to end: unmodified libraries at Dovecot and Postfix, and the password nowhere near them.
 
 An ordinary user cannot start Postfix, and reads what is in the mailbox.
 """
@@ -47,13 +47,13 @@ class Account:
         self.dovecot = dovecot
 
     def done(self, op: str, **args: Any) -> Any:
-        """What an operation gives back."""
+        """Run an operation that must succeed; return its response."""
         found = self.home.run(op.replace("_", "-"), args)
         assert not found.is_error, found.body
         return found.body
 
     def failed(self, op: str, **args: Any) -> dict[str, Any]:
-        """The error of one that has to fail."""
+        """Run an operation that must fail; return its error."""
         found = self.home.run(op.replace("_", "-"), args)
         assert found.is_error, found.body
         error: dict[str, Any] = found.body["error"]
@@ -66,7 +66,7 @@ def _bind(home: DaemonHome, secret: bytes, name: str = "pw") -> None:
 
 @pytest.fixture(scope="module", params=["tls", "starttls"])
 def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """Everything started once for each way to TLS."""
+    """Start everything, once for each way to TLS."""
     folder = Path(tmp_path_factory.mktemp("mail"))
     authority = Authority(folder)
     is_tls = request.param == "tls"
@@ -101,8 +101,8 @@ def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="postfix starts as root only")
-def test_mail_is_sent_by_smtplib(account: Account) -> None:
-    """And arrives; the envelope is on record before what became of the message."""
+def test_smtplib_sends_mail(account: Account) -> None:
+    """The message arrives; the envelope is on record before the message's outcome."""
     for start in (False, True):
         before = len(account.dovecot.messages("noor"))
         sent = account.done("send", subject=f"jail {start}", to="noor@example.com", start=start)
@@ -115,8 +115,8 @@ def test_mail_is_sent_by_smtplib(account: Account) -> None:
         assert PASSWORD not in str(events)
 
 
-def test_mail_is_read_by_imaplib_and_poplib(account: Account) -> None:
-    """With STARTTLS of their own or without; and each login is on record."""
+def test_imaplib_and_poplib_read_mail(account: Account) -> None:
+    """They use STARTTLS of their own or not; each login is on record."""
     account.dovecot.deliver("mira", b"Subject: to be read\r\n\r\nhello\r\n")
     for start in (False, True):
         for op, protocol in (("read_imap", "IMAP"), ("read_pop3", "POP3")):
@@ -129,7 +129,7 @@ def test_mail_is_read_by_imaplib_and_poplib(account: Account) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into the memory of a jail")
 def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> None:
-    """Looked for while the stream is open; the mailbox's words are there, so the memory that was looked at is the right one."""
+    """The password is searched for while the stream is open; the message's words are found, so the right memory was searched."""
     account.dovecot.deliver("mira", f"Subject: x\r\n\r\n{NEEDLE}\r\n".encode())
     told: list[Any] = []
     reading = threading.Thread(target=lambda: told.append(account.done("read_imap", until="enough")))
@@ -158,7 +158,7 @@ def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> N
 
 
 def _jails(daemon: int) -> list[int]:
-    """Every process of the daemon's but those that log in."""
+    """Return every process of the daemon but those that log in."""
     below = descendants_of(daemon)
     logins = [pid for pid in below if b"aileron.logins" in _command(pid)]
     hidden = set(logins).union(*map(descendants_of, logins))

@@ -1,4 +1,4 @@
-"""What a library says before it thinks that it has logged in, and a service before we have: any bytes, cut anywhere."""
+"""A library's bytes before its own login, and a service's before ours: any bytes, cut anywhere."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _order(protocol: str) -> Order:
 
 @contextlib.contextmanager
 def _pair(says: list[bytes]) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Ours and theirs, which says this piece by piece and then no more."""
+    """Yield our end and theirs, which sends these pieces and then no more."""
     ours, theirs = socket.socketpair()
 
     def say() -> None:
@@ -121,7 +121,7 @@ def _read_all(sock: socket.socket) -> bytes:
 
 
 def _greeted(protocol: str, pieces: list[bytes]) -> tuple[Filter | Problem, bytes, bytes, bytes]:
-    """What came of it, and what reached the library and the service; last, what is still to be read of the library."""
+    """Return the outcome, the bytes that reached the library and the service, and the library's unread bytes."""
     with _pair(pieces) as (near_client, library), _pair([]) as (near_server, service):
         until = time.monotonic() + 60
         client, server = Side(near_client, until, "the connector"), Side(near_server, until, "the service")
@@ -143,8 +143,8 @@ def _cut(data: bytes, at: list[int]) -> list[bytes]:
 
 @pytest.mark.parametrize("protocol", list(LIBRARY))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 2000), max_size=6))
-def test_a_library_is_answered_the_same_however_it_is_cut(protocol: str, data: st.DataObject, cuts: list[int]) -> None:
-    """And nothing of its login reaches the service; what it sent ahead stays to be read."""
+def test_cuts_of_a_librarys_bytes_do_not_change_answers(protocol: str, data: st.DataObject, cuts: list[int]) -> None:
+    """The service gets no part of its login; bytes sent ahead stay to be read."""
     text = b"".join(data.draw(st.lists(st.sampled_from(LIBRARY[protocol]) | st.binary(max_size=20), max_size=8)))
     came, said, at_server, left = _greeted(protocol, [text])
     again, said_again, at_server_again, left_again = _greeted(protocol, _cut(text, cuts))
@@ -167,8 +167,8 @@ def test_a_library_is_answered_the_same_however_it_is_cut(protocol: str, data: s
         ("pop3", b"AUTH LOGIN\r\neA==\r\neA==\r\nb NOOP\r\n", Pop3Filter),
     ],
 )
-def test_a_library_logs_in_in_each_way(protocol: str, library: bytes, kind: type[Filter]) -> None:
-    """What it sent ahead, behind its login, stays to be read."""
+def test_a_library_can_log_in_in_each_way(protocol: str, library: bytes, kind: type[Filter]) -> None:
+    """Bytes that it sent behind its login stay to be read."""
     came, _said, at_server, left = _greeted(protocol, [library])
     assert isinstance(came, kind)
     assert (at_server, left) == (b"", b"b NOOP\r\n")
@@ -176,7 +176,7 @@ def test_a_library_logs_in_in_each_way(protocol: str, library: bytes, kind: type
 
 @pytest.mark.parametrize(("protocol", "library"), [("imap", b"a LOGOUT\r\n"), ("pop3", b"QUIT\r\n")])
 def test_a_library_may_leave_without_a_login(protocol: str, library: bytes) -> None:
-    """The service says good-bye itself."""
+    """The service says goodbye itself."""
     came, _said, at_server, _left = _greeted(protocol, [library])
     assert isinstance(came, Filter)
     assert at_server == library
@@ -184,8 +184,8 @@ def test_a_library_may_leave_without_a_login(protocol: str, library: bytes) -> N
 
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 2000), max_size=6))
-def test_a_service_may_say_anything(protocol: str, data: st.DataObject, cuts: list[int]) -> None:
-    """LoginError and no other error, whose message has no secret; the same however it is cut."""
+def test_any_bytes_of_a_service_raise_only_login_errors(protocol: str, data: st.DataObject, cuts: list[int]) -> None:
+    """The message has no secret, and does not depend on how the bytes are cut."""
     parts = data.draw(st.lists(st.sampled_from(SERVICE[protocol]) | st.binary(max_size=20), max_size=8))
 
     def came_of(pieces: list[bytes]) -> tuple[Problem | None, str]:
@@ -203,7 +203,7 @@ def test_a_service_may_say_anything(protocol: str, data: st.DataObject, cuts: li
 
 @pytest.mark.parametrize("kind", ["password", "token"])
 def test_no_mechanism_shows_a_secret_without_tls(kind: Literal["password", "token"]) -> None:
-    """Whatever a protocol's own steps are: only where the user allowed it, and SCRAM, which shows none, always."""
+    """The exceptions are a connection that the user allowed, and SCRAM, which shows no secret."""
     credential = sasl.Credential(kind, "mira", SECRET.decode())
     shown = ["PLAIN", "LOGIN"] if kind == "password" else ["XOAUTH2", "OAUTHBEARER"]
     with _pair([]) as (near, _service):

@@ -31,13 +31,13 @@ HELLO = b"From: noor@example.com\r\nTo: mira@example.com\r\nSubject: hello\r\n\r
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Whose certificates all of the servers have."""
+    """Return the authority of all servers here."""
     return Authority(Path(tmp_path_factory.mktemp("authority")))
 
 
 @pytest.fixture(scope="module")
 def dovecots(authority: Authority) -> Iterator[Callable[[str], Dovecot]]:
-    """A Dovecot that offers these mechanisms, started once."""
+    """Return a function that starts a Dovecot with given mechanisms, once."""
     running: dict[str, Dovecot] = {}
     with contextlib.ExitStack() as undo:
 
@@ -52,7 +52,7 @@ def dovecots(authority: Authority) -> Iterator[Callable[[str], Dovecot]]:
 
 @pytest.fixture(scope="module")
 def postfix(authority: Authority, dovecots: Callable[[str], Dovecot]) -> Iterator[Postfix]:
-    """Whose logins a Dovecot checks that has all mechanisms; ports of its own offer fewer."""
+    """Start a Postfix whose logins are checked by a Dovecot with all mechanisms; ports of its own offer fewer."""
     with Postfix(authority, dovecots(ALL)) as running:
         yield running
 
@@ -100,7 +100,7 @@ def test_imaplib_reads_a_mailbox_by_each_mechanism(
     credential: str,
     mechanism: str,
 ) -> None:
-    """The mailbox is the binding's, whoever the library says that it is; the password of the library goes nowhere."""
+    """The mailbox is the binding's, whatever user the library names; the library's password goes nowhere."""
     dovecot = dovecots(offered)
     dovecot.deliver("mira", HELLO)
     port = dovecot.imaps if encryption == "tls" else dovecot.imap
@@ -122,14 +122,14 @@ MISTAKEN = [("imap", ImapLogin), ("pop3", Pop3Login), ("smtp", SmtpLogin)]
 
 
 @pytest.mark.parametrize(("protocol", "make"), MISTAKEN, ids=[protocol for protocol, _ in MISTAKEN])
-def test_a_port_of_the_other_kind_is_said_with_how_to_declare_it(
+def test_a_wrong_kind_of_tls_port_is_reported_with_its_declaration(
     dovecots: Callable[[str], Dovecot],
     postfix: Postfix,
     authority: Authority,
     protocol: str,
     make: Callable[[Order], Login],
 ) -> None:
-    """TLS at a port for STARTTLS; and STARTTLS at one for TLS, where both ends wait until the login has taken too long."""
+    """TLS is tried at a STARTTLS port, and STARTTLS at a TLS port, where both ends wait until the login has taken too long."""
     dovecot = dovecots(ALL)
     ports = {"imap": (dovecot.imap, dovecot.imaps), "pop3": (dovecot.pop3, dovecot.pop3s)}
     begins_plain, begins_tls = ports.get(protocol, (postfix.submission[ALL], postfix.submissions[ALL]))
@@ -144,10 +144,10 @@ def test_a_port_of_the_other_kind_is_said_with_how_to_declare_it(
     assert f"build the connector with --login {protocol}+tls://localhost:{begins_tls}" in silent.message
 
 
-def test_a_server_that_takes_tokens_only_is_told_no_password(
+def test_a_server_that_accepts_only_tokens_is_sent_no_password(
     dovecots: Callable[[str], Dovecot], authority: Authority
 ) -> None:
-    """With LOGINDISABLED nothing is tried."""
+    """The server says LOGINDISABLED, and nothing is tried."""
     dovecot = dovecots("xoauth2")
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority) as login:
         failed = login.failed()
@@ -156,10 +156,10 @@ def test_a_server_that_takes_tokens_only_is_told_no_password(
 
 
 @pytest.mark.parametrize("authenticates", ["LOGIN", "PLAIN", "PLAIN-IR"])
-def test_imaplib_logs_in_as_it_likes(
+def test_imaplib_can_log_in_in_each_way(
     dovecots: Callable[[str], Dovecot], authority: Authority, authenticates: str
 ) -> None:
-    """LOGIN and AUTHENTICATE alike; and a message is appended by a literal, as drafts are."""
+    """LOGIN and AUTHENTICATE work alike; a message is appended by a literal, as drafts are."""
     dovecot = dovecots(ALL)
     with (
         _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="noor") as login,
@@ -213,8 +213,8 @@ def test_a_preview_of_imap_reads_and_changes_nothing(dovecots: Callable[[str], D
             assert login.over().problem is Problem.NOT_ALLOWED
 
 
-def test_a_second_login_does_not_leave(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
-    """A library that logs in twice loses its stream, before its password has reached the service."""
+def test_a_second_login_of_a_library_ends_the_stream(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+    """The second password does not reach the service."""
     dovecot = dovecots(ALL)
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority) as login:
         with imap(login.client) as client:
@@ -236,7 +236,7 @@ def test_poplib_reads_a_mailbox_by_each_mechanism(
     credential: str,
     mechanism: str,
 ) -> None:
-    """By USER and PASS of the library's own, which are dropped."""
+    """The library's USER and PASS are dropped."""
     dovecot = dovecots(offered)
     dovecot.deliver("mira", HELLO)
     port = dovecot.pop3s if encryption == "tls" else dovecot.pop3
@@ -254,8 +254,8 @@ def test_poplib_reads_a_mailbox_by_each_mechanism(
         assert login.over() == Over(scrubbed=0)
 
 
-def test_a_preview_of_pop3_takes_nothing_away(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
-    """It reads by TOP; DELE ends the stream."""
+def test_a_preview_of_pop3_deletes_nothing(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+    """A preview reads by TOP; DELE ends the stream."""
     dovecot = dovecots(ALL)
     dovecot.deliver("noor", HELLO)
     target = f"pop3://localhost:{dovecot.pop3s}"
@@ -281,7 +281,7 @@ def test_smtplib_sends_by_each_mechanism(
     credential: str,
     mechanism: str,
 ) -> None:
-    """The message arrives, and its envelope was on record before: whom the service took, not whom the library named."""
+    """The message arrives, and its envelope was on record before: the recipients that the service accepted."""
     dovecot = dovecots(ALL)
     port = (postfix.submissions if encryption == "tls" else postfix.submission)[offered]
     secret = SECRET if credential == "password" else TOKEN
@@ -312,7 +312,7 @@ def test_smtplib_sends_by_each_mechanism(
 
 
 def test_smtplib_need_not_log_in(postfix: Postfix, authority: Authority) -> None:
-    """And several messages go one after the other, each with its own envelope."""
+    """Several messages go one after the other, each with its own envelope."""
     with (
         _login(SmtpLogin, f"smtp://localhost:{postfix.submissions[ALL]}", authority) as login,
         smtp(login.client) as client,
@@ -329,7 +329,7 @@ def test_smtplib_need_not_log_in(postfix: Postfix, authority: Authority) -> None
 
 
 def test_a_message_that_the_server_refuses_is_on_record_as_refused(postfix: Postfix, authority: Authority) -> None:
-    """After its last byte; and the stream goes on."""
+    """The refusal comes after its last byte; the stream goes on."""
     with (
         _login(SmtpLogin, f"smtp://localhost:{postfix.submissions[ALL]}", authority) as login,
         smtp(login.client) as client,
@@ -345,10 +345,10 @@ def test_a_message_that_the_server_refuses_is_on_record_as_refused(postfix: Post
     assert [note.code for note in login.notes if isinstance(note, Submitted)] == [552]
 
 
-def test_a_preview_of_smtp_asks_for_recipients_and_sends_nothing(
+def test_a_preview_of_smtp_checks_recipients_and_sends_nothing(
     postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority
 ) -> None:
-    """MAIL, RCPT and RSET pass: whom the server would take. DATA ends the stream, and nothing was sent."""
+    """MAIL, RCPT and RSET pass and show which recipients the server accepts. DATA ends the stream."""
     with _login(SmtpLogin, f"smtp://localhost:{postfix.submissions[ALL]}", authority, reads_only=True) as login:
         with smtp(login.client) as client:
             client.ehlo()
@@ -366,14 +366,14 @@ def test_a_preview_of_smtp_asks_for_recipients_and_sends_nothing(
 
 @pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
 @pytest.mark.parametrize("offered", [ALL, "plain login"])
-def test_a_wrong_password_is_said_and_tried_once(
+def test_a_wrong_password_is_reported_and_tried_once(
     postfix: Postfix,
     dovecots: Callable[[str], Dovecot],
     authority: Authority,
     protocol: str,
     offered: str,
 ) -> None:
-    """One attempt in the server's own log: none by a weaker mechanism, and not one word of what was tried."""
+    """The server's log has one attempt: none by a weaker mechanism. The failure does not contain the password."""
     dovecot = dovecots(offered)
     made: dict[str, tuple[type[Login], int]] = {
         "imap": (ImapLogin, dovecot.imaps),
@@ -391,10 +391,10 @@ def test_a_wrong_password_is_said_and_tried_once(
 
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
-def test_a_token_that_is_not_taken_is_refused(
+def test_an_invalid_token_is_refused(
     postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
 ) -> None:
-    """The error within the exchange is answered, and ends it."""
+    """The error within the exchange is answered, which ends it."""
     dovecot = dovecots(ALL)
     makes: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
     ports = {"imap": dovecot.imaps, "pop3": dovecot.pop3s}
@@ -407,7 +407,7 @@ def test_a_token_that_is_not_taken_is_refused(
 
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
-def test_a_long_token_goes_behind_the_command(
+def test_a_long_token_is_sent_after_the_command(
     postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
 ) -> None:
     """A command has 512 bytes in SMTP and 255 in POP3, and an access token may have thousands."""
@@ -422,8 +422,8 @@ def test_a_long_token_goes_behind_the_command(
         assert login.logged_in().mechanism == "XOAUTH2"
 
 
-def test_an_account_that_is_locked_is_said(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
-    """With the service's own reason."""
+def test_a_locked_account_is_reported(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+    """The failure has the service's own reason."""
     dovecot = dovecots(ALL)
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="locked") as login:
         failed = login.failed()
@@ -435,29 +435,27 @@ def test_an_account_that_is_locked_is_said(dovecots: Callable[[str], Dovecot], a
 def test_a_certificate_for_another_name_is_refused(
     postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
 ) -> None:
-    """The servers' certificates name localhost; the binding names 127.0.0.1, and nothing is sent."""
+    """The servers' certificates name localhost; the binding names mail.example.org, and then an authority that nobody trusts."""
     dovecot = dovecots(ALL)
     makes: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
     ports = {"imap": dovecot.imaps, "pop3": dovecot.pop3s}
     port = postfix.submissions[ALL] if protocol == "smtp" else ports[protocol]
     with _login(makes[protocol], f"{protocol}+tls://mail.example.org:{port}", authority) as login:
         assert login.failed().problem is Problem.CERTIFICATE
-    with LoginAt(makes[protocol], f"{protocol}+tls://localhost:{port}", "mira", SECRET) as login:  # nobody's authority
+    with LoginAt(makes[protocol], f"{protocol}+tls://localhost:{port}", "mira", SECRET) as login:  # trusts no authority
         assert login.failed().problem is Problem.CERTIFICATE
 
 
-def test_plain_on_this_machine_shows_the_password_only_where_the_user_allowed_it(
-    dovecots: Callable[[str], Dovecot], authority: Authority
-) -> None:
-    """`imap+plain` is what the user named in `egress.private_plain`; SCRAM is taken there as anywhere."""
+def test_a_plain_connection_uses_scram_if_it_can(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+    """The user allowed `imap+plain` in `egress.private_plain`; SCRAM is preferred there as anywhere."""
     scram, plain = dovecots(ALL), dovecots("plain login")
     for dovecot, mechanism in ((scram, "SCRAM-SHA-256"), (plain, "PLAIN")):
         with _login(ImapLogin, f"imap+plain://localhost:{dovecot.imap}", authority) as login:
             assert login.logged_in().mechanism == mechanism
 
 
-def test_the_password_is_never_what_the_library_gets(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
-    """A message that holds the secret is masked on its way to the library, in each form in which it was sent."""
+def test_the_library_never_gets_the_password(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+    """A message that contains the secret is masked on its way to the library, in each form in which it was sent."""
     dovecot = dovecots("plain login")
     dovecot.deliver("noor", b"Subject: x\r\n\r\nit is " + SECRET + b" indeed\r\n")
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="noor") as login:
@@ -473,7 +471,7 @@ def test_the_password_is_never_what_the_library_gets(dovecots: Callable[[str], D
 
 
 def test_a_failed_login_prints_no_secret(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
-    """Not the order, nor what came of it."""
+    """Neither the order nor the failure has it in its repr."""
     dovecot = dovecots(ALL)
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="nobody-here") as login:
         failed = login.failed()

@@ -1,4 +1,4 @@
-"""Redis: a real server with TLS and users, redis-py as it is, and whatever a connector may send in place of commands."""
+"""Redis: a real server with TLS and users, an unmodified redis-py, and any bytes that a connector may send as commands."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OWN = command(b"AUTH", b"me", b"own secret")
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Who vouches for the server."""
+    """Return the authority of the server."""
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
-    """With two users."""
+    """Start a server with two users."""
     users = ["me on >hunter22 ~* &* +@all", "reader on >hunter22 ~r:* -@all +@read +@connection -select"]
     with RedisServer(tmp_path_factory.mktemp("redis"), authority, *users) as running:
         yield running
@@ -44,19 +44,19 @@ def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 def login(
     server: RedisServer, authority: Authority, user: str = "me", secret: bytes = b"hunter22", **more: Any
 ) -> LoginAt:
-    """A stream over TLS."""
+    """Return a stream over TLS."""
     target = f"redis://127.0.0.1:{server.tls_port}"
     return LoginAt(RedisLogin, target, user, secret, tls=trusting(authority.ca_pem), **more)
 
 
 def refused(stream: LoginAt) -> Failed:
-    """Why there is none."""
+    """Return the failure of a login that must fail."""
     with stream:
         return stream.failed()
 
 
 class _Over(Connection):
-    """redis-py's connection, over a socket that is there already."""
+    """redis-py's connection, over an existing socket."""
 
     def __init__(self, *, stream: socket.socket, **options: Any) -> None:
         super().__init__(**options)
@@ -67,7 +67,7 @@ class _Over(Connection):
 
 
 def client_over(stream: socket.socket, **options: Any) -> redis.Redis:
-    """redis-py on a stream."""
+    """Return a redis-py client on a stream."""
     pool = redis.ConnectionPool(connection_class=_Over, stream=stream, **options)
     return redis.Redis(connection_pool=pool)
 
@@ -82,7 +82,7 @@ def client_over(stream: socket.socket, **options: Any) -> redis.Redis:
 def test_redis_py_works_whatever_it_logs_in_with(
     server: RedisServer, authority: Authority, options: dict[str, Any]
 ) -> None:
-    """RESP 2 and 3, with a placeholder and without; it is always the user of the binding."""
+    """RESP 2 and 3 work, with a placeholder and without; the user is always the binding's."""
     with login(server, authority) as stream:
         client = client_over(stream.client, **options)
         assert client.acl_whoami() in ("me", b"me")
@@ -95,8 +95,8 @@ def test_redis_py_works_whatever_it_logs_in_with(
 
 
 @needs_redis
-def test_a_client_that_resets_logs_in_again_as_the_same_user(server: RedisServer, authority: Authority) -> None:
-    """And before that it is nobody, which the server says."""
+def test_a_client_that_resets_can_log_in_again_as_the_same_user(server: RedisServer, authority: Authority) -> None:
+    """The server reports that it has no user in between."""
     with login(server, authority) as stream:
         stream.client.sendall(b"RESET\r\nGET k\r\nauth someone else\r\n" + command(b"ACL", b"WHOAMI"))
         answer = b""
@@ -119,10 +119,10 @@ def test_a_client_that_resets_logs_in_again_as_the_same_user(server: RedisServer
         b"*1048577\r\n$1\r\nx\r\n",
     ],
 )
-def test_a_server_logs_no_password_of_ours_in_what_a_connector_gets_wrong(
+def test_a_server_does_not_log_our_password_after_a_protocol_error(
     server: RedisServer, authority: Authority, said: bytes
 ) -> None:
-    """An error of the protocol has it write down what follows, which is an AUTH that was made into ours."""
+    """A server logs the bytes after an error, which could be an AUTH that became ours; the control is one that it logs."""
     with login(server, authority) as stream:
         stream.client.sendall(command(b"CONFIG", b"SET", b"loglevel", b"verbose"))
         assert stream.client.recv(100) == b"+OK\r\n"
@@ -138,16 +138,16 @@ def test_a_server_logs_no_password_of_ours_in_what_a_connector_gets_wrong(
 
 
 @needs_redis
-def test_what_the_server_says_of_the_secret_is_masked(server: RedisServer, authority: Authority) -> None:
-    """It went over the wire as it is, so a server can repeat it."""
+def test_the_secret_is_masked_in_answers(server: RedisServer, authority: Authority) -> None:
+    """The secret went over the wire as it is, so a server can repeat it."""
     with login(server, authority) as stream:
         stream.client.sendall(command(b"ECHO", b"it is hunter22!"))
         assert stream.client.recv(100) == b"$15\r\nit is ********!\r\n"
 
 
 @needs_redis
-def test_a_wrong_password_is_refused_once(server: RedisServer, authority: Authority) -> None:
-    """As is a user that is off; the right one is not."""
+def test_a_wrong_password_is_refused(server: RedisServer, authority: Authority) -> None:
+    """A user that is unknown or off is refused too; the right login works."""
     for user, secret in (("me", b"wrong"), ("nobody", b"hunter22"), ("default", b"hunter22")):
         failed = refused(login(server, authority, user, secret))
         assert failed.problem is Problem.REFUSED_CREDENTIAL
@@ -157,8 +157,8 @@ def test_a_wrong_password_is_refused_once(server: RedisServer, authority: Author
 
 
 @needs_redis
-def test_a_database_is_selected_or_there_is_no_stream(server: RedisServer, authority: Authority) -> None:
-    """By its number."""
+def test_a_database_that_cannot_be_selected_refuses_the_login(server: RedisServer, authority: Authority) -> None:
+    """A database is a number."""
     with login(server, authority, details=LoginDetails(database="3")) as stream:
         stream.client.sendall(command(b"CLIENT", b"INFO"))
         assert b" db=3 " in stream.client.recv(4096)
@@ -168,26 +168,26 @@ def test_a_database_is_selected_or_there_is_no_stream(server: RedisServer, autho
 
 
 @needs_redis
-def test_a_password_that_a_server_would_cut_off_and_log_is_not_sent(server: RedisServer, authority: Authority) -> None:
-    """Redis takes an argument of more than 16 KiB for an error of the protocol, before it knows who is there."""
+def test_a_password_that_a_server_would_log_is_not_sent(server: RedisServer, authority: Authority) -> None:
+    """Redis takes an argument of over 16 KiB for a protocol error, before it knows the user."""
     assert refused(login(server, authority, secret=b"x" * 16385)).problem is Problem.UNUSABLE_CREDENTIAL
     assert refused(login(server, authority, secret=b"x" * 16384)).problem is Problem.REFUSED_CREDENTIAL
 
 
 @needs_redis
 def test_only_the_right_server_gets_the_password(server: RedisServer, authority: Authority, tmp_path: Any) -> None:
-    """A certificate of somebody else's, and a server that has no TLS."""
+    """The certificate is of an untrusted authority, or the server has no TLS."""
     assert refused(login(server, Authority(tmp_path))).problem is Problem.CERTIFICATE
     target = f"redis://127.0.0.1:{server.port}"
     stream = LoginAt(RedisLogin, target, "me", b"hunter22", tls=trusting(authority.ca_pem), login_s=0.3)
-    assert refused(stream).problem is Problem.TOO_SLOW  # it waits for the end of a line that is none
+    assert refused(stream).problem is Problem.TOO_SLOW  # the login waits for a line end that never comes
     with LoginAt(RedisLogin, target.replace("redis:", "redis+plain:"), "me", b"hunter22") as stream:
         assert client_over(stream.client).ping()  # a user has to have named it
 
 
 @needs_redis
 def test_a_secret_may_be_any_bytes(tmp_path: Any, authority: Authority) -> None:
-    """It is sent with its length."""
+    """A secret is sent with its length."""
     user = f"me on #{hashlib.sha256(SECRET).hexdigest()} ~* &* +@all"
     with RedisServer(tmp_path, authority, user) as running, login(running, authority, secret=SECRET) as stream:
         stream.client.sendall(b"PING\r\n")
@@ -196,7 +196,7 @@ def test_a_secret_may_be_any_bytes(tmp_path: Any, authority: Authority) -> None:
 
 @contextlib.contextmanager
 def scripted(*answers: bytes) -> Iterator[tuple[socket.socket, bytearray]]:
-    """A server that says one thing after each read, and then nothing."""
+    """Run a server that sends one answer after each read, and then nothing."""
     ours, theirs = socket.socketpair()
     seen = bytearray()
 
@@ -230,15 +230,15 @@ def scripted(*answers: bytes) -> Iterator[tuple[socket.socket, bytearray]]:
         (b"x" * 20000, Problem.PROTOCOL),
     ],
 )
-def test_what_a_server_answers_has_a_problem_each(answer: bytes, problem: Problem) -> None:
-    """None of them is a login."""
+def test_each_failing_answer_has_its_problem(answer: bytes, problem: Problem) -> None:
+    """Only `+OK` would be a login."""
     with scripted(answer) as (ours, _):
         target, login_s = "redis+plain://localhost:1", 0.3 if problem is Problem.TOO_SLOW else 20.0
         assert refused(LoginAt(RedisLogin, target, "me", b"hunter22", login_s=login_s, service=ours)).problem is problem
 
 
 def passed(*pieces: bytes) -> bytes:
-    """What goes on of these pieces."""
+    """Return the bytes that pass to the server."""
     filter_ = Commands(OWN)
     return b"".join(each.to_server for piece in pieces for each in filter_.up(piece))
 
@@ -269,8 +269,8 @@ def passed(*pieces: bytes) -> bytes:
         (command(b""), command(b"")),
     ],
 )
-def test_a_login_of_the_clients_is_that_of_the_binding(sent: bytes, goes_on: bytes) -> None:
-    """Whatever it is, and however it was cut."""
+def test_a_clients_login_is_replaced_by_the_bindings(sent: bytes, goes_on: bytes) -> None:
+    """The form of the login and the cuts do not matter."""
     assert passed(sent) == goes_on
     assert passed(*(sent[at : at + 1] for at in range(len(sent)))) == goes_on
 
@@ -297,8 +297,8 @@ def test_a_login_of_the_clients_is_that_of_the_binding(sent: bytes, goes_on: byt
         command(b"HELLO", b"3", b"NEW"),
     ],
 )
-def test_what_a_server_might_read_in_another_way_ends_the_stream(sent: bytes) -> None:
-    """In one piece and byte by byte. So does a line that has no end."""
+def test_bytes_that_a_server_might_read_differently_end_the_stream(sent: bytes) -> None:
+    """They come in one piece and byte by byte. A line without an end is refused, too."""
     with pytest.raises(LoginError, match="more than"):
         passed(b"x" * MAX_HELD, b"x")
     for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
@@ -311,8 +311,8 @@ WORDS = st.sampled_from([b"AUTH", b"hello", b"GET", b"", b"3", b"x" * 70, b"\r\n
 
 
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=4), max_size=6), st.lists(st.integers(0, 400), max_size=6))
-def test_how_commands_are_cut_makes_no_difference(commands: list[list[bytes]], cuts: list[int]) -> None:
-    """Each goes on as it is, or as one of ours."""
+def test_filtering_does_not_depend_on_how_commands_are_cut(commands: list[list[bytes]], cuts: list[int]) -> None:
+    """Each command passes unchanged, or as one of ours."""
     commands = [each for each in commands if each[0] != b"hello" or len(each) < 3]
     sent = b"".join(command(*each) for each in commands)
     places = [0, *sorted(cut for cut in cuts if cut < len(sent)), len(sent)]
@@ -326,7 +326,7 @@ def test_how_commands_are_cut_makes_no_difference(commands: list[list[bytes]], c
         st.binary(max_size=40) | st.sampled_from([b"*2\r\n$4\r\nAUTH\r\n", b"$1\r\nx\r\n", b"AUTH x\r\n"]), max_size=8
     )
 )
-def test_no_bytes_break_it(pieces: list[bytes]) -> None:
-    """It refuses, or passes them on, and holds a bounded number."""
+def test_arbitrary_bytes_pass_or_raise_a_login_error(pieces: list[bytes]) -> None:
+    """The bytes that are held are bounded."""
     with contextlib.suppress(LoginError):
         passed(*pieces)

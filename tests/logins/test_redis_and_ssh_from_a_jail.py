@@ -1,4 +1,4 @@
-"""Redis and SSH from a jail, through all of it: published libraries, unmodified, at real servers; the secret is nowhere.
+"""Redis and SSH from a jail, end to end: published libraries, unmodified, at real servers; the secret is nowhere.
 
 redis-py, dulwich ── jail ── frames ── daemon ── a login's process ── TLS or SSH ── redis-server, sshd
 """
@@ -63,7 +63,7 @@ MARKER = b"searched-for-in-jails"
 
 
 def install(home: DaemonHome, where: Path, kind: str, protocol: str, host: str, more: str = "") -> None:
-    """The connector with its libraries, and an action for each operation."""
+    """Install the connector with its libraries, and an action for each operation."""
     source = where / kind
     shutil.copytree(SOURCE, source)
     for name in PACKED[kind]:
@@ -84,7 +84,7 @@ def install(home: DaemonHome, where: Path, kind: str, protocol: str, host: str, 
 
 
 def bind(home: DaemonHome, kind: str, user: str, secret: bytes, **details: str) -> None:
-    """What logs in."""
+    """Store the secret and bind a login."""
     home.must("PUT", f"/v1/secrets/{kind}", {"value_base64": base64.b64encode(secret).decode()})
     body: dict[str, Any] = {
         "connector": CONNECTOR.format(kind),
@@ -96,14 +96,14 @@ def bind(home: DaemonHome, kind: str, user: str, secret: bytes, **details: str) 
 
 
 def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """The output of an action that has to succeed."""
+    """Run an action that must succeed; return its result."""
     found = home.run(op, args)
     assert found.status == 200, found.body["error"]["message"]
     return found.body["result"]
 
 
 def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """The error of one that has to fail."""
+    """Run an action that must fail; return its error."""
     found = home.run(op, args)
     assert found.is_error, found.body
     error: dict[str, Any] = found.body["error"]
@@ -112,13 +112,13 @@ def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Who vouches for the server."""
+    """Return the authority of the server."""
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
-    """With one user."""
+    """Start a server with one user."""
     with RedisServer(tmp_path_factory.mktemp("redis"), authority, f"me on >{PASSWORD.decode()} ~* &* +@all") as server:
         yield server
 
@@ -127,7 +127,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory, authority: Authority)
 def redis_home(
     tmp_path_factory: pytest.TempPathFactory, authority: Authority, redis_server: RedisServer
 ) -> Iterator[DaemonHome]:
-    """A home that may reach it. At the end the password is in nothing that lies there."""
+    """Start a home that may reach the server. At the end no file there has the password."""
     with daemon_home() as home:
         place = f"localhost:{redis_server.tls_port}"
         home.configure(f'[egress]\nprivate = ["{place}"]\nca_file = "{authority.ca_file}"\n')
@@ -141,14 +141,14 @@ def redis_home(
 
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    """A server with an empty repository."""
+    """Start an SSH server."""
     with Sshd(tmp_path_factory.mktemp("sshd")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with one commit."""
+    """Return a repository with one commit."""
     where = tmp_path_factory.mktemp("served")
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(where)]
     for words in (["init", "-b", "main"], ["commit", "--allow-empty", "-m", "first"]):
@@ -159,7 +159,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fifo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a command waits for."""
+    """Return a pipe for which a command waits."""
     path = tmp_path_factory.mktemp("fifo") / "go"
     os.mkfifo(path)
     return path
@@ -167,7 +167,7 @@ def fifo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ssh_home(tmp_path_factory: pytest.TempPathFactory, sshd: Sshd, served: Path, fifo: Path) -> Iterator[DaemonHome]:
-    """A home that may fetch and push, use SFTP, and greet."""
+    """Start a home that may fetch and push, use SFTP, and greet."""
     where = tmp_path_factory.mktemp("ssh")
     with daemon_home() as home:
         place = f"localhost:{sshd.port}"
@@ -186,19 +186,19 @@ def ssh_home(tmp_path_factory: pytest.TempPathFactory, sshd: Sshd, served: Path,
 
 
 def key_lines(sshd: Sshd) -> list[bytes]:
-    """Lines of the private key that tell it: its middle ones."""
+    """Return the lines of the private key that identify it: its middle ones."""
     return sshd.client_secret.splitlines()[3:5]
 
 
 def assert_nothing_in_files(home: DaemonHome, secret: bytes) -> None:
-    """Nor in the ledger, the logs, anything that lies in the home."""
+    """Check that no file of the home, such as the ledger and the logs, has the secret."""
     for path in home.path.rglob("*"):
         if path.is_file():
             assert not find(path.read_bytes(), secret), path
 
 
 def memories(home: DaemonHome) -> tuple[list[bytes], list[bytes]]:
-    """Of everything below the daemon: jails and what starts them, and the processes of logins."""
+    """Return the memories of all processes below the daemon: jails and their parents, and the processes of logins."""
     assert home.daemon_pid is not None
     jails: list[bytes] = []
     logins: list[bytes] = []
@@ -209,8 +209,8 @@ def memories(home: DaemonHome) -> tuple[list[bytes], list[bytes]]:
 
 @contextlib.contextmanager
 def looked_at_while(home: DaemonHome, op: str, secrets: list[bytes], **args: Any) -> Iterator[None]:
-    """While an operation waits behind its login, for what the body does: the memory of its jail has none of the secrets, that of
-    the login's process has them.
+    """Run an operation that waits behind its login until the body is done: no memory of a jail has the secrets, and that of the
+    login's process has them.
     """
     found: list[Any] = []
     running = threading.Thread(target=lambda: found.append(home.run(op, args)))
@@ -227,8 +227,8 @@ def looked_at_while(home: DaemonHome, op: str, secrets: list[bytes], **args: Any
 
 
 @needs_redis
-def test_redis_py_is_logged_in_whatever_it_says(redis_home: DaemonHome) -> None:
-    """RESP 2 and 3, with a placeholder and without; each on record with its binding."""
+def test_redis_py_is_logged_in_with_or_without_a_placeholder(redis_home: DaemonHome) -> None:
+    """RESP 2 and 3 work; each login is on record with its binding."""
     with_placeholder = done(redis_home, "cache", protocol=3, placeholder=True)
     answer = redis_home.run("cache", {"protocol": 2, "placeholder": False})
     for found in (with_placeholder, answer.body["result"]):
@@ -241,10 +241,8 @@ def test_redis_py_is_logged_in_whatever_it_says(redis_home: DaemonHome) -> None:
 
 
 @needs_redis
-def test_what_redis_repeats_of_the_password_is_masked_in_the_jail(
-    redis_home: DaemonHome, redis_server: RedisServer
-) -> None:
-    """It went to the server as it is."""
+def test_a_password_that_redis_repeats_is_masked_in_the_jail(redis_home: DaemonHome, redis_server: RedisServer) -> None:
+    """The password went to the server as it is."""
     with redis.Redis(port=redis_server.port, username="me", password=PASSWORD.decode()) as client:
         client.set("note", b"the password is " + PASSWORD)
     assert done(redis_home, "ask", words="GETRANGE note 4 99\r\n") == f"$40\r\npassword is {'*' * len(PASSWORD)}\r\n"
@@ -253,7 +251,7 @@ def test_what_redis_repeats_of_the_password_is_masked_in_the_jail(
 @needs_redis
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 def test_the_password_is_not_in_the_jail(redis_home: DaemonHome, redis_server: RedisServer) -> None:
-    """Nor anywhere below the daemon but in the process of its login."""
+    """Only the process of its login has it, of all processes below the daemon."""
     with (
         looked_at_while(redis_home, "cache", [PASSWORD], protocol=3, placeholder=True, waits=True),
         redis.Redis(port=redis_server.port, username="me", password=PASSWORD.decode()) as client,
@@ -263,7 +261,7 @@ def test_the_password_is_not_in_the_jail(redis_home: DaemonHome, redis_server: R
 
 @needs_sshd
 def test_dulwich_clones_pushes_and_fetches(ssh_home: DaemonHome, served: Path) -> None:
-    """What was committed in the jail is at the server."""
+    """The commit made in the jail is at the server."""
     found = done(ssh_home, "git", path=str(served))
     assert found["made"] == found["fetched"]
     assert found["files"] == [".git", "added"]
@@ -272,8 +270,8 @@ def test_dulwich_clones_pushes_and_fetches(ssh_home: DaemonHome, served: Path) -
 
 
 @needs_sshd
-def test_a_subsystem_and_a_command_are_executed_and_no_other(ssh_home: DaemonHome, sshd: Sshd) -> None:
-    """What the manifest does not name is refused before anything is connected."""
+def test_only_declared_subsystems_and_commands_are_executed(ssh_home: DaemonHome, sshd: Sshd) -> None:
+    """A command that the manifest does not name is refused before a connection is made."""
     assert done(ssh_home, "sftp") == "0200000003"
     assert done(ssh_home, "execute", command="echo hello") == "hello\n"
     before = sshd.log.count("Accepted")
@@ -287,14 +285,14 @@ def test_a_subsystem_and_a_command_are_executed_and_no_other(ssh_home: DaemonHom
 @needs_sshd
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 def test_the_private_key_is_not_in_the_jail(ssh_home: DaemonHome, sshd: Sshd, fifo: Path) -> None:
-    """Neither as it is stored."""
+    """The search is for lines of the key as it is stored."""
     with looked_at_while(ssh_home, "execute", key_lines(sshd), command=f"cat {fifo}"):
         fifo.write_bytes(b"go")
 
 
 @needs_sshd
-def test_another_host_key_is_a_binding_that_has_to_be_made_anew(ssh_home: DaemonHome, sshd: Sshd) -> None:
-    """With the new key's fingerprint in the failure; last, since it changes the binding."""
+def test_another_host_key_asks_for_a_new_binding(ssh_home: DaemonHome, sshd: Sshd) -> None:
+    """The failure has the new key's fingerprint. The test is the last one, since it changes the binding."""
     other = public_line(sshd.client_key)
     ssh_home.must(
         "PATCH", "/v1/bindings/login/git/me", {"username": USER, "secret": "git", "details": {"host_key": other}}

@@ -1,4 +1,4 @@
-"""SSH: a real sshd, keys of each kind, and servers that are not who they were, do not answer, or want more than a login."""
+"""SSH: a real sshd, keys of each kind, and servers that changed, do not answer, or want more than a login."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.support.waiting import unread, wait_still, wait_text
 
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    """One for all tests that do not change it. It agrees on new keys after each mebibyte."""
+    """Start a server for all tests that do not change it. It rekeys after each mebibyte."""
     with Sshd(tmp_path_factory.mktemp("sshd"), "RekeyLimit 1M") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def key() -> asyncssh.SSHKey:
-    """One that no server knows."""
+    """Return a key that no server knows."""
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
@@ -51,7 +51,7 @@ def login(
     login_s: float = 10.0,
     reads_only: bool = False,
 ) -> LoginAt:
-    """A command at the server, with what it expects unless said otherwise."""
+    """Return the login of a command, with the user, secret and host key that the server expects unless others are given."""
     if host_key == "":
         own = server.host_keys["ssh-ed25519"] if isinstance(server, Sshd) else server.host_key
         host_key = public_line(own)
@@ -65,7 +65,7 @@ def login(
 
 
 class _Listener:
-    """A port where nobody answers, unless a test does."""
+    """A port at which nobody answers, unless a test does."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -80,13 +80,13 @@ class _Listener:
 
 
 def refused(stream: LoginAt) -> Failed:
-    """Why there is none."""
+    """Return the failure of a login that must fail."""
     with stream:
         return stream.failed()
 
 
 def everything(sock: socket.socket) -> bytes:
-    """Until the end."""
+    """Read up to the end."""
     pieces = []
     while piece := sock.recv(1 << 16):
         pieces.append(piece)
@@ -94,8 +94,8 @@ def everything(sock: socket.socket) -> bytes:
 
 
 @needs_sshd
-def test_a_preview_executes_what_reads_alone(sshd: Sshd) -> None:
-    """The login's process sees to it by itself, before it says anything to the server; the control is not for a preview."""
+def test_a_preview_executes_only_reading_commands(sshd: Sshd) -> None:
+    """The login's process itself refuses, before it sends anything to the server; the control is a run without preview."""
     before = sshd.log.count("Accepted")
     said = refused(login(sshd, "git-receive-pack 'nothing.git'", reads_only=True))
 
@@ -108,7 +108,7 @@ def test_a_preview_executes_what_reads_alone(sshd: Sshd) -> None:
 
 @needs_sshd
 def test_input_and_output_of_a_command_pass(sshd: Sshd) -> None:
-    """Bytes of all kinds both ways, a half that ends, several new keys on the way, and a status that is well."""
+    """Any bytes pass both ways, one half ends, keys change several times on the way, and the exit status is success."""
     sent = os.urandom(1 << 16) * 64
     with login(sshd, "cat; echo and the end") as stream:
         threading.Thread(target=lambda: (stream.client.sendall(sent), stream.client.shutdown(socket.SHUT_WR))).start()
@@ -126,8 +126,8 @@ def test_input_and_output_of_a_command_pass(sshd: Sshd) -> None:
         ("head -c 9000000 /dev/zero >&2; echo why >&2; exit 1", "1"),
     ],
 )
-def test_a_command_that_fails_ends_the_stream_behind_its_output(sshd: Sshd, how: str, message: str) -> None:
-    """With the last line that it said beside it; of ten megabytes there a few are kept."""
+def test_a_failing_command_ends_the_stream_after_its_output(sshd: Sshd, how: str, message: str) -> None:
+    """The failure has its last line of standard error; of nine megabytes there only a little is kept."""
     with login(sshd, f"head -c 700000 /dev/zero; echo why >&2; {how}") as stream:
         stream.logged_in()
         wait_still(lambda: unread(stream.client), "as much as fits has come")  # before anything of it is read
@@ -138,18 +138,18 @@ def test_a_command_that_fails_ends_the_stream_behind_its_output(sshd: Sshd, how:
 
 
 @needs_sshd
-def test_a_subsystem_is_one(sshd: Sshd) -> None:
-    """The first packets of SFTP (draft-ietf-secsh-filexfer-02 section 4): version 3 of both."""
+def test_a_subsystem_is_requested_as_one(sshd: Sshd) -> None:
+    """The first packets of SFTP (draft-ietf-secsh-filexfer-02 section 4) agree on version 3."""
     with login(sshd, "subsystem sftp") as stream:
         stream.client.sendall(struct.pack(">IBI", 5, 1, 3))
         assert stream.client.recv(9)[4:9] == struct.pack(">BI", 2, 3)
     assert refused(login(sshd, "subsystem nothing")).problem is Problem.PROTOCOL
-    with login(sshd, "echo subsystem sftp") as stream:  # a command stays one
+    with login(sshd, "echo subsystem sftp") as stream:  # a command stays a command
         assert everything(stream.client) == b"subsystem sftp\n"
 
 
 @needs_sshd
-def test_what_nobody_reads_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -> None:
+def test_unread_output_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -> None:
     """The command stops when the window and the sockets on the way are full."""
     count = tmp_path / "count"
     with login(sshd, f"while head -c 100000 /dev/zero; do echo >> {count}; done") as stream:
@@ -160,22 +160,22 @@ def test_what_nobody_reads_is_not_read_from_the_server(sshd: Sshd, tmp_path: Pat
 
 @needs_sshd
 @pytest.mark.parametrize("name", HOST_KEYS)
-def test_the_pinned_host_key_is_asked_for_whichever_it_is(sshd: Sshd, name: str) -> None:
-    """A server has several; a comment behind it is as good as none."""
+def test_the_pinned_host_key_is_requested_whatever_its_type(sshd: Sshd, name: str) -> None:
+    """A server has several; a comment behind the key does not matter."""
     with login(sshd, "true", host_key=f"{public_line(sshd.host_keys[name])} root@server") as stream:
         assert everything(stream.client) == b""
 
 
 @needs_sshd
-def test_of_several_host_keys_the_one_that_a_person_compares_is_the_one_that_ssh_shows(sshd: Sshd) -> None:
-    """The shortest, which is also first in the list of what is asked for."""
+def test_the_host_key_to_compare_is_the_one_that_ssh_shows(sshd: Sshd) -> None:
+    """The key is the shortest of several, and the first that is asked for."""
     target = LoginTarget.parse(f"ssh://localhost:{sshd.port}")
     assert fetched_host_key(target) == public_line(sshd.host_keys["ssh-ed25519"])
 
 
 @needs_sshd
-def test_another_host_key_is_nobody_to_log_in_at(sshd: Sshd, key: asyncssh.SSHKey) -> None:
-    """The message has the one that the server shows; the server hears no user name."""
+def test_a_server_with_another_host_key_gets_no_login(sshd: Sshd, key: asyncssh.SSHKey) -> None:
+    """The message has the fingerprint of the key that the server shows; the server gets no user name."""
     error = refused(login(sshd, "true", host_key=public_line(key), user="unheard-of"))
     assert error.problem is Problem.HOST_KEY
     assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error.message
@@ -188,8 +188,8 @@ def test_another_host_key_is_nobody_to_log_in_at(sshd: Sshd, key: asyncssh.SSHKe
             assert refused(login(sshd, "true", host_key=pinned)).problem is Problem.HOST_KEY
 
 
-def test_a_certificate_for_the_pinned_key_is_not_the_key() -> None:
-    """Nor is one that was signed by it: a server that has nothing else is refused."""
+def test_a_host_certificate_is_not_accepted_for_the_pinned_key() -> None:
+    """A certificate that was signed by the pinned key is refused too, if the server has nothing else."""
     host_key = asyncssh.generate_private_key("ssh-ed25519")
     certificate = host_key.generate_host_certificate(host_key, "server")
     with SshPeer(server_host_keys=[(host_key, certificate)], host_key=host_key) as peer:
@@ -203,8 +203,8 @@ def test_a_certificate_for_the_pinned_key_is_not_the_key() -> None:
 @needs_sshd
 @pytest.mark.parametrize("name", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"])
 @pytest.mark.parametrize("form", ["openssh", "pkcs8-pem", "pkcs1-pem"])
-def test_keys_log_in(sshd: Sshd, name: str, form: str) -> None:
-    """Of each kind and form; RSA signs with SHA-2."""
+def test_every_kind_of_key_logs_in(sshd: Sshd, name: str, form: str) -> None:
+    """Each kind and form works; RSA signs with SHA-2."""
     if (name, form) == ("ssh-ed25519", "pkcs1-pem"):
         pytest.skip("there is no such form")
     own = asyncssh.generate_private_key(name)
@@ -224,8 +224,8 @@ def test_keys_log_in(sshd: Sshd, name: str, form: str) -> None:
         (lambda: b"\xff\xfe", "UTF-8"),
     ],
 )
-def test_a_secret_that_cannot_be_used_is_said_to_be_one(make: Callable[[], bytes], why: str) -> None:
-    """Before anything is said to the server."""
+def test_an_unusable_secret_is_reported(make: Callable[[], bytes], why: str) -> None:
+    """The report comes before anything is sent to the server."""
     with _Listener() as nobody:
         error = refused(login(nobody, "true", make()))
     assert error.problem is Problem.UNUSABLE_CREDENTIAL
@@ -233,8 +233,8 @@ def test_a_secret_that_cannot_be_used_is_said_to_be_one(make: Callable[[], bytes
 
 
 @needs_sshd
-def test_a_key_that_the_server_does_not_know_is_tried_once(sshd: Sshd, key: asyncssh.SSHKey) -> None:
-    """As is a user that it does not know."""
+def test_an_unknown_key_or_user_is_refused(sshd: Sshd, key: asyncssh.SSHKey) -> None:
+    """Each login makes one connection."""
     before = sshd.log.count("Connection")
     error = refused(login(sshd, "true", key.export_private_key()))
     assert error.problem is Problem.REFUSED_CREDENTIAL
@@ -245,7 +245,7 @@ def test_a_key_that_the_server_does_not_know_is_tried_once(sshd: Sshd, key: asyn
 
 
 class _Passwords(asyncssh.SSHServer):
-    """Takes one password, and counts."""
+    """A server that accepts one password, and records the attempts."""
 
     attempts: list[str]
 
@@ -270,8 +270,8 @@ class _Passwords(asyncssh.SSHServer):
         return password == "correct horse"
 
 
-def test_a_password_is_given_once_and_by_its_own_method() -> None:
-    """And is then masked in what the server says, which could repeat it."""
+def test_a_password_is_sent_once_and_by_its_own_method() -> None:
+    """Afterwards it is masked in the server's output, which could repeat it."""
 
     class Server(_Passwords):
         attempts: list[str] = []  # noqa: RUF012 - of this test
@@ -291,8 +291,8 @@ def test_a_password_is_given_once_and_by_its_own_method() -> None:
         assert Server.attempts == ["correct horse", "wrong horse"]
 
 
-def test_a_server_that_lets_everybody_in_is_no_login() -> None:
-    """It did not check who it is that it lets in."""
+def test_a_server_that_accepts_everybody_is_refused() -> None:
+    """The server did not check the credential."""
 
     class Open(asyncssh.SSHServer):
         def begin_auth(self, username: str) -> bool:
@@ -312,8 +312,8 @@ def test_a_server_that_lets_everybody_in_is_no_login() -> None:
         "HostKeyAlgorithms ssh-rsa",
     ],
 )
-def test_a_server_that_has_old_algorithms_alone_is_refused(tmp_path: Path, setting: str) -> None:
-    """With the right key, and before it hears the user's name. (All other tests are the control.)"""
+def test_a_server_with_only_old_algorithms_is_refused(tmp_path: Path, setting: str) -> None:
+    """The server has the right key, and gets no user name. (All other tests are the control.)"""
     with Sshd(tmp_path, setting) as server:
         error = refused(login(server, "true", host_key=public_line(server.host_keys["ssh-rsa"])))
         assert error.problem in (Problem.NOT_ENCRYPTED, Problem.CLOSED)  # the server may find out first, and go
@@ -335,7 +335,7 @@ def test_a_server_that_has_old_algorithms_alone_is_refused(tmp_path: Path, setti
         ((b"x" * 100000,), Problem.PROTOCOL),
     ],
 )
-def test_a_server_that_is_none_is_bounded_in_time_and_bytes(says: tuple[bytes, ...], problem: Problem) -> None:
+def test_a_server_that_speaks_no_ssh_is_bounded_in_time_and_bytes(says: tuple[bytes, ...], problem: Problem) -> None:
     """An empty piece closes the connection."""
     with _Listener() as peer:
 
@@ -356,7 +356,7 @@ def test_a_server_that_is_none_is_bounded_in_time_and_bytes(says: tuple[bytes, .
 
 
 def test_banners_before_the_login_are_bounded() -> None:
-    """SSH has them as messages, too; one is no harm."""
+    """SSH has banners as messages, too; one does no harm."""
 
     class Server(_Passwords):
         attempts: list[str] = []  # noqa: RUF012 - of this test
@@ -380,8 +380,8 @@ def test_banners_before_the_login_are_bounded() -> None:
     assert "more than" in error.message
 
 
-def test_a_server_opens_nothing_towards_here() -> None:
-    """No port that was forwarded, no agent, no display: the command itself runs on."""
+def test_a_server_cannot_open_channels_to_us() -> None:
+    """The server can forward no port and no socket; the command goes on, without a terminal or an environment."""
     refusals: list[str] = []
 
     class Server(_Passwords):
@@ -406,18 +406,18 @@ def test_a_server_opens_nothing_towards_here() -> None:
 
 
 @needs_sshd
-def test_a_connection_that_breaks_is_not_the_end_of_a_command(sshd: Sshd) -> None:
-    """Nor is a channel that ends without a status."""
+def test_a_broken_connection_is_not_a_successful_end(sshd: Sshd) -> None:
+    """The connection is killed while a command runs."""
     with login(sshd, "kill -9 $PPID; sleep 5") as stream:
         everything(stream.client)
         assert stream.over().problem is Problem.CLOSED
 
 
 @needs_sshd
-def test_nothing_of_this_machine_is_used(
+def test_no_ssh_settings_of_this_machine_are_used(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: asyncssh.SSHKey
 ) -> None:
-    """Not the keys, the agent, the configuration or the known hosts of whoever runs it."""
+    """They are the user's keys, agent, configuration and known hosts."""
     home = tmp_path / ".ssh"
     home.mkdir()
     (home / "id_ed25519").write_bytes(sshd.client_secret)
@@ -439,7 +439,7 @@ def test_nothing_of_this_machine_is_used(
 
 
 class _OverLogins(SSHVendor):
-    """What the SDK is for dulwich in a jail."""
+    """A vendor that does for dulwich here what the SDK does in a jail."""
 
     def __init__(self, sshd: Sshd) -> None:
         self.sshd = sshd
@@ -473,7 +473,7 @@ class _OverLogins(SSHVendor):
 
 @needs_sshd
 def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Git's own programs at the other end. A repository that is not there is said to be none."""
+    """Git's own programs are at the other end. A missing repository is reported."""
     vendor = _OverLogins(sshd)
     monkeypatch.setattr("dulwich.client.get_ssh_vendor", lambda: vendor)
     served = tmp_path / "served.git"
@@ -497,8 +497,8 @@ def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypat
 
 
 @needs_sshd
-def test_git_is_asked_for_version_2_of_its_protocol(sshd: Sshd, tmp_path: Path) -> None:
-    """Where the server lets that in; where it does not, git begins as ever. Other commands get no environment."""
+def test_version_2_of_gits_protocol_is_requested(sshd: Sshd, tmp_path: Path) -> None:
+    """A server that does not accept the variable uses the former version. Other commands get no environment."""
     served = tmp_path / "served.git"
     subprocess.run(["git", "init", "--bare", "-b", "main", served], check=True, capture_output=True)
     (tmp_path / "accepts").mkdir()
@@ -514,7 +514,7 @@ def test_git_is_asked_for_version_2_of_its_protocol(sshd: Sshd, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("command", [None, ""])
-def test_a_login_without_a_command_is_none(command: str | None) -> None:
-    """There is no shell to be had."""
+def test_a_login_without_a_command_is_refused(command: str | None) -> None:
+    """A shell is not available."""
     with _Listener() as nobody:
         assert refused(login(nobody, command, b"password")).problem is Problem.NOT_ALLOWED
