@@ -1,4 +1,4 @@
-"""What the tests of the relay share: a home whose actions reach a server that counts."""
+"""Shared fixtures of the relay's tests: a home whose actions reach a server that counts requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support.upstream_http import CountingServer
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """The world outside, which counts."""
+    """Start an HTTP service outside of the daemon that counts its requests."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def made(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with three actions."""
+    """Make a home with three actions."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -33,6 +33,6 @@ def made(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 @pytest.fixture
 def home(made: DaemonHome) -> DaemonHome:
-    """The same, its daemon up and its vault open, whatever the test before did to it."""
+    """Return the shared home with its daemon running and its vault open, whatever the test before did to it."""
     made.unlock()
     return made

@@ -1,6 +1,7 @@
-"""`python -m tests.mcp.first_requests`: what a process of the protocol imports and builds, before and after its first requests.
+"""Program that reports what a protocol process imports and builds, before and after its first requests.
 
-Prints one JSON object. Run as a process of its own, which has the SDK as that process has it (aileron/mcp/__main__.py).
+`python -m tests.mcp.first_requests` prints one JSON object. It runs as a process of its own, which has the SDK as that
+process has it (aileron/mcp/__main__.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _ERAS: tuple[list[tuple[str, dict[str, Any]]], ...] = (
 
 
 def main() -> None:
-    """Import, converse, build everything else, and say what came of each."""
+    """Import the server, converse in both eras, build all other models, and print the results."""
     import_server()
     imported = sorted(sys.modules)
     from aileron.mcp.server import McpServer
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 async def _converse(requests: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    """Send these requests, each after the answer to the last, and return what came: `result`, `error` or a notification."""
+    """Send these requests, each after the answer to the last. Return what arrived: `result`, `error` or a notification."""
     from aileron.mcp.server import McpServer
 
     heard: list[str] = []
@@ -79,7 +80,7 @@ async def _converse(requests: list[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 async def _heard(stream: SocketStream, number: int | None) -> list[str]:
-    """Read until the answer to this request came, or what comes without one."""
+    """Read until this request is answered or its subscription acknowledged; without a number, read one batch of messages."""
     heard: list[str] = []
     held = b""
     while True:
@@ -92,7 +93,7 @@ async def _heard(stream: SocketStream, number: int | None) -> list[str]:
 
 
 def _daemon() -> Any:
-    """An agent for whom the daemon answers at once."""
+    """Return an agent to whom the daemon answers at once."""
     from aileron.mcp.asking import Agent
     from aileron.mcp.messages import Answered, Listed
 

@@ -1,4 +1,4 @@
-"""A door that keeps its runs in a dict, and the SDK's own client at a socket pair: what the tests of the protocol talk through.
+"""A door that keeps its runs in a dict, and the SDK's client at a socket pair: the two ends of the protocol's tests.
 
 The server and the door are in one process here, and speak with each other as the daemon and the process of the protocol do: over
 a channel for each connection and each request.
@@ -35,13 +35,13 @@ from aileron.model.outcome import RunStatus
 __all__ = ["ERAS", "DictDoor", "RawPeer", "Served", "action_text", "connected", "offered", "raw_peer", "running"]
 
 ERAS: Final = ("legacy", "auto")
-"""How the SDK's client begins: `initialize`, or `server/discover`."""
+"""Ways in which the SDK's client can begin: `initialize`, or `server/discover`."""
 
 
 def action_text(
     name: str, *, gated: bool = False, idempotent: bool = False, irreversible: bool = True, body: str = ""
 ) -> str:
-    """An action file with one optional input, `topic`."""
+    """Return an action file with one optional input, `topic`."""
     approval = f"\n[approval]\nrequired = true\nirreversible = {str(irreversible).lower()}\n" if gated else ""
     return f"""+++
 name = "{name}"
@@ -74,13 +74,13 @@ idempotent = {str(idempotent).lower()}
 
 
 def offered(name: str, *, granted: bool = False, **options: Any) -> Offered:
-    """The same as the door offers it."""
+    """Return an action of this name in the form in which the door offers it."""
     action = parse_action(action_text(name, **options), file=f"{name}.md")
     return Offered(action=action, input_schema=input_schema(action), granted=granted)
 
 
 class DictDoor:
-    """Runs are what the test put into `answers`; states are kept by session and id."""
+    """A door whose answers the test puts into `answers`; it keeps states by session and id."""
 
     def __init__(self, *actions: Offered) -> None:
         self.actions = {entry.action.name: entry for entry in actions}
@@ -155,7 +155,7 @@ class DictDoor:
 
 
 class Served:
-    """A server of a door, and what the daemon does for it: an agent's channel for each connection and request."""
+    """A server of a door, with the daemon's part: an agent's channel for each connection and request."""
 
     def __init__(self, server: McpServer, calls: ToolCalls) -> None:
         self.tools_changed = server.tools_changed
@@ -169,7 +169,7 @@ class Served:
             await self._server.serve(stream, agent)
 
     def http_app(self) -> ASGIApp:
-        """`/mcp`, for requests whose scope has the session's name in its state."""
+        """Return `/mcp` as an application, for requests whose scope has the session's name in its state."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             state = scope["state"]
@@ -196,7 +196,7 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def running(door: DictDoor, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S) -> AsyncIterator[Served]:
-    """A server of this door."""
+    """Run a server of this door."""
     server = McpServer("1.2.3", write_s=write_s)
     async with server.run():
         yield Served(server, ToolCalls(door, progress_s))
@@ -204,7 +204,7 @@ async def running(door: DictDoor, *, progress_s: float = PROGRESS_S, write_s: fl
 
 @contextlib.asynccontextmanager
 async def connected(server: Served, mode: str, session: str = "local", **options: Any) -> AsyncIterator[Client]:
-    """The SDK's client on a connection of its own, in the era `mode` names."""
+    """Connect the SDK's client on a connection of its own, in the era that `mode` names."""
     async with anyio.create_task_group() as tasks:
         async with _pair() as (ours, theirs):
             tasks.start_soon(server.serve, theirs, session)
@@ -214,7 +214,7 @@ async def connected(server: Served, mode: str, session: str = "local", **options
 
 
 class RawPeer:
-    """A client that says what it likes, line by line."""
+    """A client that sends whatever the test wants, line by line."""
 
     def __init__(self, stream: SocketStream, end_server: Callable[[], None]) -> None:
         self.stream = stream
@@ -222,11 +222,11 @@ class RawPeer:
         self._held = b""
 
     async def say(self, message: Any) -> None:
-        """One message, or bytes as they are."""
+        """Send a message as JSON, or bytes as they are."""
         await self.stream.send(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
 
     async def hear(self) -> Any:
-        """The next message; None once the server ended the connection."""
+        """Return the next message, or None once the server ended the connection."""
         while b"\n" not in self._held:
             try:
                 self._held += await self.stream.receive()
@@ -236,7 +236,7 @@ class RawPeer:
         return json.loads(line)
 
     async def open(self) -> None:
-        """Begin as the older era does."""
+        """Shake hands as the older era does."""
         client = {"name": "raw", "version": "1"}
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
         await self.say({"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params})
@@ -244,14 +244,14 @@ class RawPeer:
         await self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def call(self, request: Any, tool: str, args: dict[str, Any] | None = None) -> None:
-        """Ask for a tool, without waiting for its answer."""
+        """Call a tool, without waiting for the answer."""
         params = {"name": tool, "arguments": args or {}}
         await self.say({"jsonrpc": "2.0", "id": request, "method": "tools/call", "params": params})
 
 
 @contextlib.asynccontextmanager
 async def raw_peer(server: Served, session: str = "local") -> AsyncIterator[RawPeer]:
-    """A connection without the SDK's client."""
+    """Open a connection without the SDK's client."""
     serving = anyio.CancelScope()
 
     async def serve(stream: SocketStream) -> None:

@@ -1,4 +1,4 @@
-"""Whose account a call means: one argument where there is a choice, none where there is none, and never one of the action's."""
+"""The account that a call means: one argument where there is a choice, none otherwise, and never an argument of the action."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ TWO = (
 
 
 def choosing(*accounts: Account) -> Offered:
-    """An action whose caller has this choice."""
+    """Return an action whose caller has this choice of accounts."""
     return msgspec.structs.replace(offered("get-advice"), accounts=accounts)
 
 
-def test_no_input_of_an_action_can_be_taken_for_it():
-    """The grammar of inputs has no such name, so nothing an author writes, now or later, means this argument."""
+def test_no_action_input_can_have_the_name_of_the_account_argument():
+    """The grammar of input names does not allow it, so nothing that an author writes can be taken for this argument."""
     assert INPUT_NAME.fullmatch(ACCOUNT) is None
 
 
-def test_a_choice_is_one_optional_argument_more():
-    """With the values there are and whose each is; the action's own schema stays as it was."""
+def test_a_choice_of_accounts_adds_one_optional_argument():
+    """The argument lists the values and their accounts; the action's own schema stays as it was."""
     entry = choosing(*TWO)
     before = msgspec.json.encode(entry.input_schema)
     schema = tool_of(entry).input_schema
@@ -50,12 +50,12 @@ def test_a_choice_is_one_optional_argument_more():
     assert msgspec.json.encode(entry.input_schema) == before
 
 
-def test_without_a_choice_there_is_no_argument():
-    """The tool is what it was."""
+def test_without_a_choice_the_tool_has_no_account_argument():
+    """The schema equals that of an action without accounts."""
     assert tool_of(choosing()).input_schema == offered("get-advice").input_schema
 
 
-def test_more_accounts_than_are_listed_take_any_name():
+def test_with_more_accounts_than_are_listed_any_name_is_accepted():
     """The list is cut and says so; a strict client may still name the others."""
     about = tool_of(choosing(*(Account(value=f"a{n}", told=f"a{n}") for n in range(33)))).input_schema["properties"][
         ACCOUNT
@@ -66,8 +66,8 @@ def test_more_accounts_than_are_listed_take_any_name():
     assert "a32" not in about["description"]
 
 
-def test_whose_it_is_was_written_by_somebody_else():
-    """Hidden characters are spelled out, and a long one is cut."""
+def test_the_account_label_is_escaped_and_cut():
+    """Other people wrote the label: hidden characters are spelled out, and a long label is cut."""
     told = tool_of(choosing(Account(value="home", told="\u202eevil\x1b" + "x" * 5000), TWO[1]))
     description = told.input_schema["properties"][ACCOUNT]["description"]
 
@@ -76,8 +76,8 @@ def test_whose_it_is_was_written_by_somebody_else():
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_what_is_named_is_no_argument_of_the_action(mode: str):
-    """It goes to the door beside the arguments, whether it was offered or not; the arguments do not have it."""
+async def test_the_named_account_is_not_passed_as_an_argument_of_the_action(mode: str):
+    """The account goes to the door beside the arguments, whether it was offered or not; the arguments do not have it."""
     door = DictDoor(choosing(*TWO))
     async with running(door) as server, connected(server, mode) as client:
         named = await client.call_tool("get_advice", {"topic": "x", ACCOUNT: "work"})
@@ -88,8 +88,8 @@ async def test_what_is_named_is_no_argument_of_the_action(mode: str):
 
 
 @pytest.mark.parametrize("value", [7, ["home"], {"a": 1}, True, "x" * 2001])
-async def test_what_is_no_name_is_refused(value: Any):
-    """Before the door is asked."""
+async def test_an_account_that_is_not_a_name_is_refused(value: Any):
+    """The server refuses it before the door is asked."""
     door = DictDoor(choosing(*TWO))
     async with running(door) as server, connected(server, "auto") as client:
         result = await client.call_tool("get_advice", {ACCOUNT: value})
@@ -100,8 +100,8 @@ async def test_what_is_no_name_is_refused(value: Any):
     assert door.calls == []
 
 
-def test_a_refusal_says_what_to_call_again_with():
-    """The choices, and that the person is to be asked; where there is nothing to choose, what the message says."""
+def test_a_refusal_names_the_accounts_to_call_again_with():
+    """The refusal lists the choices and says to ask the person; where there is no choice, it refers to the message."""
     details = {"choices": ["oauth2/mail/home", "oauth2/mail/work"]}
     several = AileronError(FailureClass.BINDING_REQUIRED, "2 could serve", boundary=Boundary.USER, details=details)
     none = AileronError(FailureClass.BINDING_REQUIRED, "none is bound", boundary=Boundary.USER, details={"setup": "x"})

@@ -1,4 +1,4 @@
-"""Two accounts of one service, and an agent: it is offered the choice, its calls use what they name, and it learns no more."""
+"""Two accounts of one service: an agent is offered the choice, its calls use the named account, and it learns no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOME, WORK = "basic/notes/home", "basic/notes/work"
 
 @pytest.fixture
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with two actions of the probe, and one account of it."""
+    """Make a home with two actions of the probe, and one account of it."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -31,30 +31,30 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 def bind(home: DaemonHome, name: str) -> None:
-    """One account."""
+    """Bind one account to the probe."""
     username = name.rpartition("/")[2]
     home.must("POST", "/v1/bindings", {"connector": PROBE, "name": name, "username": username, "secret": "pw"})
 
 
 def agent(home: DaemonHome) -> Agent:
-    """Over the protocol's socket."""
+    """Connect an agent to the protocol's socket."""
     return Agent(home.path / "run" / "mcp.sock")
 
 
 def properties(connection: Agent, tool: str) -> dict[str, Any]:
-    """The arguments of a tool."""
+    """Return the properties of a tool's arguments."""
     tools = {one["name"]: one for one in connection.ask("tools/list", {})["tools"]}
     found: dict[str, Any] = tools[tool]["inputSchema"]["properties"]
     return found
 
 
 def user(upstream: CountingServer) -> str:
-    """Whose password the last request carried."""
+    """Return the user name that the last request to the service carried."""
     return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
 
 
-def test_a_second_account_brings_the_choice_and_its_end_takes_it_away(home: DaemonHome):
-    """Told as a change of the list; offered while two serve, and no longer."""
+def test_a_second_account_adds_the_choice_and_removing_it_ends_the_choice(home: DaemonHome):
+    """Both changes are announced as a change of the list; the argument is there only while two accounts serve."""
     with agent(home) as connection:
         assert set(properties(connection, "fetch")) == {"path", "with_credential"}
         bind(home, WORK)
@@ -69,7 +69,7 @@ def test_a_second_account_brings_the_choice_and_its_end_takes_it_away(home: Daem
 
 
 def test_a_call_uses_the_account_that_it_names(home: DaemonHome, upstream: CountingServer):
-    """By identity or in full; without a name, and with a wrong one, nothing runs and the choices are told."""
+    """A call names it by identity or in full; without a name, or with a wrong one, nothing runs and the choices are told."""
     bind(home, WORK)
     with agent(home) as connection:
         for name, expected in (("home", "home"), ("work", "work"), (WORK, "work")):
@@ -88,8 +88,8 @@ def test_a_call_uses_the_account_that_it_names(home: DaemonHome, upstream: Count
         assert len(upstream.requests) == before
 
 
-def test_which_account_is_in_the_plan_and_not_among_the_arguments(home: DaemonHome):
-    """What a person is shown has the account; what the agent asked with, and what is edited, does not."""
+def test_the_account_is_in_the_plan_but_not_among_the_arguments(home: DaemonHome):
+    """The plan that a person is shown has the account; the arguments that the agent sent do not."""
     bind(home, WORK)
     with agent(home) as connection:
         waiting = connection.call("ask_first", path="/effect", useAccount="work")
@@ -103,7 +103,7 @@ def test_which_account_is_in_the_plan_and_not_among_the_arguments(home: DaemonHo
 
 
 def test_an_agent_learns_of_no_account_that_its_action_cannot_use(home: DaemonHome, upstream: CountingServer):
-    """Neither by the list nor by a wrong name: another connector's accounts are not told."""
+    """Neither the list nor the answer to a wrong name tells of another connector's accounts."""
     other = "basic/secret-society/me"
     source = home.path / "other"
     _other_connector(source)

@@ -1,4 +1,4 @@
-"""An agent's channel between the daemon and the process of the protocol, as a process that was taken over would use it."""
+"""An agent's channel between the daemon and the protocol process, used as a compromised process would use it."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ DEADLINE_S: Final = 30.0
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it stands in the stream."""
+    """Return a message with its length prefix, as it stands in the stream."""
     return len(message).to_bytes(4, "big") + message
 
 
 def call(number: int, name: str = "slow", *, arguments: bytes = b"{}", reports: bool = False) -> Call:
-    """A call that a good process would pass on."""
+    """Return a call that a well-behaved process would pass on."""
     return Call(number, name, arguments, None, reports)
 
 
 class Taken:
-    """The process's end, in other hands."""
+    """The process's end of the channel, in an attacker's hands."""
 
     def __init__(self, stream: SocketStream) -> None:
         self._stream = stream
         self._lines = BufferedByteReceiveStream(stream)
 
     async def say(self, *asked: Asked | bytes) -> None:
-        """These messages, or bytes as they are."""
+        """Send these messages, or bytes as they are."""
         await self._stream.send(
             b"".join(message if isinstance(message, bytes) else framed(encode(message)) for message in asked)
         )
 
     async def hear(self) -> Said:
-        """The next message. anyio.IncompleteRead at the end."""
+        """Return the next message. Raises anyio.IncompleteRead at the end of the stream."""
         size = int.from_bytes(await self._lines.receive_exactly(4), "big")
         return decode_said(await self._lines.receive_exactly(size))
 
 
 @contextlib.asynccontextmanager
 async def taken(door: DictDoor) -> AsyncIterator[Taken]:
-    """The channel of an agent of the session `ses-1`."""
+    """Open the channel of an agent of the session `ses-1`."""
     ours, theirs = socket.socketpair()
     with anyio.fail_after(DEADLINE_S):
         async with await SocketStream.from_socket(theirs) as stream, anyio.create_task_group() as tasks:
@@ -86,8 +86,8 @@ async def taken(door: DictDoor) -> AsyncIterator[Taken]:
 
 
 @pytest.mark.anyio
-async def test_what_is_asked_is_asked_by_the_agent_of_the_channel() -> None:
-    """No message names a session; the list, a call and a tool that is not there are answered under their numbers."""
+async def test_requests_on_a_channel_are_made_as_its_agent() -> None:
+    """Messages name no session; a list, a call and an unknown tool are answered under their numbers."""
     door = DictDoor(offered("quick"))
     async with taken(door) as process:
         await process.say(List(1, None), call(2, "quick", arguments=b'{"topic":"x"}'), call(3, "none"), List(4, "mine"))
@@ -108,8 +108,8 @@ async def test_what_is_asked_is_asked_by_the_agent_of_the_channel() -> None:
 @pytest.mark.parametrize(
     "arguments", [b"", b"[]", b"{", b'{"topic": NaN}', b"\xff", b'{"a":' * 5000 + b"1" + b"}" * 5000]
 )
-async def test_arguments_that_are_none_are_refused_and_the_channel_goes_on(arguments: bytes) -> None:
-    """As an answer that a model reads; nothing comes to the door."""
+async def test_arguments_that_are_not_an_object_are_refused_and_the_channel_goes_on(arguments: bytes) -> None:
+    """The refusal is a result that a model reads; no call reaches the door."""
     door = DictDoor(offered("quick"))
     async with taken(door) as process:
         await process.say(call(1, "quick", arguments=arguments))
@@ -133,8 +133,8 @@ async def test_arguments_that_are_none_are_refused_and_the_channel_goes_on(argum
     ],
     ids=["no message", "a message of the other side", "a number twice", "too long"],
 )
-async def test_what_cannot_be_said_ends_the_channel_and_what_is_under_way(breach: bytes) -> None:
-    """A moment ago it was answered."""
+async def test_an_invalid_message_ends_the_channel_and_the_calls_in_progress(breach: bytes) -> None:
+    """The channel answered a request just before; it is the breach that ends it."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with taken(door) as process:
@@ -148,8 +148,8 @@ async def test_what_cannot_be_said_ends_the_channel_and_what_is_under_way(breach
 
 
 @pytest.mark.anyio
-async def test_so_many_are_under_way_and_the_others_wait() -> None:
-    """They are begun as those before them end; what is taken back before that is not begun at all."""
+async def test_calls_in_progress_are_bounded_and_the_others_wait() -> None:
+    """Waiting calls begin as earlier ones end; a call that is dropped while it waits never begins."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with taken(door) as process:
@@ -163,8 +163,8 @@ async def test_so_many_are_under_way_and_the_others_wait() -> None:
 
 
 @pytest.mark.anyio
-async def test_one_report_is_on_its_way_at_a_time() -> None:
-    """Who does not say that it was heard gets no other, and holds up nothing but its own call."""
+async def test_only_one_progress_report_is_sent_at_a_time() -> None:
+    """A process that does not confirm a report gets no other, which holds up nothing but that call."""
 
     class Reporting(DictDoor):
         async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
@@ -190,7 +190,7 @@ async def test_one_report_is_on_its_way_at_a_time() -> None:
 
 @pytest.mark.anyio
 async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
-    """Of those that are here at once, so many are taken in a turn of the event loop; all of them in the end."""
+    """Only AT_ONCE of the messages that are there are taken in one turn of the event loop; all are taken in the end."""
     taken_of: list[bytes] = []
     channel = Channel(taken_of.append, 30)
     channel.data_received(framed(b"x") * (3 * AT_ONCE))
@@ -201,8 +201,8 @@ async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_flood_of_words_of_the_process_leaves_others_their_turn() -> None:
-    """It says again and again that it rests, of less than it was given; that it rests at last is heard all the same."""
+async def test_a_flood_of_messages_from_the_process_leaves_others_their_turn() -> None:
+    """The process keeps saying that it rests, with outdated counts; its last, valid word is heard all the same."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     order: list[object] = []
     with ours, theirs, anyio.fail_after(DEADLINE_S):
@@ -225,8 +225,8 @@ async def test_a_flood_of_words_of_the_process_leaves_others_their_turn() -> Non
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("turns", range(6))
-async def test_who_asks_while_the_channel_ends_is_told(turns: int) -> None:
-    """However many turns of the event loop lie between the question and the end."""
+async def test_a_call_made_while_the_channel_ends_raises_agent_gone(turns: int) -> None:
+    """The number of event loop turns between the call and the end makes no difference."""
     ours, theirs = socket.socketpair()
     agent = Agent()
     await agent.open(ours)
@@ -245,7 +245,7 @@ async def test_who_asks_while_the_channel_ends_is_told(turns: int) -> None:
 
 @given(st.lists(st.binary(max_size=30)), st.data())
 def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], data: st.DataObject) -> None:
-    """Where the kernel cuts it means nothing."""
+    """The places where the kernel cuts the stream have no meaning."""
     stream = b"".join(map(framed, messages))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     found: list[bytes] = []
@@ -265,6 +265,6 @@ def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], 
 @given(
     st.one_of(st.builds(List, st.integers(0, 9), st.none() | st.text()), st.builds(call, st.integers(0, 9), st.text()))
 )
-def test_what_is_encoded_is_decoded_as_it_was(asked: Asked) -> None:
-    """For whatever a caller may have written into it."""
+def test_a_message_survives_encoding_and_decoding(asked: Asked) -> None:
+    """The round trip holds for any text that a caller may have written into a message."""
     assert decode_asked(encode(asked)) == asked

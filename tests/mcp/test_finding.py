@@ -1,4 +1,4 @@
-"""Finding one action of many by words: 60 requests that were written before anything ranked them, and what is always so."""
+"""Finding one action of many by words: 60 requests written before any ranking existed, and properties that always hold."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MANY = {name: parse_action(text, file=f"{name}.md") for name, text in many_actio
 
 
 def found(words: str, *actions: ActionFile, limit: int = USUAL_FOUND) -> list[str]:
-    """The names, of these or of all 300."""
+    """Return the names found among these actions, or among all 300."""
     return [action.name for action in Finder().find(words, actions or MANY.values(), limit)]
 
 
 def action(name: str, **options: str) -> ActionFile:
-    """One with a body of its own."""
+    """Return an action with a body of its own."""
     return parse_action(action_text(name, **options), file=f"{name}.md")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("file", "count"), [("requests.txt", 60), ("requests_after.txt", 30)])
-def test_the_requests_mean_actions_that_there_are(file: str, count: int):
-    """300 actions, 60 requests and 30 more, each for one or a few of them."""
+def test_the_sample_requests_mean_existing_actions(file: str, count: int):
+    """The sets have 300 actions, 60 requests and 30 later ones, each for one or two actions."""
     assert len(MANY) == 300
     assert len({words for words, _ in requests(file)}) == count
     for words, wanted in requests(file):
@@ -38,7 +38,7 @@ def test_the_requests_mean_actions_that_there_are(file: str, count: int):
 
 @pytest.mark.parametrize("file", ["requests.txt", "requests_after.txt"])
 def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str):
-    """And two of three have it first: of those that the ranking was made with, and of those that came after it."""
+    """Two of three have it first. Both hold for the requests that the ranking was made with, and for those written after it."""
     finder = Finder()
     answers = [
         (words, wanted, [one.name for one in finder.find(words, MANY.values())]) for words, wanted in requests(file)
@@ -51,7 +51,7 @@ def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str):
 
 
 def test_the_answer_does_not_depend_on_the_order_of_the_actions():
-    """Nor on what was asked before."""
+    """The answer does not depend on earlier requests either."""
     finder = Finder()
     shuffled = list(MANY.values())
     random.Random(7).shuffle(shuffled)
@@ -59,15 +59,15 @@ def test_the_answer_does_not_depend_on_the_order_of_the_actions():
         assert [one.name for one in finder.find(words, shuffled)] == found(words)
 
 
-def test_what_is_alike_comes_by_name():
-    """Two actions that say the same are no lottery."""
+def test_actions_that_match_equally_are_sorted_by_name():
+    """The order of two actions with the same text is not left to chance."""
     same = [action(name, body="Sends a letter.") for name in ("letter-b", "letter-a")]
 
     assert found("send a letter", *same) == ["letter-a", "letter-b"]
 
 
 def test_a_name_counts_more_than_a_description():
-    """Which holds whatever an author had to say."""
+    """The name wins however often an author repeats the words in a description."""
     named, mentioned = action("send-letter"), action("paint-fence", body="Does not send a letter. " + "Paint. " * 5)
 
     assert found("send a letter", mentioned, named) == ["send-letter", "paint-fence"]
@@ -85,19 +85,19 @@ def test_a_name_counts_more_than_a_description():
         ("CreateIssue", "create-issue"),
     ],
 )
-def test_endings_spellings_and_words_alike_are_found(words: str, name: str):
-    """As people, agents and interfaces write."""
+def test_word_endings_spellings_and_synonyms_are_found(words: str, name: str):
+    """The words are spelled as people, agents and programming interfaces spell them."""
     assert found(words, action("create-issue"), action("merge-request"), action("water-plants"))[0] == name
 
 
 @pytest.mark.parametrize("words", ["", " ", "the of to", "zzz qqq", "!?…", "\x00\x1b[31m", "a"])
-def test_words_that_say_nothing_find_nothing(words: str):
-    """No guess."""
+def test_words_without_meaning_find_nothing(words: str):
+    """The finder does not guess."""
     assert found(words) == []
 
 
-def test_a_request_is_bounded():
-    """What is beyond the bound is not looked at, and takes no time."""
+def test_the_length_of_a_request_is_bounded():
+    """Text beyond the bound is ignored, and takes no time."""
     words = ["stripe", *(f"word{number}" for number in range(MAX_TERMS)), "matrix"]
     begun = time.process_time()
 
@@ -107,15 +107,15 @@ def test_a_request_is_bounded():
     assert time.process_time() - begun < 5.0
 
 
-def test_there_are_as_many_as_were_asked_for():
-    """At most."""
+def test_no_more_actions_are_found_than_the_limit_allows():
+    """A smaller limit returns the beginning of the same list."""
     assert len(found("list")) == USUAL_FOUND
     assert len(found("list", limit=MAX_FOUND)) == MAX_FOUND
     assert found("list", limit=3) == found("list", limit=9)[:3]
 
 
 def test_a_thousand_actions_are_ranked_quickly():
-    """In some milliseconds once their texts were taken apart; the bound is ten times that, for machines that are busy."""
+    """A request takes some milliseconds once the texts are indexed; the bound is ten times that, for busy machines."""
     actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(1000).items()]
     finder = Finder()
     finder.find("create", actions)
@@ -126,7 +126,7 @@ def test_a_thousand_actions_are_ranked_quickly():
     assert (time.process_time() - begun) / len(requests()) < 0.1
 
 
-def test_no_line_of_words_alike_says_one_twice():
-    """A word stands in several lines where it has several meanings."""
+def test_no_line_of_synonyms_repeats_a_word():
+    """A word may stand in several lines, because it can have several meanings."""
     for line in ALIKE:
         assert len(set(line.split())) == len(line.split()) >= 2, line

@@ -1,4 +1,4 @@
-"""More actions than agents can choose from: found by words, run by name, and the same road as every call."""
+"""More actions than an agent can choose from: found by words, run by name, and called the same way as every tool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_SHOWN = 12_000
 
 
 def many(count: int = 300) -> DictDoor:
-    """A door with so many actions, of which none is listed."""
+    """Return a door with this number of actions, of which none is listed."""
     actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(count).items()]
     door = DictDoor(*(Offered(action=action, input_schema=input_schema(action)) for action in actions))
     door.listed = frozenset()
@@ -37,7 +37,7 @@ def many(count: int = 300) -> DictDoor:
 
 
 def facts(result: Any) -> dict[str, Any]:
-    """What structuredContent says; the text ends with the same, and is as long as every agent shows."""
+    """Return structuredContent; check that the text ends with the same, and is short enough for every agent to show whole."""
     found: dict[str, Any] = result.structured_content
     assert json.loads(result.content[0].text.partition("\n\n")[2]) == found
     assert len(result.content[0].text) < MOST_SHOWN
@@ -45,15 +45,15 @@ def facts(result: Any) -> dict[str, Any]:
 
 
 async def find(client: Client, words: str, **more: Any) -> dict[str, Any]:
-    """What find_action answers."""
+    """Return the answer of find_action."""
     result = await client.call_tool("find_action", {"words": words, **more})
     assert not result.is_error, result.structured_content
     return facts(result)
 
 
 @both_eras
-async def test_an_agent_lists_finds_and_runs(mode: str):
-    """Six tools in place of three hundred; the right action comes with all that a call needs."""
+async def test_an_agent_lists_finds_and_runs_an_action(mode: str):
+    """Six tools stand in place of three hundred; the right action comes with everything that a call needs."""
     door = many()
     async with running(door) as server, connected(server, mode) as client:
         listed = await client.list_tools()
@@ -75,8 +75,8 @@ async def test_an_agent_lists_finds_and_runs(mode: str):
     assert door.waits == [CALL_S]
 
 
-async def test_every_request_is_answered_with_what_fits_into_an_answer():
-    """At most a page in JSON, whatever is found; what is no longer shown whole is named."""
+async def test_every_request_is_answered_within_the_size_of_an_answer():
+    """The JSON has about a page at most, whatever is found; actions that are not shown whole are named."""
     async with running(many()) as server, connected(server, "auto") as client:
         for words, _ in requests():
             found = await find(client, words, limit=MAX_FOUND)
@@ -89,7 +89,7 @@ async def test_every_request_is_answered_with_what_fits_into_an_answer():
                 assert "search for its name" in found["next_step"]
 
 
-async def test_a_schema_that_is_too_long_is_left_out_and_said():
+async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so():
     """The names of the arguments remain."""
     inputs = "".join(
         f'[[inputs]]\nname = "input_{number}"\ntype = "string"\ndescription = "{"long " * 100}"\n\n'
@@ -108,7 +108,7 @@ async def test_a_schema_that_is_too_long_is_left_out_and_said():
 
 
 async def test_an_answer_is_bounded_whatever_authors_wrote():
-    """The longest names, intents and bodies there can be, twenty of them: an answer that every agent shows whole."""
+    """Twenty actions have the longest names, intents and bodies; every agent still shows the answer whole."""
     texts = [
         action_text(f"same-{'n' * 56}-{number:02}", body="größe 𝔘 " * 2000).replace(
             'intent = "do same', f'intent = "{"größe " * 200}do same'
@@ -126,8 +126,8 @@ async def test_an_answer_is_bounded_whatever_authors_wrote():
 
 
 @both_eras
-async def test_what_a_found_action_asks_and_takes_is_told(mode: str):
-    """That a person decides first, unless it was granted; and whose account there is to choose."""
+async def test_a_found_action_tells_about_approval_and_accounts(mode: str):
+    """The answer says that a person decides first, unless it was granted, and which accounts there are to choose from."""
     door = DictDoor(offered("pay-bill", gated=True), offered("pay-rent", gated=True, irreversible=False, granted=True))
     entry = door.actions["pay-bill"]
     accounts = (Account(value="ann", told="ann@example.com"), Account(value="bob", told="bob@example.com"))
@@ -146,7 +146,7 @@ async def test_what_a_found_action_asks_and_takes_is_told(mode: str):
 
 @both_eras
 async def test_running_by_name_answers_as_the_tool_itself_does(mode: str):
-    """Pending, and failed: word for word, whichever way it was called."""
+    """Pending, failed and completed calls have the same facts, whichever way they were made."""
     door = many()
     door.answers["mail-send-message"] = {
         "status": "pending_approval",
@@ -169,8 +169,8 @@ async def test_running_by_name_answers_as_the_tool_itself_does(mode: str):
 
 
 @both_eras
-async def test_a_tool_that_is_not_listed_can_be_called_all_the_same(mode: str):
-    """Agents remember names. What there never was is still an error of the protocol."""
+async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str):
+    """Agents remember names. A name that never existed is still an error of the protocol."""
     async with running(many()) as server, connected(server, mode) as client:
         result = await client.call_tool("stripe_create_refund", {"charge": "ch_1"})
         with pytest.raises(MCPError, match="Unknown tool: stripe_make_coffee"):
@@ -187,8 +187,8 @@ async def test_a_tool_that_is_not_listed_can_be_called_all_the_same(mode: str):
         ("send_email", "mail_send_message"),
     ],
 )
-async def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str):
-    """Nothing ran; the next call can be right."""
+async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nearest: str):
+    """The call ran nothing; with these names, the next call can be right."""
     door = many()
     async with running(door) as server, connected(server, "auto") as client:
         result = await client.call_tool("run_action", {"name": name, "arguments": {}})
@@ -201,8 +201,8 @@ async def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: 
     assert door.calls == []
 
 
-async def test_what_is_gone_by_now_is_answered_with_the_nearest_too():
-    """In the door's words, since it knows why."""
+async def test_an_action_removed_after_listing_is_answered_with_the_nearest_names():
+    """The message is the door's own, since the door knows the reason."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:
         await find(client, "issue")
@@ -214,8 +214,8 @@ async def test_what_is_gone_by_now_is_answered_with_the_nearest_too():
 
 
 @pytest.mark.parametrize("name", ["github-create-issue", "github_create_issue"])
-async def test_a_name_is_taken_as_a_tools_or_as_the_files(name: str):
-    """Both are one action."""
+async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str):
+    """Both spellings mean one action."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:
         result = await client.call_tool("run_action", {"name": name, "arguments": {"title": "x"}})
@@ -240,8 +240,8 @@ async def test_a_name_is_taken_as_a_tools_or_as_the_files(name: str):
         ("run_action", {"name": "run-action"}, "run_action is a tool of its own"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_told(tool: str, args: dict[str, Any], problem: str):
-    """As a result, which a model reads; nothing ran."""
+async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str, Any], problem: str):
+    """The error is a result, which a model reads; nothing ran."""
     door = DictDoor(offered("a"))
     async with running(door) as server, connected(server, "auto") as client:
         result = await client.call_tool(tool, args)
@@ -251,8 +251,8 @@ async def test_arguments_that_do_not_fit_are_told(tool: str, args: dict[str, Any
     assert door.calls == []
 
 
-async def test_words_that_fit_nothing_are_answered_with_what_to_do():
-    """No guess, and no error: other words may do."""
+async def test_words_that_match_nothing_are_answered_with_advice():
+    """The answer is neither a guess nor an error: it suggests other words."""
     async with running(many(20)) as server, connected(server, "auto") as client:
         found = await find(client, "qwertz \u202e zzz")
 
@@ -261,8 +261,8 @@ async def test_words_that_fit_nothing_are_answered_with_what_to_do():
     assert "Try other words" in found["next_step"]
 
 
-async def test_progress_of_an_action_comes_whichever_way_it_was_called():
-    """The client's token is of the call that it made."""
+async def test_progress_of_an_action_arrives_whichever_way_it_was_called():
+    """The client's progress token belongs to the call that the client made."""
     door = many(20)
     seen: list[float] = []
 

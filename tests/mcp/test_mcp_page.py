@@ -1,4 +1,4 @@
-"""docs/reference/mcp.md says what the code does: the tools, the facts of a result, the bounds."""
+"""docs/reference/mcp.md matches the code: the tools, the facts of a result, the bounds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "mcp.md").r
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of every table below a heading, up to the next."""
+    """Return the rows of every table below a heading, up to the next heading."""
     section = re.split(r"^#+ ", PAGE.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     table = [line for line in section.splitlines() if line.startswith("|") and not line.startswith("|-")]
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
 
 
 def test_our_tools_and_their_arguments_are_on_the_page() -> None:
-    """Each in a row of its own, with every argument."""
+    """Each tool has a row of its own, with every argument."""
     shown = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows("Tools") if len(row) == 3}
 
     for tool in (*tools.OWN, tools.FIND_ACTION, tools.RUN_ACTION):
@@ -36,8 +36,8 @@ def test_our_tools_and_their_arguments_are_on_the_page() -> None:
     assert f"a page has at most {tools.PAGE_TOOLS}" in PAGE
 
 
-def test_the_hints_of_our_tools_are_those_on_the_page() -> None:
-    """All four, for each."""
+def test_the_page_has_the_hints_of_our_tools() -> None:
+    """All four hints of each tool are compared."""
     shown = {}
     for names, *hints in rows("Hints"):
         for name in re.findall(r"`(\w+)`", names):
@@ -48,15 +48,15 @@ def test_the_hints_of_our_tools_are_those_on_the_page() -> None:
         assert shown[tool.name] == [str(values[name]).lower() for name in names]
 
 
-def test_the_sizes_of_lists_are_those_on_the_page() -> None:
-    """Of ten, a hundred and a thousand actions, all listed and found by words."""
+def test_the_page_has_the_current_sizes_of_tool_lists() -> None:
+    """The table covers ten, a hundred and a thousand actions, all listed or found by words."""
     assert [row for row in rows("Many actions") if row[0][0].isdigit()] == table(), "python -m benchmarks.tool_lists"
     assert f"at most {MAX_WORDS_CHARACTERS} characters; `limit`, default {USUAL_FOUND}, at most {MAX_FOUND}" in PAGE
 
 
 @pytest.mark.parametrize("status", RunStatus)
 def test_every_fact_of_a_result_is_on_the_page(status: RunStatus) -> None:
-    """Whatever a state holds."""
+    """This holds for every state and every optional fact."""
     known = {name for row in rows("Results") for name in re.findall(r"`(\w+)`", row[0])}
     more = {"question": "?", "executed_arguments": {}, "error": {"class": "outcome_unknown", "message": "m"}}
     told = facts(results.state_result({**state(status), **more, "action": "a"}))
@@ -68,8 +68,8 @@ def test_every_fact_of_a_result_is_on_the_page(status: RunStatus) -> None:
     assert STATES.keys() == set(RunStatus)
 
 
-def test_the_bounds_are_those_of_the_code() -> None:
-    """A number that is on two pages is the same on both."""
+def test_the_page_has_the_bounds_of_the_code() -> None:
+    """The page and the code name the same numbers."""
     shown = " ".join(cell for row in rows("Bounds") for cell in row)
 
     assert (lines.MAX_LINE_BYTES, results.PAGE_BYTES) == (1 << 20, 8 << 10)

@@ -1,4 +1,4 @@
-"""The process that speaks the protocol: that it comes with the first agent, goes after the last, and takes nothing with it.
+"""The process that speaks the protocol: it comes with the first agent, goes after the last, and takes nothing with it.
 
 The daemon's side of it and the process are real; the actions are those of a door that keeps its runs in a dict (peers.py). With
 the whole daemon: tests/daemon/test_protocol.py.
@@ -38,7 +38,7 @@ REST_S: Final = 0.3
 
 
 class Home:
-    """Where the protocol is served, by what door, and what the relay is told first."""
+    """The place where the protocol is served, its door, and the file of the relay's first answers."""
 
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "mcp.sock"
@@ -50,14 +50,14 @@ class Home:
 
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[RawPeer]:
-        """An agent that has shaken hands."""
+        """Connect an agent that has shaken hands."""
         async with await anyio.connect_unix(self.socket) as stream:
             peer = RawPeer(stream, lambda: None)
             await peer.open()
             yield peer
 
     async def works(self) -> bool:
-        """Whether a new agent is served."""
+        """Return whether a new agent is served."""
         async with self.agent() as peer:
             await peer.call(1, "quick")
             return bool((await peer.hear())["result"]["structuredContent"]["status"] == "completed")
@@ -97,7 +97,7 @@ class Request:
         self.is_answered = False
 
     async def receive(self) -> Message:
-        """The body, and nothing after it."""
+        """Return the body; after it, nothing arrives."""
         if self._body is None:
             await anyio.sleep_forever()
         body, self._body = self._body, None
@@ -111,7 +111,7 @@ class Request:
 
 @contextlib.asynccontextmanager
 async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
-    """The protocol, as the daemon serves it."""
+    """Serve the protocol as the daemon serves it."""
     home = Home(folder)
     with Ledger.open(folder / "ledger.db", folder, "1.2.3") as ledger, anyio.fail_after(DEADLINE_S):
         sessions = Sessions(Audit(ledger), ledger, KnownCallers())
@@ -128,7 +128,7 @@ async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
 
 
 def processes() -> list[psutil.Process]:
-    """The one that was started, and the one that it hides; none where there is none."""
+    """Return the started process and the one that it confines; an empty list if there is none."""
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
@@ -137,8 +137,8 @@ def processes() -> list[psutil.Process]:
     return found
 
 
-async def test_it_comes_with_the_first_agent_and_goes_after_the_last(tmp_path: Path) -> None:
-    """While one is connected it stays, however quiet that is; the next agent has another."""
+async def test_the_process_starts_with_the_first_agent_and_ends_after_the_last(tmp_path: Path) -> None:
+    """The process stays while an agent is connected, however quiet; the next agent gets another process."""
     async with served(tmp_path) as home:
         assert processes() == []
         async with home.agent() as peer:
@@ -154,8 +154,8 @@ async def test_it_comes_with_the_first_agent_and_goes_after_the_last(tmp_path: P
     assert processes() == []
 
 
-async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_path: Path) -> None:
-    """What waits for an answer stops waiting, as where an agent goes. A request breaks off: it may have been begun."""
+async def test_killing_the_process_ends_its_connections_and_another_starts(tmp_path: Path) -> None:
+    """Calls stop waiting, as when an agent leaves. An HTTP request breaks off without an answer: it may have been begun."""
     request = Request()
     async with served(tmp_path) as home, anyio.create_task_group() as tasks:
         home.door.hold = anyio.Event()
@@ -174,8 +174,8 @@ async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_pat
         assert killed.pid not in [process.pid for process in processes()]
 
 
-async def test_an_agent_that_it_had_not_taken_goes_to_the_next(tmp_path: Path) -> None:
-    """It is stopped, is given an agent, and is killed: the agent waits, and notices nothing."""
+async def test_an_agent_that_the_process_had_not_taken_goes_to_the_next(tmp_path: Path) -> None:
+    """The process is stopped, is given an agent, and is killed: the agent waits, and notices nothing."""
     async with served(tmp_path) as home:
         assert await home.works()
         _, stopped = processes()
@@ -190,8 +190,8 @@ async def test_an_agent_that_it_had_not_taken_goes_to_the_next(tmp_path: Path) -
             stopped.kill()
 
 
-async def test_an_agent_waits_while_it_has_no_descriptor(tmp_path: Path) -> None:
-    """The one that is connected is answered meanwhile, and the other afterwards, by the same process."""
+async def test_an_agent_waits_while_the_process_has_no_free_descriptor(tmp_path: Path) -> None:
+    """The connected agent is answered meanwhile, and the other one afterwards, by the same process."""
     async with served(tmp_path) as home, home.agent() as peer, anyio.create_task_group() as tasks:
 
         async def agent() -> None:
@@ -209,10 +209,10 @@ async def test_an_agent_waits_while_it_has_no_descriptor(tmp_path: Path) -> None
     assert processes() == []
 
 
-async def test_one_that_cannot_be_started_is_tried_again(
+async def test_a_process_that_cannot_be_started_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An agent that came meanwhile waits, and is served by the next."""
+    """An agent that connected meanwhile waits, and is served by the next process."""
     good = sys.executable
     monkeypatch.setattr(sys, "executable", "/bin/false")
     async with served(tmp_path) as home, anyio.create_task_group() as tasks:
@@ -225,8 +225,10 @@ async def test_one_that_cannot_be_started_is_tried_again(
         monkeypatch.setattr(sys, "executable", good)
 
 
-async def test_who_waits_too_long_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection ends, and a request is answered that it was not begun."""
+async def test_agents_that_wait_too_long_for_a_process_are_turned_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection ends, and a request is answered with 429: it was not begun."""
     request = Request()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(mcp, "WAIT_S", 0.3)
@@ -238,8 +240,8 @@ async def test_who_waits_too_long_is_sent_away(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may look into it")
-async def test_it_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
-    """No file, no way to one, and nobody of the same user can look into it; it is the process that parses what agents send."""
+async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
+    """The process that parses what agents send has no file, cannot open one, and cannot be inspected by the same user."""
     async with served(tmp_path) as home, home.agent():
         _, hidden = processes()
         status = Path(f"/proc/{hidden.pid}/status").read_text()
@@ -252,8 +254,8 @@ async def test_it_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [False, True])
-async def test_what_is_kept_goes_when_it_may_be_wrong(tmp_path: Path, changes: bool) -> None:
-    """Without the process nobody can say what agents are answered; a daemon that ends leaves only what is so."""
+async def test_kept_answers_are_deleted_when_they_may_be_outdated(tmp_path: Path, changes: bool) -> None:
+    """The process alone knows what agents are answered; a daemon that ends leaves the file only if it is still right."""
     async with served(tmp_path) as home:
         assert await home.works()
         await wait_until_async(home.kept.exists, "it is kept")
@@ -266,6 +268,6 @@ async def test_what_is_kept_goes_when_it_may_be_wrong(tmp_path: Path, changes: b
 
 
 def results_of(home: Home) -> dict[str, Any]:
-    """What is kept, by version and method."""
+    """Return the kept results, by version and method."""
     results: dict[str, Any] = json.loads(home.kept.read_bytes())["results"]
     return results

@@ -1,4 +1,4 @@
-"""The relay between a client on two pipes and a daemon's end that says what the test says."""
+"""The relay between a client on two pipes and a fake daemon that says what the test says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIST_CHANGED = "notifications/tools/list_changed"
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A short path: a socket's may have 107 bytes."""
+    """Make a home at a short path: a socket's path may have 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     yield path
     shutil.rmtree(path)
@@ -40,25 +40,25 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture
 def server(home: Path) -> Iterator[FakeServer]:
-    """Who listens where the daemon would."""
+    """Listen where the daemon would."""
     with FakeServer(home) as fake:
         yield fake
 
 
 @pytest.fixture
 def agent(home: Path, server: FakeServer) -> Iterator[Agent]:
-    """A client of a relay of that home."""
+    """Start a relay of that home, with the test as its client."""
     with Agent(home) as running:
         yield running
 
 
 def done(number: int, **result: Any) -> dict[str, Any]:
-    """An answer that says it worked."""
+    """Return an answer that says the request succeeded."""
     return {"jsonrpc": "2.0", "id": number, "result": result}
 
 
 def greeted(agent: Agent, server: FakeServer) -> Link:
-    """A client of the 2025 protocol, its handshake done."""
+    """Complete the handshake of a client of the 2025 protocol. Return its connection."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
     assert link.receive()["method"] == "initialize"
@@ -72,8 +72,8 @@ def greeted(agent: Agent, server: FakeServer) -> Link:
 # Bytes
 
 
-def test_lines_pass_as_they_are(agent: Agent, server: FakeServer):
-    """Spelling, spaces and what is no JSON: the relay does not judge."""
+def test_lines_pass_unchanged(agent: Agent, server: FakeServer):
+    """Spelling, spaces and invalid JSON stay as they are: the relay does not judge."""
     lines = [b'{"jsonrpc": "2.0" , "method":"x"}\n', b"\n", b"not json \xff\x00\n", '{"ü":"\u2028"}\n'.encode()]
     agent.write(b"".join(lines))
     link = server.accept()
@@ -83,7 +83,7 @@ def test_lines_pass_as_they_are(agent: Agent, server: FakeServer):
     assert [agent._lines.next() for _ in lines] == lines
 
 
-def test_a_line_goes_on_when_it_is_whole(agent: Agent, server: FakeServer):
+def test_a_line_is_passed_on_only_when_it_is_whole(agent: Agent, server: FakeServer):
     """Half of a line is kept until the other half comes, in both directions."""
     agent.write(b'{"jsonrpc":"2.0",')
     link = server.accept()
@@ -100,9 +100,9 @@ def test_a_line_goes_on_when_it_is_whole(agent: Agent, server: FakeServer):
 
 @pytest.mark.parametrize("size", [4096, 65536, 1 << 19])
 def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int):
-    """Also one that no buffer of the kernel takes at once."""
+    """This holds even for a message that no kernel buffer takes at once."""
     pid = os.fork()
-    if pid == 0:  # writes while we read
+    if pid == 0:  # the child writes while the test reads
         try:
             agent.send({"text": "x" * size})
         finally:
@@ -113,7 +113,7 @@ def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int):
 
 @pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
 def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int):
-    """The same in the other direction, where one may be larger."""
+    """This is the other direction, where a message may be larger."""
     agent.send(INITIALIZED)
     link = server.accept()
     pid = os.fork()
@@ -126,8 +126,8 @@ def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int):
     os.waitpid(pid, 0)
 
 
-def test_streams_that_do_not_block_are_as_good(home: Path, server: FakeServer):
-    """Some who start a server hand it such a pipe: nothing is lost, and nothing is asked of it all the time."""
+def test_nonblocking_standard_streams_work(home: Path, server: FakeServer):
+    """Some programs start a server with such pipes: nothing is lost."""
     code = (
         "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
         "from aileron.mcp.relay import main; sys.exit(main())"
@@ -146,8 +146,8 @@ def test_streams_that_do_not_block_are_as_good(home: Path, server: FakeServer):
         os.waitpid(pid, 0)
 
 
-def test_a_client_that_reads_nothing_holds_the_daemon_back(agent: Agent, server: FakeServer):
-    """What the relay keeps for it does not grow; when it reads again, everything is there."""
+def test_a_client_that_does_not_read_holds_the_daemon_back(agent: Agent, server: FakeServer):
+    """The relay's buffer for it does not grow; once it reads again, everything arrives."""
     agent.send(INITIALIZED)
     link = server.accept()
     assert link.receive() == INITIALIZED
@@ -164,8 +164,8 @@ def test_a_client_that_reads_nothing_holds_the_daemon_back(agent: Agent, server:
         received += len(agent._lines.next())
 
 
-def test_a_daemon_that_reads_nothing_holds_the_client_back(agent: Agent, server: FakeServer):
-    """The same in the other direction."""
+def test_a_daemon_that_does_not_read_holds_the_client_back(agent: Agent, server: FakeServer):
+    """This is the other direction: once the daemon reads again, everything arrives."""
     line, sent = b'{"n":"' + b"y" * 60_000 + b'"}\n', 0
     import select
 
@@ -186,10 +186,10 @@ def test_a_daemon_that_reads_nothing_holds_the_client_back(agent: Agent, server:
     ],
     ids=["first", "last", "none"],
 )
-def test_a_message_without_end_is_refused(
+def test_a_message_that_is_far_too_long_is_refused(
     agent: Agent, server: FakeServer, message: bytes, request_id: int | str | None
 ):
-    """The client is told under its id, wherever in the message that is, and the next message passes."""
+    """The refusal has the message's id, wherever in the message that is, and the next message passes."""
     agent.write(message + b"\n")
     agent.send(INITIALIZED)
 
@@ -199,8 +199,8 @@ def test_a_message_without_end_is_refused(
     assert server.accept().receive() == INITIALIZED
 
 
-def test_a_message_the_daemon_would_not_take_is_refused(agent: Agent, server: FakeServer):
-    """Under its id; the connection stands, and what else is asked on it."""
+def test_a_message_that_the_daemon_would_not_take_is_refused(agent: Agent, server: FakeServer):
+    """The refusal has the request's id; the connection stands, and so does the other request on it."""
     link = greeted(agent, server)
     call = agent.request("tools/call", CALL)
     number = agent.request("tools/call", {"name": "send_mail", "arguments": {"text": "x" * MAX_ASKED_BYTES}})
@@ -211,8 +211,8 @@ def test_a_message_the_daemon_would_not_take_is_refused(agent: Agent, server: Fa
     assert agent.answer(call) == done(call)
 
 
-def test_the_daemon_takes_what_the_relay_passes_on():
-    """One number in two places: what the relay may import is little."""
+def test_the_relay_and_the_daemon_have_the_same_message_limit():
+    """The number stands in two places because the relay may import little."""
     assert MAX_ASKED_BYTES == MAX_LINE_BYTES
 
 
@@ -220,7 +220,7 @@ def test_the_daemon_takes_what_the_relay_passes_on():
 
 
 def test_the_first_line_presents_the_session(home: Path, server: FakeServer):
-    """Before anything of the client, and on every connection."""
+    """The token comes before anything of the client, on every connection."""
     with Agent(home, AILERON_SESSION_TOKEN=TOKEN) as agent:
         said = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": TOKEN}}
         link = greeted_after(agent, server, said)
@@ -229,22 +229,22 @@ def test_the_first_line_presents_the_session(home: Path, server: FakeServer):
 
 
 def greeted_after(agent: Agent, server: FakeServer, said: dict[str, Any]) -> Link:
-    """A connection that began with `said`."""
+    """Return a connection that began with `said`."""
     agent.send(INITIALIZED)
     link = server.accept()
     assert [link.receive(), link.receive()] == [said, INITIALIZED]
     return link
 
 
-def test_without_a_token_nothing_is_presented(agent: Agent, server: FakeServer):
-    """The control: then the session is `local`."""
+def test_without_a_token_no_session_is_presented(agent: Agent, server: FakeServer):
+    """This is the control: the session is `local` then."""
     agent.send(INITIALIZED)
     assert server.accept().receive() == INITIALIZED
 
 
 @pytest.mark.parametrize("token", ['x"}}\n{"a":"', "ail_ü", "a b", "x\n"])
-def test_what_is_no_token_is_not_sent(home: Path, server: FakeServer, token: str):
-    """It could be a second line; and it is not printed."""
+def test_an_invalid_token_is_not_sent(home: Path, server: FakeServer, token: str):
+    """Such a value could be a second line. The error message does not print it."""
     with Agent(home, AILERON_SESSION_TOKEN=token) as agent:
         code, said = agent.wait()
 
@@ -258,7 +258,7 @@ def test_what_is_no_token_is_not_sent(home: Path, server: FakeServer, token: str
 
 
 def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer):
-    """At once, and so does its connection, whatever is unanswered."""
+    """The relay and its connection end at once, whatever is unanswered."""
     agent.request("tools/call", CALL)
     link = server.accept()
     link.line()
@@ -269,8 +269,8 @@ def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_without_a_word(agent: Agent, server: FakeServer, number: signal.Signals, code: int):
-    """Agents end their servers so."""
+def test_a_signal_ends_the_relay_without_output(agent: Agent, server: FakeServer, number: signal.Signals, code: int):
+    """Agents end their servers with signals."""
     agent.send(INITIALIZED)
     link = server.accept()
     link.line()
@@ -280,8 +280,8 @@ def test_a_signal_ends_it_without_a_word(agent: Agent, server: FakeServer, numbe
     assert link.line() == b""
 
 
-def test_the_relay_ends_when_nobody_reads_it(agent: Agent, server: FakeServer):
-    """Standard output is closed, and standard input is not."""
+def test_the_relay_ends_when_its_output_is_no_longer_read(agent: Agent, server: FakeServer):
+    """Standard output is closed while standard input stays open."""
     agent.send(INITIALIZED)
     server.accept()
     assert agent.process.stdout is not None
@@ -292,8 +292,8 @@ def test_the_relay_ends_when_nobody_reads_it(agent: Agent, server: FakeServer):
 
 @pytest.mark.parametrize("url", ["", "https://127.0.0.1:1"])
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-def test_it_needs_its_standard_streams(home: Path, closed: str, url: str):
-    """A socket would take their number otherwise."""
+def test_the_relay_refuses_to_run_without_its_standard_streams(home: Path, closed: str, url: str):
+    """Otherwise a socket would take the number of the missing stream."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "aileron.mcp.relay"],
         env={"AILERON_HOME": str(home), "AILERON_URL": url},
@@ -305,11 +305,11 @@ def test_it_needs_its_standard_streams(home: Path, closed: str, url: str):
     assert "an agent starts this program" in done.stderr
 
 
-# The daemon goes away
+# The loss of the daemon
 
 
-def test_a_call_without_an_answer_gets_one(agent: Agent, server: FakeServer):
-    """The agent is told that nobody knows, and what to do instead of repeating it."""
+def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeServer):
+    """The agent is told that the outcome is unknown, and what to do instead of repeating the call."""
     link = greeted(agent, server)
     number = agent.request("tools/call", CALL)
     link.line()
@@ -322,8 +322,8 @@ def test_a_call_without_an_answer_gets_one(agent: Agent, server: FakeServer):
     assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
 
 
-def test_a_look_without_an_answer_may_be_repeated(agent: Agent, server: FakeServer):
-    """The tools that only look change nothing."""
+def test_a_read_only_call_whose_answer_was_lost_may_be_repeated(agent: Agent, server: FakeServer):
+    """The tools that only read change nothing."""
     link = greeted(agent, server)
     number = agent.request("tools/call", {"name": "wait_for_action", "arguments": {"id": "a-1"}})
     link.line()
@@ -334,8 +334,8 @@ def test_a_look_without_an_answer_may_be_repeated(agent: Agent, server: FakeServ
     assert error["message"].endswith("call wait_for_action again")
 
 
-def test_a_handshake_is_made_again_unseen(agent: Agent, server: FakeServer):
-    """With an id of the relay's own; of its answer the client hears that the tools may be others, and goes on."""
+def test_the_handshake_is_repeated_unseen_by_the_client(agent: Agent, server: FakeServer):
+    """The relay uses an id of its own; instead of the answer, the client gets the news that the tools may be others."""
     greeted(agent, server).close()
     link = server.accept()
 
@@ -364,8 +364,10 @@ PROMISED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listCha
         (None, False),
     ],
 )
-def test_a_daemon_that_is_not_what_was_promised_ends_it(agent: Agent, server: FakeServer, given: Any, is_kept: bool):
-    """After a handshake that was made again: another version, or a capability less, and whoever waits is told."""
+def test_a_new_daemon_that_breaks_what_the_old_one_promised_ends_the_relay(
+    agent: Agent, server: FakeServer, given: Any, is_kept: bool
+):
+    """The cause is a repeated handshake with another version or a capability less; waiting requests get an error."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
     link.receive()
@@ -390,8 +392,8 @@ def test_a_daemon_that_is_not_what_was_promised_ends_it(agent: Agent, server: Fa
     assert (code, "start the agent again" in said) == (69, True)
 
 
-def test_what_is_safe_is_asked_again(agent: Agent, server: FakeServer):
-    """Requests that change nothing, under their own ids, in their order; the call between them is not."""
+def test_safe_requests_are_asked_again(agent: Agent, server: FakeServer):
+    """Requests that change nothing are repeated under their own ids, in their order; the call between them is not."""
     link = greeted(agent, server)
     first, call, last = agent.request("tools/list"), agent.request("tools/call", CALL), agent.request("ping")
     assert [link.receive()["id"] for _ in range(3)] == [first, call, last]
@@ -408,8 +410,8 @@ def test_what_is_safe_is_asked_again(agent: Agent, server: FakeServer):
     assert link.is_quiet(0.1)
 
 
-def test_a_first_question_survives(agent: Agent, server: FakeServer):
-    """Nothing was answered yet: the client's own `server/discover` is asked again and answered once."""
+def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, server: FakeServer):
+    """The client's own `server/discover` had no answer yet: it is asked again and answered once."""
     number = agent.request("server/discover", envelope())
     link = server.accept()
     link.line()
@@ -424,7 +426,7 @@ def test_a_first_question_survives(agent: Agent, server: FakeServer):
 
 
 def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
-    """Its second acknowledgement becomes the news that the tools may be others."""
+    """The second acknowledgement becomes the notification that the tools may be others."""
     number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
     meta = {"io.modelcontextprotocol/subscriptionId": number}
     acknowledged = {
@@ -436,7 +438,7 @@ def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
     link.line()
     link.send(acknowledged)
     assert agent.receive() == acknowledged
-    for _ in range(6):  # more often than a question without an answer is asked
+    for _ in range(6):  # more often than an unanswered request is asked again
         link.close()
         link = server.accept()
         assert link.receive()["id"] == number
@@ -444,11 +446,11 @@ def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
         assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": meta}}
 
 
-def test_what_was_not_begun_goes_to_the_next_daemon(agent: Agent, server: FakeServer):
-    """A call that nobody was sent a byte of is not lost, and not doubled."""
+def test_a_call_that_was_not_sent_goes_to_the_next_daemon(agent: Agent, server: FakeServer):
+    """A call of which no byte was sent is neither lost nor doubled."""
     link = greeted(agent, server)
     agent.send(done(99))
-    assert link.receive() == done(99)  # the relay is at rest
+    assert link.receive() == done(99)  # the relay is idle
     agent.signal(signal.SIGSTOP)
     number = agent.request("tools/call", CALL)
     link.close()
@@ -461,8 +463,8 @@ def test_what_was_not_begun_goes_to_the_next_daemon(agent: Agent, server: FakeSe
     assert agent.is_quiet()
 
 
-def test_what_was_said_without_a_daemon_is_known_to_the_next(agent: Agent, server: FakeServer):
-    """The end of the handshake, and that a request is taken back: state, and no reason to start a daemon."""
+def test_notifications_sent_without_a_daemon_reach_the_next(agent: Agent, server: FakeServer):
+    """The end of the handshake and a cancellation are kept as state; neither is a reason to start a daemon."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
     link.receive()
@@ -481,7 +483,7 @@ def test_what_was_said_without_a_daemon_is_known_to_the_next(agent: Agent, serve
 
 
 def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer):
-    """For a server that takes the first of two keys this is a call; what is asked again is what was understood here."""
+    """A parser that takes the first of two equal keys reads a call; only what this relay's parser read may be asked again."""
     agent.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"send_mail"},"method":"tools/list"}\n')
     link = server.accept()
     link.line()
@@ -491,8 +493,8 @@ def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_wherever_a_connection_is_cut_nothing_is_said_twice(agent: Agent, server: FakeServer, seed: int):
-    """Daemons that read some bytes, answer some, and die: a call reaches at most one whole, and everything has one answer."""
+def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server: FakeServer, seed: int):
+    """Daemons read some bytes, answer some, and die: each call arrives whole at most once, and every request has one answer."""
     chance = random.Random(seed)
     greeted(agent, server).close()
     asked = {
@@ -538,8 +540,8 @@ def test_wherever_a_connection_is_cut_nothing_is_said_twice(agent: Agent, server
         b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\r{"jsonrpc":"2.0","id":2,"method":"tools/call"}\n',
     ],
 )
-def test_what_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer, line: bytes):
-    """It passes, once. The relay lives, and the next connection has nothing of it."""
+def test_a_line_that_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer, line: bytes):
+    """The line passes once. The relay lives on, and the next connection gets nothing of it."""
     agent.write(line)
     link = server.accept()
     assert link.line() == line
@@ -550,8 +552,8 @@ def test_what_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer
     assert link.receive() == INITIALIZED
 
 
-def test_a_daemon_that_always_goes_away_is_given_up(agent: Agent, server: FakeServer, home: Path):
-    """Three connections that end before a word; then the client is told. One that lasted a second does not count."""
+def test_a_daemon_that_keeps_ending_connections_is_given_up(agent: Agent, server: FakeServer, home: Path):
+    """Three connections end before an answer; then the client is told. A connection that lasted a second does not count."""
     number, closed, began = agent.request("tools/list"), 0, time.monotonic()
 
     def is_given_up() -> bool:
@@ -562,7 +564,7 @@ def test_a_daemon_that_always_goes_away_is_given_up(agent: Agent, server: FakeSe
                 closed += 1
             return False
         message = agent.answer(number)["error"]["message"]
-        if message.endswith("went away before it answered: ask again"):  # with one that lasted, it was asked too often
+        if message.endswith("went away before it answered: ask again"):  # asked too often: one connection lasted
             number = agent.request("tools/list")
             return False
         assert message == f"aileron: the daemon ends the connection at once: see {home}/logs/daemon.log"
@@ -572,8 +574,8 @@ def test_a_daemon_that_always_goes_away_is_given_up(agent: Agent, server: FakeSe
     assert closed == 3 or time.monotonic() - began >= 1
 
 
-def test_a_request_that_was_taken_back_is_not_answered(agent: Agent, server: FakeServer):
-    """Neither asked again nor told to have failed."""
+def test_a_cancelled_request_is_not_answered(agent: Agent, server: FakeServer):
+    """The request is neither asked again nor reported as failed."""
     link = greeted(agent, server)
     call, listed = agent.request("tools/call", CALL), agent.request("tools/list")
     for number in (call, listed):
@@ -588,20 +590,20 @@ def test_a_request_that_was_taken_back_is_not_answered(agent: Agent, server: Fak
     assert agent.is_quiet()
 
 
-def test_unanswered_requests_are_bounded(agent: Agent, server: FakeServer):
-    """After 1024 nothing more is read, until one of them is answered."""
+def test_the_number_of_unanswered_requests_is_bounded(agent: Agent, server: FakeServer):
+    """The relay stops reading after 1024 of them, until one is answered."""
     agent.request("ping")
     link = server.accept()
     link.line()
     link.send(done(1))
-    agent.answer(1)  # from here on everything is read as it passes
+    agent.answer(1)  # from now on the relay reads all that it passes on
     seen: list[int] = []
-    for sent in range(80, 1201, 80):  # in portions: the connection holds some hundred lines, the pipe as many
+    for sent in range(80, 1201, 80):  # in portions: connection and pipe hold some hundred lines each
         for _ in range(80):
             agent.request("tools/call", CALL)
         while len(seen) < min(1024, sent):
             seen.append(link.receive()["id"])
-    while not link.is_quiet(0.2):  # what was read together with the last of them
+    while not link.is_quiet(0.2):  # lines that the relay read together with the last one
         seen.append(link.receive()["id"])
     assert 1024 <= len(seen) < sent
     link.send(*(done(number) for number in seen))
@@ -614,8 +616,8 @@ def test_unanswered_requests_are_bounded(agent: Agent, server: FakeServer):
 
 
 @pytest.mark.parametrize("configured", [None, "", "/tmp/x", "x/../y", "~/x", "."])
-def test_the_home_is_that_of_every_other_command(monkeypatch: pytest.MonkeyPatch, configured: str | None):
-    """The same rule, in two places because of its imports."""
+def test_the_relay_finds_the_same_home_as_every_other_command(monkeypatch: pytest.MonkeyPatch, configured: str | None):
+    """The rule is written twice because the relay may import little."""
     if configured is None:
         monkeypatch.delenv("AILERON_HOME", raising=False)
     else:
@@ -625,7 +627,7 @@ def test_the_home_is_that_of_every_other_command(monkeypatch: pytest.MonkeyPatch
 
 
 def imported(home: Path, *, is_answered: bool) -> set[str]:
-    """What a relay imports that has passed on one request; and its answer, where there is one."""
+    """Return the packages that a relay imports while it passes on one request and, if there is one, its answer."""
     with FakeServer(home) as server:
         program = [sys.executable, "-X", "importtime", "-m", "aileron.mcp.relay"]
         with Agent(home, program=program) as agent:
@@ -659,11 +661,11 @@ DEAR = {
 }
 
 
-def test_nothing_dear_is_imported_before_the_first_answer(home: Path):
+def test_no_expensive_module_is_imported_before_the_first_answer(home: Path):
     """Agents wait for the relay before each session."""
     assert imported(home, is_answered=False) & DEAR == set()
 
 
-def test_what_was_asked_is_read_after_it(home: Path):
-    """The control of the test above: then there is time for what remembers it."""
+def test_the_relay_imports_json_after_the_first_answer(home: Path):
+    """This is the control of the test above: then there is time to load what remembers requests."""
     assert "json" in imported(home, is_answered=True)

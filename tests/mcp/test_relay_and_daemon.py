@@ -1,4 +1,4 @@
-"""The relay with a real daemon behind it: started by it, killed under it, and the SDK's own client in front of it."""
+"""The relay in front of a real daemon: starting it, surviving its death, and serving the SDK's own client."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """An empty home."""
+    """Make an empty home."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     yield path
     shutil.rmtree(path)
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """Parameters of a tools/call."""
+    """Return the parameters of a tools/call."""
     return {"name": tool, "arguments": arguments}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, mode: str):
-    """Its client lists and calls; the daemon is killed; it lists again and hears that the tools may be others."""
+def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, mode: str):
+    """The client lists and calls; the daemon is killed; the client lists the same tools again."""
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "aileron.mcp.relay"], env={**os.environ, "AILERON_HOME": str(home.path)}
     )
@@ -66,8 +66,8 @@ def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, mode: str):
     assert before == after
 
 
-def test_an_agent_is_told_the_message_of_the_202_word_for_word(home: DaemonHome):
-    """In the text and as a fact, at the call and when it asks again; but for the id, it is what the route answers."""
+def test_an_agent_gets_the_message_of_the_202_word_for_word(home: DaemonHome):
+    """The text and the facts have it, of the call and of a later check; it equals the route's answer but for the id."""
     home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     asked = home.asked("ask-first", {"text": "x"})
     with Agent(home.path) as agent:
@@ -83,8 +83,8 @@ def test_an_agent_is_told_the_message_of_the_202_word_for_word(home: DaemonHome)
         assert told["content"][0]["text"].startswith(f"{message}\n")
 
 
-def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, upstream: CountingServer):
-    """The call is answered, not repeated; the handshake is made again, and the connection is of use."""
+def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(home: DaemonHome, upstream: CountingServer):
+    """The call is not repeated; the handshake is made again, and the connection is usable."""
     upstream.requests.clear()
     with Agent(home.path) as agent:
         agent.initialize()
@@ -97,14 +97,14 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, upstream: Coun
         assert "error" in answer, answer
         assert answer["error"]["data"]["class"] == "outcome_unknown"
         assert "give_back" in [tool["name"] for tool in listed["result"]["tools"]]
-        # Once for the new daemon; and once before, where the old one has only now seen what the test before this one added.
+        # Once for the new daemon; maybe once before, if the old one has only now seen the action of the test before.
         assert 1 <= len(agent.others) <= 2
         assert all(told == {"jsonrpc": "2.0", "method": LIST_CHANGED} for told in agent.others)
         assert [seen[1] for seen in upstream.requests].count("/slow") == 1
 
 
-def test_a_subscription_hears_of_a_new_action_after_a_kill(home: DaemonHome):
-    """The era of 2026: the stream is opened again under its own id, and what comes on it comes from the new daemon."""
+def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome):
+    """The stream of the era of 2026 is opened again under its own id, and its news comes from the new daemon."""
     with Agent(home.path) as agent:
         number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
         assert agent.receive()["method"] == "notifications/subscriptions/acknowledged"
@@ -114,11 +114,11 @@ def test_a_subscription_hears_of_a_new_action_after_a_kill(home: DaemonHome):
             changed = agent.receive()
             assert changed["method"] == LIST_CHANGED
             assert changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == number
-            home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")  # the second is of this one
+            home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")  # causes the second notification
 
 
-def test_a_stopped_daemon_is_started_when_somebody_asks(home: DaemonHome):
-    """And not before: a person may have stopped it to change something."""
+def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome):
+    """The daemon stays stopped before: a person may have stopped it to change something."""
     with Agent(home.path) as agent:
         agent.initialize()
         home.stop()
@@ -129,8 +129,8 @@ def test_a_stopped_daemon_is_started_when_somebody_asks(home: DaemonHome):
         assert home.daemon_pid is not None
 
 
-def test_a_call_goes_on_when_its_agent_has_gone(home: DaemonHome, upstream: CountingServer):
-    """Closing standard input ends the relay, and takes back nothing that has begun."""
+def test_a_relay_whose_agent_leaves_during_a_call_exits_quietly(home: DaemonHome, upstream: CountingServer):
+    """Closing standard input ends the relay with code 0 and no message; the call had begun."""
     with Agent(home.path) as agent:
         agent.initialize()
         agent.request("tools/call", call("fetch", path="/slow?gone"))
@@ -139,8 +139,8 @@ def test_a_call_goes_on_when_its_agent_has_gone(home: DaemonHome, upstream: Coun
         assert agent.wait() == (0, "")
 
 
-def test_a_kill_of_the_protocols_process_costs_an_answer_and_nothing_else(home: DaemonHome, upstream: CountingServer):
-    """The agent hears that nobody knows, and goes on; what had begun goes on, too, and is on record."""
+def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(home: DaemonHome, upstream: CountingServer):
+    """The agent is told that the outcome is unknown, and goes on; the run goes on too, and is on record."""
     with Agent(home.path) as agent:
         agent.initialize()
         number = agent.request("tools/call", call("fetch", path="/slow?killed"))
@@ -160,8 +160,8 @@ def test_a_kill_of_the_protocols_process_costs_an_answer_and_nothing_else(home: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_kills_at_random_double_nothing(home: DaemonHome, upstream: CountingServer):
-    """Each call has at most one effect, and one that was told has one; both happened, else it proves nothing."""
+def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServer):
+    """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
     with Agent(home.path) as agent:
         told, lost = killed_at_random(agent, home, upstream)
 
@@ -169,8 +169,8 @@ def test_kills_at_random_double_nothing(home: DaemonHome, upstream: CountingServ
     assert lost
 
 
-def test_an_ended_session_is_nobody(home: DaemonHome):
-    """Its token presents nobody: what the agent asks is refused, and not done as somebody else."""
+def test_a_token_of_an_ended_session_is_refused(home: DaemonHome):
+    """The request is refused; it is not carried out as another session either."""
     session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     with Agent(home.path, AILERON_SESSION_TOKEN=session["token"]) as agent:
         agent.initialize()
@@ -189,14 +189,14 @@ def test_an_ended_session_is_nobody(home: DaemonHome):
 
 
 def test_the_relay_starts_the_daemon():
-    """Nobody has to do it before; what is asked meanwhile waits."""
+    """The person need not start it; a request waits meanwhile."""
     with daemon_home() as home, Agent(home.path) as agent:
         assert "result" in agent.ask("server/discover", envelope())
         assert home.daemon_pid is not None
 
 
-def test_a_daemon_that_does_not_start_is_told_to_who_asks(folder: Path):
-    """An agent shows its person the answer to `initialize`; the next try is when somebody asks again, after a moment."""
+def test_the_client_is_told_why_the_daemon_does_not_start(folder: Path):
+    """An agent shows its person the answer to `initialize`; a later request tries again, after a moment."""
     (folder / "config.toml").write_text("this is no configuration\n")
     with Agent(folder) as agent:
         answers = [agent.ask(method) for method in ("server/discover", "initialize", "tools/list")]
@@ -213,14 +213,14 @@ def test_a_daemon_that_does_not_start_is_told_to_who_asks(folder: Path):
     assert said.startswith("aileron-mcp: the daemon cannot be started: ")
 
 
-def test_a_home_of_too_long_a_name_is_told(folder: Path):
+def test_a_home_with_too_long_a_path_is_reported(folder: Path):
     """A socket's path has at most 107 bytes."""
     with Agent(folder / ("x" * 100)) as agent:
         assert "set AILERON_HOME to a shorter path" in agent.ask("initialize")["error"]["message"]
 
 
-def test_an_agent_that_leaves_while_the_daemon_starts_leaves_it_whole():
-    """Whoever asked for it is not there to be told that it is ready."""
+def test_an_agent_that_leaves_while_the_daemon_starts_does_not_break_it():
+    """The daemon comes up although the client that started it has gone."""
     with daemon_home() as home:
         with Agent(home.path) as agent:
             wait_until(
@@ -236,8 +236,8 @@ def test_an_agent_that_leaves_while_the_daemon_starts_leaves_it_whole():
 
 
 @pytest.mark.parametrize("way", ["socket", "http"])
-def test_a_client_that_asks_for_progress_hears_the_connectors(home: DaemonHome, way: str):
-    """With its own token, only rising, with total and message; and one that does not ask hears nothing."""
+def test_progress_reaches_only_a_client_that_asks_for_it(home: DaemonHome, way: str):
+    """Progress comes with the client's token, only rises, and has total and message; without a token there is none."""
     if "report" not in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}:
         home.add_probe_action("report", "times:integer", "seconds:number", "message:string")
     elsewhere = {}

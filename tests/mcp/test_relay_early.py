@@ -1,7 +1,7 @@
-"""What an agent is told while the daemon is still starting, with the real relay and a real daemon that is held up.
+"""First answers for agents while the daemon is still starting, with the real relay and a real daemon that is held up.
 
-The daemon is who holds the lock of its home. While a test holds it, whoever is started gives way, and the relay tries again: a
-start that takes as long as the test wants.
+The process that holds the lock of a home is its daemon. While a test holds the lock, a daemon that is started gives way, and
+the relay tries again: a start that takes as long as the test wants.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DEADLINE_S = 30.0
 
 
 def kept(home: DaemonHome) -> Path:
-    """The file of what agents are answered first."""
+    """Return the path of the file with the first answers to agents."""
     return home.path / "run" / "mcp-answers.json"
 
 
 def first_answers(agent: Agent, version: str) -> dict[str, Any]:
-    """What an agent of this version is answered first, by method."""
+    """Return the first answers to an agent of this version, by method."""
     if version in MODERN_PROTOCOL_VERSIONS:
         return {method: agent.ask(method, envelope())["result"] for method in ("server/discover", "tools/list")}
     hello = agent.ask("initialize", {**INITIALIZE, "protocolVersion": version})["result"]
@@ -47,8 +47,8 @@ def first_answers(agent: Agent, version: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def answered(made: DaemonHome) -> tuple[dict[str, dict[str, Any]], bytes]:
-    """What the daemon answers first, by version, and the file it keeps."""
-    made.stop()  # it locks the vault, as every daemon begins
+    """Return the daemon's first answers by version, and the content of the file that it keeps."""
+    made.stop()  # the next daemon starts with its vault locked, as every daemon
     kept(made).unlink(missing_ok=True)
     answers = {}
     for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS):
@@ -60,13 +60,13 @@ def answered(made: DaemonHome) -> tuple[dict[str, dict[str, Any]], bytes]:
 
 @pytest.fixture
 def home(made: DaemonHome) -> DaemonHome:
-    """One whose daemon may run or not."""
+    """Return a home whose daemon may run or not."""
     return made
 
 
 @pytest.fixture
 def told(home: DaemonHome, answered: tuple[dict[str, dict[str, Any]], bytes]) -> dict[str, dict[str, Any]]:
-    """What the daemon answers first, by version; the file says the same, whatever the test before did to it."""
+    """Return the daemon's first answers, by version. The file has them too, whatever the test before did to it."""
     answers, file = answered
     home.stop()
     kept(home).unlink(missing_ok=True)
@@ -76,7 +76,7 @@ def told(home: DaemonHome, answered: tuple[dict[str, dict[str, Any]], bytes]) ->
 
 @contextlib.contextmanager
 def held_up(home: DaemonHome) -> Iterator[None]:
-    """No daemon runs, and none gets up."""
+    """Stop the daemon, and keep any other from starting."""
     home.stop()
     with (home.path / "run" / "daemon.lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,10 +84,10 @@ def held_up(home: DaemonHome) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_an_agent_has_its_tools_before_there_is_a_daemon(
+def test_an_agent_has_its_tools_before_the_daemon_is_up(
     home: DaemonHome, told: dict[str, dict[str, Any]], version: str
 ):
-    """Word for word what the daemon answered, in the version that was asked for; a call waits until it is up."""
+    """The answers equal the daemon's, in the version that was asked for; a call waits until the daemon is up."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     params = {"name": "give_back", "arguments": {"text": "early"}}
     with held_up(home):
@@ -103,8 +103,8 @@ def test_an_agent_has_its_tools_before_there_is_a_daemon(
         assert agent.others == ([] if is_modern else [{"jsonrpc": "2.0", "method": LIST_CHANGED}])
 
 
-def test_a_subscription_hears_that_the_early_list_may_be_another(home: DaemonHome, told: dict[str, dict[str, Any]]):
-    """It waits for the daemon, and holds up nothing that is asked after it."""
+def test_a_subscription_is_told_that_the_early_list_may_be_outdated(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """The subscription waits for the daemon, and holds up no later request."""
     with held_up(home):
         agent = Agent(home.path)
         number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
@@ -115,8 +115,8 @@ def test_a_subscription_hears_that_the_early_list_may_be_another(home: DaemonHom
     assert (changed["method"], changed["params"]["_meta"][SUBSCRIPTION]) == (LIST_CHANGED, number)
 
 
-def test_without_what_the_last_daemon_said_the_agent_waits(home: DaemonHome, told: dict[str, dict[str, Any]]):
-    """Nothing is made up: the answer is the daemon's own."""
+def test_without_kept_answers_the_agent_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """The relay makes nothing up: the answer is the daemon's own."""
     kept(home).unlink()
     with held_up(home):
         agent = Agent(home.path)
@@ -127,10 +127,10 @@ def test_without_what_the_last_daemon_said_the_agent_waits(home: DaemonHome, tol
 
 
 @pytest.mark.parametrize("only", [["effect"], []], ids=["limited", "not limited"])
-def test_an_agent_that_cannot_use_everything_sees_its_own_list_alone(
+def test_an_agent_that_cannot_use_every_action_sees_only_its_own_list(
     home: DaemonHome, told: dict[str, dict[str, Any]], only: list[str]
 ):
-    """It begins at once, and has the list from its daemon; one that can use everything has it early, as ever."""
+    """The agent begins at once, and gets its list from the daemon; one that can use everything has the list early."""
     body = {"agent": "claude", "folder": "/", "only": only}
     session = home.must("POST", "/v1/sessions", body)
     with Agent(home.path) as other:  # with the first agent, the daemon begins to keep its answers
@@ -161,8 +161,8 @@ def test_an_agent_that_cannot_use_everything_sees_its_own_list_alone(
     "spoilt",
     ["not at all", "not JSON", "a list", "of another version of Aileron", "without who is limited", "a link", "a pipe"],
 )
-def test_a_file_that_is_not_the_daemons_says_nothing(tmp_path: Path, spoilt: str):
-    """Only a file of ours, written by the same version of Aileron."""
+def test_a_file_of_answers_that_is_not_the_daemons_is_ignored(tmp_path: Path, spoilt: str):
+    """Only a regular file written by the same version of Aileron counts."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
     whole = {
@@ -188,8 +188,8 @@ def test_a_file_that_is_not_the_daemons_says_nothing(tmp_path: Path, spoilt: str
     assert (Early(str(tmp_path)).answer(asked) != b"") == (spoilt == "not at all")
 
 
-def test_a_session_that_cannot_use_everything_waits_for_its_own_list(tmp_path: Path):
-    """What is kept is the list of all others; that it can begin, and what the server is, is the same for everybody."""
+def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path: Path):
+    """The kept list is that of all other sessions; the answer to the handshake is the same for all."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
     results = {"2025-11-25": {"initialize": {"protocolVersion": "2025-11-25"}, "tools/list": {"tools": []}}}
@@ -205,8 +205,8 @@ def test_a_session_that_cannot_use_everything_waits_for_its_own_list(tmp_path: P
     assert answered("ail_another") == answered("") == [True, True]
 
 
-def test_a_version_that_nobody_speaks_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
-    """What it is answered then is negotiated, and not the relay's to say."""
+def test_a_version_that_aileron_does_not_speak_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """The daemon negotiates the version; the relay does not."""
     with held_up(home):
         agent = Agent(home.path)
         number = agent.request("initialize", {**INITIALIZE, "protocolVersion": "1999-01-01"})
@@ -215,7 +215,7 @@ def test_a_version_that_nobody_speaks_waits_for_the_daemon(home: DaemonHome, tol
         assert agent.answer(number)["result"]["protocolVersion"] in told
 
 
-def test_who_has_tools_and_gets_no_daemon_is_told_why(home: DaemonHome, told: dict[str, dict[str, Any]]):
+def test_an_agent_with_early_tools_is_told_why_no_daemon_starts(home: DaemonHome, told: dict[str, dict[str, Any]]):
     """The call is answered with the reason for which the daemon does not start."""
     home.stop()
     config = home.path / "config.toml"
@@ -232,8 +232,8 @@ def test_who_has_tools_and_gets_no_daemon_is_told_why(home: DaemonHome, told: di
     assert "nonsense" in error["message"]
 
 
-def test_what_cannot_be_kept_takes_nothing_from_anybody(home: DaemonHome):
-    """A directory lies in the file's place: agents are served, and hear of a new action."""
+def test_answers_that_cannot_be_kept_disturb_no_agent(home: DaemonHome):
+    """A directory lies in the file's place: agents are still served, and told of a new action."""
     home.stop()
     kept(home).unlink(missing_ok=True)
     kept(home).mkdir()
@@ -247,12 +247,12 @@ def test_what_cannot_be_kept_takes_nothing_from_anybody(home: DaemonHome):
         kept(home).rmdir()
 
 
-def test_what_is_kept_is_what_the_daemon_answers(home: DaemonHome, told: dict[str, dict[str, Any]]):
-    """In every version of the protocol, to the value; and again when there is another action."""
+def test_the_kept_answers_are_those_of_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """They are equal in every version of the protocol, and are written again when there is another action."""
     assert json.loads(kept(home).read_bytes())["results"] == told
 
     with Agent(home.path) as agent:
-        agent.ask("ping")  # without an agent nobody could say what the answers are now
+        agent.ask("ping")  # without an agent no process knows the new answers
     name = f"early-{time.monotonic_ns()}"
     home.add_probe_action("give_back", name=name)
     wait_text(kept(home), name.replace("-", "_"))

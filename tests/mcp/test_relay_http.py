@@ -1,4 +1,4 @@
-"""The relay over HTTP: a real daemon's `/mcp`, and a server that says and withholds what a test wants."""
+"""The relay over HTTP: a real daemon's `/mcp`, and a server that answers or withholds what a test wants."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Reply = Callable[[Handler, dict[str, Any]], None]
 
 
 class Scripted:
-    """A server whose next answers are `replies`; each request that came is in `seen`: method, headers, message."""
+    """A server with scripted answers, `replies`; `seen` has each request: method, headers, message."""
 
     def __init__(self) -> None:
         self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
@@ -62,14 +62,14 @@ class Scripted:
             do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names are the standard library's
 
             def log_message(self, *_: object) -> None:
-                """Nothing."""
+                """Log nothing."""
 
         class Server(http.server.ThreadingHTTPServer):
             request_queue_size = 128
             daemon_threads = True
 
             def handle_error(self, *_: object) -> None:
-                """A client that has gone: tests here kill theirs."""
+                """Ignore a client that has gone: tests here kill theirs."""
 
         self._server = Server(("127.0.0.1", 0), Scribe)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -88,17 +88,17 @@ class Scripted:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def then(self, *replies: Reply) -> None:
-        """Answer so, one after the other."""
+        """Answer the next requests with these replies, in order."""
         for reply in replies:
             self.replies.put(reply)
 
     def next(self) -> tuple[str, dict[str, str], dict[str, Any]]:
-        """The next request."""
+        """Return the next request."""
         return self.seen.get(timeout=DEADLINE_S)
 
 
 def whole(status: int, body: Any, kind: str = "application/json", **headers: str) -> Reply:
-    """One body; without an `id` of its own it gets the request's."""
+    """Return a reply with one body; without an `id` of its own it gets the request's."""
 
     def reply(handler: Handler, message: dict[str, Any]) -> None:
         sent = {"jsonrpc": "2.0", "id": message.get("id"), **body} if isinstance(body, dict) else body
@@ -113,7 +113,7 @@ def whole(status: int, body: Any, kind: str = "application/json", **headers: str
 
 
 def stream(*messages: dict[str, Any] | None) -> Reply:
-    """Events until the connection ends; None is the answer."""
+    """Return a reply of events until the connection ends; None stands for the answer."""
 
     def reply(handler: Handler, message: dict[str, Any]) -> None:
         handler.send_response(200)
@@ -132,7 +132,7 @@ def stream(*messages: dict[str, Any] | None) -> Reply:
 
 
 def hang_up(handler: Handler, _message: dict[str, Any]) -> None:
-    """Read the request, and go."""
+    """Read the request, and hang up."""
     handler.close_connection = True
 
 
@@ -141,14 +141,14 @@ accepted = whole(202, b"")
 
 @pytest.fixture
 def server() -> Iterator[Scripted]:
-    """Who listens where the daemon would."""
+    """Listen where the daemon would."""
     with Scripted() as made:
         yield made
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A home that is not there: over HTTP none is needed."""
+    """Name a home that does not exist: over HTTP none is needed."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     yield path / "none"
     assert not (path / "none").exists()
@@ -157,13 +157,13 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def agent(folder: Path, server: Scripted) -> Iterator[Agent]:
-    """A client of a relay of that server."""
+    """Start a relay of that server, with the test as its client."""
     with Agent(folder, AILERON_URL=server.url, AILERON_SESSION_TOKEN=TOKEN) as running:
         yield running
 
 
 def greeted(agent: Agent, server: Scripted, *, is_streaming: bool = False) -> None:
-    """A client of the 2025 protocol, its handshake done; its standing stream is refused unless it is asked for."""
+    """Complete the handshake of the 2025 protocol; the standing stream is refused unless it is asked for."""
     server.then(whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"), accepted)
     if not is_streaming:
         server.then(whole(405, b""))
@@ -172,11 +172,11 @@ def greeted(agent: Agent, server: Scripted, *, is_streaming: bool = False) -> No
         assert server.next()[0] == method
 
 
-# What is sent
+# Requests
 
 
-def test_the_era_of_2026_is_mirrored_in_headers(agent: Agent, server: Scripted):
-    """Version, method and name; the token each time; no session."""
+def test_requests_of_the_2026_era_are_mirrored_in_headers(agent: Agent, server: Scripted):
+    """The headers have version, method, name and, each time, the token, but no session."""
     server.then(whole(200, {"result": {}}))
     agent.ask("tools/call", envelope(name="sänd", arguments={}))
     _, headers, message = server.next()
@@ -193,8 +193,8 @@ def test_the_era_of_2026_is_mirrored_in_headers(agent: Agent, server: Scripted):
 @pytest.mark.parametrize(
     "name", ["plain", "", " edge", "edge ", "ü", "=?base64?eA==?=", "a\tb", "~!@#$%^&*()", "\ud800"]
 )
-def test_a_name_becomes_the_header_the_sdk_would_send(name: str):
-    """The protocol's own spelling; and what is no text at all is refused by both."""
+def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str):
+    """The spelling is the protocol's own; both refuse what is not valid text."""
     from mcp.shared.inbound import encode_header_value
 
     try:
@@ -209,7 +209,7 @@ def test_a_name_becomes_the_header_the_sdk_would_send(name: str):
 
 
 def test_the_older_era_has_a_session(agent: Agent, server: Scripted):
-    """Its id and version from the handshake on; at the end it is given back."""
+    """The session's id and version are sent after the handshake; at the end the session is deleted."""
     greeted(agent, server)
     server.then(whole(200, {"result": {}}), accepted)
     agent.ask("tools/list")
@@ -224,8 +224,10 @@ def test_the_older_era_has_a_session(agent: Agent, server: Scripted):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_and_gives_the_session_back(agent: Agent, server: Scripted, number: signal.Signals, code: int):
-    """Agents end their servers so."""
+def test_a_signal_ends_the_relay_and_deletes_the_session(
+    agent: Agent, server: Scripted, number: signal.Signals, code: int
+):
+    """Agents end their servers with signals."""
     greeted(agent, server)
     server.then(accepted)
     agent.signal(number)
@@ -233,11 +235,11 @@ def test_a_signal_ends_it_and_gives_the_session_back(agent: Agent, server: Scrip
     assert agent.wait() == (code, "")
 
 
-# What comes back
+# Responses
 
 
 def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted):
-    """With whatever is said on the way."""
+    """Notifications on the way are passed on too."""
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
     server.then(
         whole(200, {"result": {"a": 1}}), stream(progress, None), whole(200, b'{"jsonrpc":"2.0",\n"id":3,"result":{}}')
@@ -248,8 +250,8 @@ def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted):
     assert agent.ask("tools/list", envelope())["result"] == {}
 
 
-def test_what_the_daemon_says_unasked_arrives(agent: Agent, server: Scripted):
-    """The standing stream of the older era, opened after the handshake and again when it ends."""
+def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted):
+    """They use the standing stream of the older era, opened after the handshake and again when it ends."""
     server.then(
         whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"),
         accepted,
@@ -288,16 +290,18 @@ def test_what_the_daemon_says_unasked_arrives(agent: Agent, server: Scripted):
         (whole(200, b"[]"), "the daemon's answer is no message"),
     ],
 )
-def test_whatever_it_answers_the_client_has_an_answer(agent: Agent, server: Scripted, reply: Reply, words: str):
-    """One error, with what is to be done about it."""
+def test_whatever_the_server_answers_the_client_gets_an_answer(
+    agent: Agent, server: Scripted, reply: Reply, words: str
+):
+    """The client gets one error, which says what to do about it."""
     server.then(reply)
     assert words in agent.ask("tools/call", envelope(**CALL))["error"]["message"]
     assert server.next()
     assert server.seen.empty()
 
 
-def test_what_is_no_message_is_answered_here(agent: Agent, server: Scripted):
-    """As the protocol's server would; and the next request passes."""
+def test_an_invalid_message_is_answered_by_the_relay(agent: Agent, server: Scripted):
+    """The relay answers as the protocol's server would; the next request passes."""
     agent.write(b"[1]\nnot json\n" + b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n')
     assert [agent.receive()["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
 
@@ -307,8 +311,8 @@ def test_what_is_no_message_is_answered_here(agent: Agent, server: Scripted):
     assert "result" in agent.ask("tools/list", envelope())
 
 
-def test_streams_that_do_not_block_are_as_good(folder: Path, server: Scripted):
-    """Some who start a server hand it such a pipe: it is waited for."""
+def test_nonblocking_standard_streams_work(folder: Path, server: Scripted):
+    """Some programs start a server with such pipes: the relay waits for them."""
     code = (
         "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
         "from aileron.mcp.relay import main; sys.exit(main())"
@@ -323,11 +327,11 @@ def test_streams_that_do_not_block_are_as_good(folder: Path, server: Scripted):
         assert agent.wait() == (0, "")
 
 
-# The daemon goes away
+# The loss of the daemon
 
 
 def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scripted):
-    """The agent is told that nobody knows; what is safe is asked again."""
+    """The agent is told that the outcome is unknown; a safe request is sent again."""
     server.then(hang_up)
     error = agent.ask("tools/call", envelope(**CALL))["error"]
     assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
@@ -339,8 +343,8 @@ def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scr
     assert [server.next()[2]["method"] for _ in range(3)] == ["tools/list"] * 3
 
 
-def test_an_answer_that_is_cut_off_is_lost(agent: Agent, server: Scripted):
-    """Half of a body is no answer."""
+def test_an_answer_that_is_cut_off_counts_as_lost(agent: Agent, server: Scripted):
+    """A body shorter than its declared length is no answer."""
 
     def half(handler: Handler, _message: dict[str, Any]) -> None:
         handler.send_response(200)
@@ -354,8 +358,8 @@ def test_an_answer_that_is_cut_off_is_lost(agent: Agent, server: Scripted):
     assert agent.ask("tools/call", envelope(**CALL))["error"]["data"]["class"] == "outcome_unknown"
 
 
-def test_a_forgotten_session_is_made_again_unseen(agent: Agent, server: Scripted):
-    """The daemon was restarted: the call it refused is not sent again, but may be made again; the next one passes."""
+def test_a_forgotten_session_is_replaced_unseen_by_the_client(agent: Agent, server: Scripted):
+    """The daemon was restarted: the refused call is not sent again, but the client may repeat it; the next call passes."""
     greeted(agent, server)
     server.then(
         whole(404, {"error": {"code": -32600, "message": "Session not found"}}),
@@ -379,8 +383,8 @@ def test_a_forgotten_session_is_made_again_unseen(agent: Agent, server: Scripted
     assert seen[3][1]["mcp-session-id"] == "two"
 
 
-def test_what_is_safe_does_not_notice_a_forgotten_session(agent: Agent, server: Scripted):
-    """A list is asked for again in the new one."""
+def test_a_safe_request_survives_a_forgotten_session(agent: Agent, server: Scripted):
+    """The list is requested again in the new session."""
     greeted(agent, server)
     server.then(
         whole(404, b"{}"),
@@ -392,7 +396,7 @@ def test_what_is_safe_does_not_notice_a_forgotten_session(agent: Agent, server: 
 
 
 def test_a_subscription_is_opened_again(agent: Agent, server: Scripted):
-    """Its second acknowledgement becomes the news that the tools may be others."""
+    """The second acknowledgement becomes the notification that the tools may be others."""
     meta = {"io.modelcontextprotocol/subscriptionId": 1}
     acknowledged = {
         "jsonrpc": "2.0",
@@ -408,7 +412,7 @@ def test_a_subscription_is_opened_again(agent: Agent, server: Scripted):
 
 
 def test_cancelling_closes_the_connection(agent: Agent, server: Scripted):
-    """The protocol of 2026 cancels so; there is no answer, and no notification."""
+    """The protocol of 2026 cancels this way; there is no answer, and no notification."""
     gone = threading.Event()
 
     def wait(handler: Handler, _message: dict[str, Any]) -> None:
@@ -426,8 +430,8 @@ def test_cancelling_closes_the_connection(agent: Agent, server: Scripted):
     assert server.seen.empty()
 
 
-def test_cancelling_in_the_older_era_is_said(agent: Agent, server: Scripted):
-    """There a closed connection would mean nothing."""
+def test_cancelling_in_the_older_era_sends_a_notification(agent: Agent, server: Scripted):
+    """A closed connection would mean nothing in that era."""
     greeted(agent, server)
     held = threading.Event()
 
@@ -446,7 +450,7 @@ def test_cancelling_in_the_older_era_is_said(agent: Agent, server: Scripted):
     agent.answer(number)
 
 
-def test_requests_at_once_are_bounded(agent: Agent, server: Scripted):
+def test_concurrent_requests_are_bounded(agent: Agent, server: Scripted):
     """The sixty-fifth is refused, not queued."""
     held = threading.Event()
 
@@ -464,7 +468,7 @@ def test_requests_at_once_are_bounded(agent: Agent, server: Scripted):
         assert "result" in agent.answer(number)
 
 
-# Where to, and as whom
+# The URL and the token
 
 
 @pytest.mark.parametrize(
@@ -486,8 +490,8 @@ def test_requests_at_once_are_bounded(agent: Agent, server: Scripted):
         "",
     ],
 )
-def test_a_token_goes_nowhere_else(url: str):
-    """HTTPS to anywhere, HTTP to this machine, and nothing in the URL but where."""
+def test_a_token_is_sent_only_to_safe_urls(url: str):
+    """HTTPS may go anywhere, HTTP only to this machine; the URL has nothing but the address."""
     with pytest.raises(Misconfigured) as told:
         Endpoint(url)
     assert "hunter2" not in str(told.value)
@@ -517,8 +521,8 @@ def test_a_token_goes_nowhere_else(url: str):
         ),
     ],
 )
-def test_what_is_wrong_in_the_environment_is_told_to_who_asks(folder: Path, environment: dict[str, str], words: str):
-    """An agent shows its person the answer to `initialize`, and seldom what is on standard error."""
+def test_a_mistake_in_the_environment_is_told_to_the_client(folder: Path, environment: dict[str, str], words: str):
+    """An agent shows its person the answer to `initialize`, but seldom what is on standard error."""
     given = {"AILERON_URL": "http://127.0.0.1:1", "AILERON_SESSION_TOKEN": TOKEN, **environment}
     with Agent(folder, **given) as agent:
         assert words in agent.ask("initialize", INITIALIZE)["error"]["message"]
@@ -531,19 +535,19 @@ def test_what_is_wrong_in_the_environment_is_told_to_who_asks(folder: Path, envi
     assert TOKEN not in said
 
 
-# The real one
+# With a real daemon
 
 
 def environment_of(home: DaemonHome) -> dict[str, str]:
-    """What a session's agent has."""
+    """Return the environment of a session's agent."""
     session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     return {"AILERON_URL": home.must("GET", "/v1/status")["web"], "AILERON_SESSION_TOKEN": session["token"]}
 
 
 @pytest.mark.jail
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, folder: Path, mode: str):
-    """Its client lists and calls; the daemon is killed and started again; it lists and calls again."""
+def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, folder: Path, mode: str):
+    """The client lists and calls; the daemon is killed and started again; the client lists and calls again."""
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "aileron.mcp.relay"],
@@ -572,8 +576,10 @@ def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, folder: Path, mode: str)
 
 
 @pytest.mark.jail
-def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, upstream: CountingServer):
-    """As over the socket: the call is answered, not repeated, and the connection is of use again."""
+def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
+    home: DaemonHome, folder: Path, upstream: CountingServer
+):
+    """The call is not repeated, and the connection is usable again, as over the socket."""
     path = f"/slow?{time.monotonic_ns()}"
     with Agent(folder, **environment_of(home)) as agent:
         agent.initialize()
@@ -592,8 +598,8 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, 
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_kills_at_random_double_nothing(home: DaemonHome, folder: Path, upstream: CountingServer):
-    """Each call has at most one effect, and one that was told has one; both happened, else it proves nothing."""
+def test_random_kills_double_no_effect(home: DaemonHome, folder: Path, upstream: CountingServer):
+    """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
     with Agent(folder, **environment_of(home)) as agent:
         told, lost = killed_at_random(agent, home, upstream)
 
@@ -604,8 +610,8 @@ def test_kills_at_random_double_nothing(home: DaemonHome, folder: Path, upstream
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["2025", "2026"])
-def test_a_new_action_is_told_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str):
-    """On the standing stream, or on the subscription."""
+def test_a_new_action_is_announced_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str):
+    """The news comes on the standing stream, or on the subscription."""
     with Agent(folder, **environment_of(home)) as agent:
         if era == "2025":
             agent.initialize()
@@ -621,7 +627,7 @@ def test_a_new_action_is_told_before_and_after_a_restart(home: DaemonHome, folde
 
 
 def until_told(agent: Agent, home: DaemonHome) -> None:
-    """Add actions until one is told: the older era opens its stream when it likes, and nothing says that it stands."""
+    """Add actions until one is announced: the older era opens its stream at some time, and no message says that it stands."""
 
     def is_told() -> bool:
         home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")
@@ -634,8 +640,8 @@ def until_told(agent: Agent, home: DaemonHome) -> None:
 
 
 @pytest.mark.jail
-def test_an_ended_session_is_told(home: DaemonHome, folder: Path):
-    """What to do, and not the token."""
+def test_an_agent_of_an_ended_session_is_told_what_to_do(home: DaemonHome, folder: Path):
+    """The message does not contain the token."""
     environment = environment_of(home)
     with Agent(folder, **environment) as agent:
         agent.initialize()
@@ -649,8 +655,8 @@ def test_an_ended_session_is_told(home: DaemonHome, folder: Path):
 
 
 @pytest.mark.jail
-def test_a_certificate_is_verified(folder: Path):
-    """The authority must be known, and the name must be that of the URL."""
+def test_the_servers_certificate_is_verified(folder: Path):
+    """The authority must be known to the relay; without it, the client is told to set AILERON_CA_FILE."""
     authority = trustme.CA()
     with daemon_home() as home, tempfile.TemporaryDirectory() as place:
         issued = authority.issue_cert("127.0.0.2")
@@ -681,7 +687,7 @@ def test_a_certificate_is_verified(folder: Path):
     ],
     ids=["broken", "too long"],
 )
-def test_what_is_not_passed_on_is_answered_under_its_id(
+def test_a_line_that_is_not_passed_on_is_answered_under_its_id(
     agent: Agent, server: Scripted, line: bytes, request_id: int | str
 ) -> None:
     """A client waits for the id that it gave; the next request is passed on."""

@@ -1,4 +1,4 @@
-"""An agent in a network of its own, the daemon in another: lists, calls, waits for a person, over TLS and with a token."""
+"""An agent in a container's network, the daemon in another: it lists, calls and waits for a person, over TLS with a token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.jail, pytest.mark.skipif(bool(MISSING), reason=MISSING
 
 
 class Outside:
-    """What a container is given: where the daemon is, and who vouches for it."""
+    """A daemon and what its container is given: the daemon's address and the certificate authority."""
 
     def __init__(self, networks: Networks, home: DaemonHome, folder: Path) -> None:
         self.networks = networks
@@ -33,19 +33,19 @@ class Outside:
         self._folder = folder
 
     def agent(self, token: str, **environment: str) -> Agent:
-        """A relay in the container, which has no home of its own."""
+        """Start a relay in the container, which has no home of its own."""
         program = [*self.networks.container, sys.executable, "-m", "aileron.mcp.relay"]
         given = {"AILERON_URL": f"https://{HOST}:{PORT}", "AILERON_CA_FILE": str(self._folder / "ca.pem")}
         return Agent(self._folder / "none", program=program, **{**given, "AILERON_SESSION_TOKEN": token, **environment})
 
     def token(self) -> str:
-        """Of a new session."""
+        """Return the token of a new session."""
         return str(self.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"])
 
 
 @pytest.fixture(scope="module")
 def outside() -> Iterator[Outside]:
-    """A daemon on the host's side, with two actions."""
+    """Start a daemon on the host's side, with two actions."""
     authority = trustme.CA()
     issued = authority.issue_cert(HOST)
     with Networks() as networks, daemon_home() as home, tempfile.TemporaryDirectory() as place:
@@ -69,7 +69,7 @@ def outside() -> Iterator[Outside]:
 
 
 def test_an_agent_in_a_container_lists_and_calls(outside: Outside):
-    """In a real jail of the daemon's, and as its own session."""
+    """The action runs in a real jail of the daemon, as the agent's own session."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
         names = {tool["name"] for tool in agent.ask("tools/list")["result"]["tools"]}
@@ -79,8 +79,8 @@ def test_an_agent_in_a_container_lists_and_calls(outside: Outside):
     assert said["structuredContent"]["result"]["text"] == "out there"
 
 
-def test_a_person_decides_outside_of_it(outside: Outside):
-    """The call answers at once; the agent waits for the decision of somebody whom it cannot reach."""
+def test_a_person_outside_of_the_container_decides(outside: Outside):
+    """The call answers at once; the agent waits for the decision of a person whom it cannot reach."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
         asked = agent.ask("tools/call", {"name": "ask_first", "arguments": {"text": "may I"}})["result"]
@@ -94,16 +94,16 @@ def test_a_person_decides_outside_of_it(outside: Outside):
     assert (answer["status"], answer["result"]["text"]) == ("completed", "may I")
 
 
-def test_without_a_session_there_is_nothing(outside: Outside):
-    """Over a network nobody is `local`; the control is above."""
+def test_a_token_of_no_session_is_refused(outside: Outside):
+    """Callers over a network never count as the session `local`; the tests above are the positive control."""
     with outside.agent(TOKEN) as agent:
         error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]
 
     assert "makes another" in error["message"]
 
 
-def test_the_loopback_port_is_not_in_the_container(outside: Outside):
-    """Only the address is; plain HTTP to it is refused before anything is sent."""
+def test_the_loopback_port_is_not_reachable_from_the_container(outside: Outside):
+    """Only the listening address is reachable; plain HTTP to it is refused before anything is sent."""
     web = outside.home.must("GET", "/v1/status")["web"]
     probe = f"import urllib.request; print(urllib.request.urlopen('{web}/healthz', timeout=10).status)"
     where = {"host": outside.networks.host, "container": outside.networks.container}

@@ -1,4 +1,4 @@
-"""What the relay remembers of a conversation, and what it makes of it when the daemon goes away."""
+"""The relay's memory of a conversation, and its use after the daemon goes away."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ STEPS = st.lists(st.tuples(st.sampled_from(["sent", "heard", "lost"]), LINES), m
 
 
 def line(**message: Any) -> bytes:
-    """One message as a line."""
+    """Return one message as a line."""
     return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
 
 
 def messages(lines: bytes) -> list[dict[str, Any]]:
-    """What stands in some lines."""
+    """Return the messages in some lines."""
     return [json.loads(one) for one in lines.splitlines()]
 
 
 @given(STEPS)
-def test_whatever_is_said_nothing_but_what_is_safe_is_asked_again(steps: list[tuple[str, bytes]]):
-    """Any lines in any order, any number of daemons: no error, whole lines, and never a call."""
+def test_only_safe_requests_are_ever_asked_again(steps: list[tuple[str, bytes]]):
+    """Any lines in any order, over any number of daemons, cause no error, whole lines only, and never a second call."""
     conversation = ClientConversation()
     for step, data in steps:
         if step == "sent":
@@ -65,8 +65,8 @@ def test_whatever_is_said_nothing_but_what_is_safe_is_asked_again(steps: list[tu
 
 
 @given(STEPS)
-def test_one_request_gets_one_answer(steps: list[tuple[str, bytes]]):
-    """What the daemon answered is not answered again, and what it did not is answered once."""
+def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]):
+    """A request that the daemon answered is not answered again, and any other is answered once."""
     conversation = ClientConversation()
     answered: list[str] = []
     for _, data in steps:
@@ -84,8 +84,8 @@ def test_one_request_gets_one_answer(steps: list[tuple[str, bytes]]):
 
 
 @given(st.binary(max_size=200) | MESSAGES.map(lambda message: json.dumps(message).encode()))
-def test_a_refusal_answers_requests_only(data: bytes):
-    """Under their own id; anything else is not answered."""
+def test_only_requests_are_answered_with_a_refusal(data: bytes):
+    """The refusal has the request's own id; anything else is not answered."""
     answer = refusal(data, "why")
     message = message_of(data)
     if answer:
@@ -94,8 +94,8 @@ def test_a_refusal_answers_requests_only(data: bytes):
         assert type(message["id"]) in (int, str)
 
 
-def test_what_is_kept_is_bounded():
-    """What does not fit is not asked again, and says so."""
+def test_the_memory_of_the_relay_is_bounded():
+    """A request that does not fit is not asked again; its client is told to ask again."""
     conversation = ClientConversation()
     size = 1000
     for number in range(MAX_OPEN):
@@ -109,8 +109,8 @@ def test_what_is_kept_is_bounded():
     assert "ask again" in given_up[0]["error"]["message"]
 
 
-def test_a_question_is_not_asked_for_ever():
-    """After four daemons that went away it is answered."""
+def test_a_request_is_not_asked_again_for_ever():
+    """The client is told after MAX_ASKED (four) daemons that went away."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/list"))
     for _ in range(MAX_ASKED - 1):
@@ -121,8 +121,8 @@ def test_a_question_is_not_asked_for_ever():
     assert conversation.resumed() == b""
 
 
-def test_a_handshake_that_failed_is_not_made_again():
-    """Only what the daemon agreed to is state; the client may try another."""
+def test_a_failed_handshake_is_not_repeated():
+    """Only a handshake that the daemon accepted is kept as state; the client may try another."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, error={"code": -32022, "message": "no"}))
@@ -130,7 +130,7 @@ def test_a_handshake_that_failed_is_not_made_again():
     assert conversation.lost() + conversation.resumed() == b""
 
 
-def test_one_and_the_text_one_are_two_requests():
+def test_the_number_1_and_the_text_1_are_different_ids():
     """The answer to one of them leaves the other open."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/call"))
@@ -140,8 +140,8 @@ def test_one_and_the_text_one_are_two_requests():
     assert [one["id"] for one in messages(conversation.lost())] == ["1"]
 
 
-def test_the_relays_own_id_is_nobody_elses():
-    """A client that uses it gets its own answers."""
+def test_the_relays_own_id_never_collides_with_a_clients():
+    """A client that uses such an id gets its own answers."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, result={}))
@@ -154,8 +154,8 @@ def test_the_relays_own_id_is_nobody_elses():
     assert conversation.heard(line(id="aileron-relay-2", result={})) == b""
 
 
-def test_a_subscription_that_does_not_follow_the_tools_is_not_told_of_them():
-    """It is opened again all the same, without a word."""
+def test_a_subscription_without_tool_changes_gets_no_notification_of_them():
+    """The subscription is opened again all the same, silently."""
     conversation = ClientConversation()
     acknowledged = {
         "method": "notifications/subscriptions/acknowledged",

@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes in any pieces."""
+"""Server-sent events, read from bytes in any pieces."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aileron.mcp.relay_sse import MAX_EVENT_BYTES, EventError, Events
 
 
 def read(*pieces: bytes) -> list[bytes]:
-    """The events of a stream that comes in these pieces."""
+    """Return the events of a stream that comes in these pieces."""
     events = Events()
     return [data for piece in pieces for data in events.feed(piece)]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_events_of_every_spelling_are_read(end: bytes):
-    """Comments, fields that are not data, data over several lines, with and without the space."""
+def test_events_with_every_line_ending_are_read(end: bytes):
+    """The stream has comments, fields that are not data, and data over several lines, with and without the space."""
     lines = [
         b": ping",
         b"",
@@ -52,13 +52,13 @@ def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: l
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8))
-def test_any_bytes_are_events_or_none(pieces: list[bytes]):
-    """Nothing else is raised."""
+def test_any_bytes_give_events_or_none(pieces: list[bytes]):
+    """The reader raises nothing else."""
     assert all(isinstance(data, bytes) and data for data in read(*pieces))
 
 
 @pytest.mark.parametrize("line", [b"x" * 1_000_003, b"data:" + b"x" * 1_000_000 + b"\n"])
-def test_an_event_is_bounded(line: bytes):
-    """One line without end, or many."""
+def test_the_size_of_an_event_is_bounded(line: bytes):
+    """The bound holds for one endless line and for many lines."""
     with pytest.raises(EventError):
         read(*[line] * (MAX_EVENT_BYTES // 1_000_000 + 1))

@@ -1,4 +1,4 @@
-"""What an agent is told: for every way a call can end, the same facts in text and in structuredContent, and what to do next."""
+"""Results for agents: every end of a call has the same facts in text and in structuredContent, and says what to do next."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ STATES: dict[RunStatus, dict[str, Any]] = {
     RunStatus.CANCELLED: {"approval_id": "act-1", "audit_id": "run-1"},
     RunStatus.UNKNOWN: {"audit_id": "run-1"},
 }
-"""One state for each status word, as the door says it."""
+"""A state for each status word, in the form in which the door reports it."""
 
 
 def state(status: RunStatus, **more: Any) -> dict[str, Any]:
-    """One of them, and more."""
+    """Return the sample state of this status, with more fields."""
     return {"status": status.value, **STATES[status], **more}
 
 
 def facts(result: ToolResult) -> dict[str, Any]:
-    """What structuredContent says, which is what the text says too: a sentence, and the same JSON."""
+    """Return structuredContent; check that the text has its sentences and the same JSON."""
     found = result.facts
     sentence, _, document = result.text.partition("\n\n")
     assert json.loads(document) == found
@@ -53,7 +53,7 @@ def facts(result: ToolResult) -> dict[str, Any]:
 
 @pytest.mark.parametrize("status", RunStatus)
 def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus):
-    """Nothing that the door said is lost, and there is always an id to ask about."""
+    """The result has every fact of the door, and always an id to ask about."""
     told = facts(state_result(state(status)))
 
     assert told["status"] == status.value
@@ -66,8 +66,8 @@ def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus):
     assert ("poll_after_ms" in told) == (not status.is_final)
 
 
-def test_only_what_is_over_without_having_completed_is_an_error():
-    """An agent shows an error as one: what waits and what completed is none."""
+def test_only_an_end_without_completion_is_an_error():
+    """An agent shows errors as such; a call that waits, or has completed, is none."""
     errors = {status for status in RunStatus if state_result(state(status)).is_error}
 
     assert errors == {
@@ -79,8 +79,8 @@ def test_only_what_is_over_without_having_completed_is_an_error():
     }
 
 
-def test_what_waits_is_polled_and_not_asked_again():
-    """The person is told where it waits; the agent is told not to decide, and not to repeat itself."""
+def test_a_pending_call_is_to_be_polled_and_not_repeated():
+    """The agent is told to pass the message on to the person, not to decide, and not to call again."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL)))
 
     assert told["message"] == STATES[RunStatus.PENDING_APPROVAL]["message"], "word for word"
@@ -90,8 +90,8 @@ def test_what_waits_is_polled_and_not_asked_again():
     assert "Do not try to approve it" in told["next_step"]
 
 
-def test_a_question_of_the_person_is_put_to_the_agent():
-    """Before anything else: the person waits for the answer."""
+def test_a_question_of_the_person_is_passed_to_the_agent():
+    """The question comes before everything else, because the person waits for the answer."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL, question="Which Mira?")))
 
     assert (told["question"], "Which Mira?" in told["message"]) == ("Which Mira?", True)
@@ -99,7 +99,7 @@ def test_a_question_of_the_person_is_put_to_the_agent():
 
 
 def test_a_reason_and_an_edit_are_passed_on():
-    """What a person wrote reaches the agent: why not, and what they would rather have had done."""
+    """The agent learns why a person denied the call, or which arguments they changed."""
     denied = facts(state_result(state(RunStatus.DENIED)))
     edited = facts(state_result(state(RunStatus.COMPLETED, executed_arguments={"to": "mira"})))
     plain = facts(state_result(state(RunStatus.COMPLETED)))
@@ -112,8 +112,8 @@ def test_a_reason_and_an_edit_are_passed_on():
     assert "changed" not in plain["message"]
 
 
-def test_an_outcome_nobody_knows_is_never_repeated():
-    """By the status, and by the class of a refusal; a failure that is known carries no such mark."""
+def test_an_unknown_outcome_is_never_to_be_repeated():
+    """The mark follows from the status and from the class of a failure; a failure with a known outcome has none."""
     unknown = facts(state_result(state(RunStatus.UNKNOWN)))
     failed = facts(state_result(state(RunStatus.FAILED, error={**ERROR, "class": "outcome_unknown"})))
     kept = facts(refused(AileronError(FailureClass.OUTCOME_UNKNOWN, "cut short").failure))
@@ -126,7 +126,7 @@ def test_an_outcome_nobody_knows_is_never_repeated():
 @pytest.mark.parametrize("failure_class", FailureClass)
 @pytest.mark.parametrize("retriable", [True, False])
 def test_every_failure_has_its_class_and_advice(failure_class: FailureClass, retriable: bool):
-    """And whether it is worth another try, always, also where it is false."""
+    """Every failure also says whether another try is worthwhile, even when it is not."""
     error = AileronError(failure_class, "it went wrong", boundary=Boundary.USER, retriable=retriable, details={"n": 1})
     result = refused(error.failure, status=RunStatus.FAILED)
     told = facts(result)
@@ -142,16 +142,16 @@ def test_every_failure_has_its_class_and_advice(failure_class: FailureClass, ret
     assert (told["status"], told["message"], told["next_step"][-1]) == ("failed", "it went wrong", ".")
 
 
-def test_what_was_approved_and_cannot_begin_says_why():
-    """The vault was locked meanwhile, say."""
+def test_an_approved_run_that_cannot_begin_says_why():
+    """An example is a vault that was locked meanwhile."""
     error = {"class": "vault_locked", "message": "the vault is locked", "retriable": False, "boundary": "user"}
     result = state_result(state(RunStatus.APPROVED, error=error))
 
     assert (result.is_error, "cannot begin now: the vault is locked" in facts(result)["message"]) == (False, True)
 
 
-def test_a_list_of_what_waits_is_bounded():
-    """A thousand questions are counted, and a few shown; nothing but the facts of the questions is passed on."""
+def test_the_list_of_pending_calls_is_bounded():
+    """A thousand questions are counted and 25 shown; the digest is not passed on."""
     question = {
         "approval_id": "act-1",
         "action": "send",
@@ -164,13 +164,13 @@ def test_a_list_of_what_waits_is_bounded():
 
     assert (many["count"], len(many["pending"]), none["count"], none["pending"]) == (1000, 25, 0, [])
     assert "digest" not in many["pending"][0]
-    assert many["pending"][0]["id"] == "act-1"  # as the other tools take it
+    assert many["pending"][0]["id"] == "act-1"  # the name under which the other tools take it
 
 
 @hostile
-def test_words_of_others_are_harmless_in_a_sentence(text: str):
-    """A reason, a question, a failure's message: what is hidden or obeyed is spelled out, wherever a terminal may show it."""
-    text = text.encode("utf-8", "replace").decode()  # half a character does not come through JSON
+def test_texts_of_others_are_harmless_in_a_sentence(text: str):
+    """Hidden and control characters of a reason, question or message are spelled out, since a terminal may show the sentence."""
+    text = text.encode("utf-8", "replace").decode()  # JSON cannot carry half of a character
     for result in (
         state_result(state(RunStatus.DENIED, reason=text)),
         state_result(state(RunStatus.PENDING_APPROVAL, question=text)),
@@ -185,11 +185,11 @@ def test_words_of_others_are_harmless_in_a_sentence(text: str):
             told.get("reason"),
             told.get("question"),
             told.get("error", {}).get("message"),
-        )  # as data, whole
+        )  # whole, as a fact
 
 
-def test_no_answer_is_longer_than_every_agent_shows():
-    """Whoever writes a million characters fills no agent's memory, and takes nothing that matters out of an answer with them."""
+def test_no_answer_is_longer_than_every_agent_shows_whole():
+    """A text of a million characters neither fills an agent's memory nor pushes anything that matters out of an answer."""
     long = "x" * 1_000_000
     many = {f"k{number}": "v" * 50 for number in range(10_000)}
     error = {**ERROR, "message": long, "requested": long, "granted": [long], "details": {"body": long, **many}}
@@ -205,13 +205,13 @@ def test_no_answer_is_longer_than_every_agent_shows():
         results.pending_list([{**STATES[RunStatus.PENDING_APPROVAL], "action": "a" * 64}] * 1000),
     ):
         told = facts(result)
-        assert len(json.dumps(told)) < 12_000  # codex, where it does not know the model (docs/reference/agents.md)
+        assert len(json.dumps(told)) < 12_000  # codex's limit for an unknown model (docs/reference/agents.md)
         assert told["message"]
         assert told["next_step"]
 
 
-def test_facts_that_fit_are_there_and_the_others_are_named():
-    """In their order: what was edited is told as far as there is room."""
+def test_facts_that_fit_are_shown_and_the_others_are_named():
+    """The order stays; edited arguments are shown as far as there is room."""
     arguments = {"to": "mira", "body": "x" * 5000, "subject": "lunch"}
     told = facts(state_result(state(RunStatus.COMPLETED, executed_arguments=arguments)))["executed_arguments"]
 
@@ -220,7 +220,7 @@ def test_facts_that_fit_are_there_and_the_others_are_named():
 
 
 def test_a_short_result_comes_whole_and_a_long_one_in_pages():
-    """The boundary is PAGE_BYTES of the result's JSON."""
+    """The limit is PAGE_BYTES of the result's JSON."""
     fits = "x" * (PAGE_BYTES - 2)
     whole = facts(state_result(state(RunStatus.COMPLETED, result=fits)))
     first = facts(state_result(state(RunStatus.COMPLETED, result=fits + "x")))
@@ -234,8 +234,8 @@ def test_a_short_result_comes_whole_and_a_long_one_in_pages():
 
 
 @pytest.mark.parametrize(("page", "status"), [(0, "completed"), (2, "completed"), (-1, "completed"), (2, "running")])
-def test_a_page_that_is_not_there_is_refused(page: int, status: str):
-    """Saying how many there are."""
+def test_a_page_that_does_not_exist_is_refused(page: int, status: str):
+    """The refusal is of the class bad_input."""
     with pytest.raises(AileronError, match="there is no page") as caught:
         state_result(state(RunStatus(status)), page=page)
     assert caught.value.failure.failure_class is FailureClass.BAD_INPUT
@@ -255,8 +255,8 @@ _LETTERS = st.text(st.sampled_from('"\\ax\n'), min_size=1) | st.text(
 
 
 @given(_JSON, st.integers(0, 3), _LETTERS)
-def test_pages_put_together_are_the_result(value: Any, padding: int, letters: str):
-    """No page is too long as it stands in the answer, or splits a character, whatever the alphabet and wherever the cut falls."""
+def test_the_pages_together_are_the_result(value: Any, padding: int, letters: str):
+    """Each page keeps to its size and splits no character, whatever the alphabet and wherever the cut falls."""
     result = [value, "p" * padding + letters * (2 * PAGE_BYTES // len(letters.encode()))]
     pages = pages_of(result)
 

@@ -1,4 +1,4 @@
-"""The protocol's server with the SDK's own client, in both eras: list, call, wait, cancel, and the news of other actions."""
+"""The protocol's server with the SDK's own client, in both eras: list, call, wait, cancel, and news of other actions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PENDING = {
 
 
 def facts(result: Any) -> dict[str, Any]:
-    """What structuredContent says; the text ends with the same."""
+    """Return structuredContent; check that the text ends with the same."""
     found: dict[str, Any] = result.structured_content
     assert json.loads(result.content[0].text.partition("\n\n")[2]) == found
     return found
@@ -44,7 +44,7 @@ def facts(result: Any) -> dict[str, Any]:
 
 @both_eras
 async def test_a_client_of_either_era_lists_and_calls(mode: str):
-    """The same tools, the same result; the era is the client's to choose."""
+    """Both eras get the same tools and the same result; the client chooses the era."""
     door = DictDoor(offered("get-advice"), offered("send.mail", gated=True))
     async with running(door) as server, connected(server, mode) as client:
         tools = (await client.list_tools()).tools
@@ -59,8 +59,8 @@ async def test_a_client_of_either_era_lists_and_calls(mode: str):
 
 
 @both_eras
-async def test_the_instructions_come_first_and_fit(mode: str):
-    """The same in `initialize` and `server/discover`, and no longer than the agent that cuts shortest allows."""
+async def test_the_instructions_are_sent_at_the_start_and_fit(mode: str):
+    """They are equal in `initialize` and `server/discover`, and fit the agent that cuts them shortest."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         assert client.instructions == INSTRUCTIONS
         assert client.server_info is not None
@@ -74,8 +74,8 @@ async def test_the_instructions_come_first_and_fit(mode: str):
 
 
 @both_eras
-async def test_every_tool_on_the_wire_is_valid_and_annotated(mode: str):
-    """What a client sees is what the specification's schema of that revision allows, with all hints there."""
+async def test_every_tool_on_the_wire_has_a_valid_schema_and_all_hints(mode: str):
+    """The client sees a valid JSON Schema, and every hint is present."""
     door = DictDoor(offered("a", idempotent=True), offered("b", gated=True), offered("c"))
     async with running(door) as server, connected(server, mode) as client:
         listed = await client.list_tools()
@@ -90,8 +90,8 @@ async def test_every_tool_on_the_wire_is_valid_and_annotated(mode: str):
 
 
 @both_eras
-async def test_a_long_list_is_walked_by_its_cursors(mode: str):
-    """A client that follows them sees all; a cursor of its own making is an error of the protocol."""
+async def test_a_long_list_is_read_by_its_cursors(mode: str):
+    """A client that follows them sees all tools; a cursor of its own making is an error of the protocol."""
     door = DictDoor(*(offered(f"a{number:03}") for number in range(300)))
     async with running(door) as server, connected(server, mode) as client:
         first = await client.list_tools()
@@ -106,7 +106,7 @@ async def test_a_long_list_is_walked_by_its_cursors(mode: str):
 
 @both_eras
 async def test_a_gated_call_is_answered_at_once_and_polled(mode: str):
-    """Pending, still pending, denied with the reason: each with what to do; another's id does not exist."""
+    """Pending, still pending, denied with the reason; another session's id does not exist."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
     async with running(door) as server, connected(server, mode, "ses-1") as client:
@@ -128,8 +128,8 @@ async def test_a_gated_call_is_answered_at_once_and_polled(mode: str):
 
 
 @both_eras
-async def test_a_question_of_the_person_is_answered(mode: str):
-    """It ends a wait at once, and the answer goes back; where none waits, an answer is refused."""
+async def test_the_agent_answers_a_question_of_the_person(mode: str):
+    """The question ends a wait at once, and the answer goes back; without a question, an answer is refused."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
     async with running(door) as server, connected(server, mode) as client:
@@ -147,8 +147,8 @@ async def test_a_question_of_the_person_is_answered(mode: str):
 
 
 @both_eras
-async def test_waiting_gives_signs_of_life_and_ends_with_the_action(mode: str):
-    """Progress arrives while it waits; what it answers is how the action ended."""
+async def test_waiting_reports_progress_and_ends_with_the_action(mode: str):
+    """Progress arrives during the wait; the result says how the action ended."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
     seen: list[tuple[float, str | None]] = []
@@ -172,7 +172,7 @@ async def test_waiting_gives_signs_of_life_and_ends_with_the_action(mode: str):
 
 
 class ReportingDoor(DictDoor):
-    """Its runs report what the test put into `reports`, one at each look, and then are over."""
+    """A door whose runs report the test's `reports`, one at each look, and then complete."""
 
     def __init__(self, *reports: tuple[float, float | None]) -> None:
         super().__init__(offered("send-mail"))
@@ -192,7 +192,7 @@ class ReportingDoor(DictDoor):
 
 @both_eras
 async def test_progress_only_rises_whatever_a_connector_reports(mode: str):
-    """What begins anew is added to what was said; what is no more is not said; the result comes all the same."""
+    """Progress that starts anew is added to the total so far, progress that does not rise is not sent, and the result arrives."""
     door = ReportingDoor((1, 2), (2, 2), (2, 2), (0, 4), (1, 4), (-5, None), (1e9, 2))
     seen: list[tuple[float, float | None]] = []
 
@@ -208,8 +208,8 @@ async def test_progress_only_rises_whatever_a_connector_reports(mode: str):
 
 
 @both_eras
-async def test_waiting_ends_when_its_time_is_over(mode: str):
-    """Then it says where things are, as a check would; no more than a bound can be asked for."""
+async def test_waiting_ends_after_the_requested_time(mode: str):
+    """The result is the current state, as of a check; a time above the bound is refused."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
     async with running(door, progress_s=0.01) as server, connected(server, mode) as client:
@@ -223,8 +223,8 @@ async def test_waiting_ends_when_its_time_is_over(mode: str):
 
 
 @both_eras
-async def test_only_cancel_action_takes_a_question_back(mode: str):
-    """Once; what was decided meanwhile says so."""
+async def test_only_cancel_action_withdraws_a_question(mode: str):
+    """The withdrawal works once; the second time, the refusal says that it was decided."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
     async with running(door) as server, connected(server, mode) as client:
@@ -251,8 +251,8 @@ async def test_only_cancel_action_takes_a_question_back(mode: str):
         ("list_pending", {"session": "ses-2"}, "unknown field `session`"),
     ],
 )
-async def test_bad_arguments_are_a_result_that_says_which(mode: str, tool: str, arguments: dict[str, Any], words: str):
-    """Not an error of the protocol: a model reads the one and not the other."""
+async def test_bad_arguments_give_a_result_that_names_them(mode: str, tool: str, arguments: dict[str, Any], words: str):
+    """The answer is a result, not an error of the protocol: a model reads only the former."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         result = await client.call_tool(tool, arguments)
 
@@ -261,8 +261,8 @@ async def test_bad_arguments_are_a_result_that_says_which(mode: str, tool: str, 
 
 
 @both_eras
-async def test_what_the_door_refuses_is_a_result(mode: str):
-    """With its class and what mends it; the status of a refused action is failed."""
+async def test_a_refusal_by_the_door_is_a_result(mode: str):
+    """The result has the failure's class and the remedy; the status of a refused action is failed."""
     door = DictDoor(offered("send-mail"))
 
     async def locked(*_args: object) -> dict[str, Any]:
@@ -278,8 +278,8 @@ async def test_what_the_door_refuses_is_a_result(mode: str):
 
 
 @both_eras
-async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(mode: str):
-    """As the specification has it; the name comes back harmless."""
+async def test_an_unknown_tool_is_an_error_of_the_protocol(mode: str):
+    """The specification requires it; the name comes back escaped and cut."""
     async with running(DictDoor(offered("a"))) as server, connected(server, mode) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("no\u202esuch\x1b[2Jtool" + "x" * 1000, {})
@@ -290,8 +290,8 @@ async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(mode: str):
 
 
 @both_eras
-async def test_a_tool_that_was_there_says_why_it_is_no_more(mode: str):
-    """The door knows; a session that listed it before is told that, and one action in place of another is found."""
+async def test_calling_a_removed_tool_says_why_it_is_gone(mode: str):
+    """The door gives the reason to a session that listed it before; another action of the same tool name is found."""
     door = DictDoor(offered("a-b"))
     async with running(door) as server, connected(server, mode) as client:
         await client.list_tools()
@@ -305,8 +305,8 @@ async def test_a_tool_that_was_there_says_why_it_is_no_more(mode: str):
 
 
 @both_eras
-async def test_a_bug_says_nothing_of_what_it_was_about(mode: str, caplog: pytest.LogCaptureFixture):
-    """Neither the agent nor the log is told the words of an exception that nobody foresaw, nor of what was called with."""
+async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.LogCaptureFixture):
+    """Neither the agent nor the log gets the text of an unforeseen exception or the arguments of the call."""
     door = DictDoor(offered("a"))
 
     async def broken(*_args: object) -> dict[str, Any]:
@@ -329,7 +329,7 @@ async def test_a_bug_says_nothing_of_what_it_was_about(mode: str, caplog: pytest
 
 @both_eras
 async def test_a_long_result_is_read_page_by_page(mode: str):
-    """The first comes with the answer; together they are the result."""
+    """The first page comes with the answer; together they are the result."""
     result = {"notes": ["größe \U0001f680" * 40] * 200}
     door = DictDoor(offered("read", idempotent=True))
     door.answers["read"] = {"status": "completed", "audit_id": "run-9", "result": result}
@@ -364,8 +364,8 @@ async def test_a_cancelled_call_stops_waiting(mode: str):
 
 
 @both_eras
-async def test_a_connection_that_ends_stops_waiting(mode: str):
-    """As a cancelled call does: nobody is there to be answered."""
+async def test_a_connection_that_ends_stops_its_calls_from_waiting(mode: str):
+    """The calls stop as cancelled ones do: there is no client to be answered."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     async with running(door) as server:
@@ -377,8 +377,8 @@ async def test_a_connection_that_ends_stops_waiting(mode: str):
             await door.cancelled.wait()
 
 
-async def test_a_client_of_the_older_era_is_told_of_other_actions():
-    """Every one that is connected, without asking for it; the list is another then."""
+async def test_clients_of_the_older_era_are_told_of_changed_actions():
+    """Every connected client is told without asking; its next list is the new one."""
     door = DictDoor(offered("a"))
     heard = [anyio.Event(), anyio.Event()]
 
@@ -395,7 +395,7 @@ async def test_a_client_of_the_older_era_is_told_of_other_actions():
         connected(server, "legacy", "ses-2", message_handler=hear(heard[1])) as other,
     ):
         await one.list_tools()
-        await other.list_tools()  # by then the server has heard that both are initialized
+        await other.list_tools()  # now the server knows that both are initialized
         door.actions["b"] = offered("b")
         await server.tools_changed()
         with anyio.fail_after(10):
@@ -404,8 +404,8 @@ async def test_a_client_of_the_older_era_is_told_of_other_actions():
         assert "b" in [tool.name for tool in (await one.list_tools()).tools]
 
 
-async def test_a_client_of_the_newer_era_is_told_where_it_listens():
-    """On the stream it asked for; without one it is told nothing, and both see the new list."""
+async def test_a_client_of_the_newer_era_is_told_on_its_subscription():
+    """A client without a subscription is told nothing; both see the new list."""
     door = DictDoor(offered("a"))
     unasked: list[object] = []
 
@@ -428,8 +428,8 @@ async def test_a_client_of_the_newer_era_is_told_where_it_listens():
         assert [message for message in unasked if isinstance(message, mcp_types.ToolListChangedNotification)] == []
 
 
-async def test_what_ended_is_told_nothing_and_forgotten():
-    """A thousand changes after a thousand connections cost nothing."""
+async def test_ended_connections_are_told_nothing_and_forgotten():
+    """Connections that have ended leave no entry behind, so changes cost nothing for them."""
     door = DictDoor(offered("a"))
     async with running(door) as server:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""An agent that misbehaves: garbage, floods, a line without end, and one that never reads. None of it reaches another agent."""
+"""An agent that misbehaves: garbage, floods, an endless line, never reading. Another agent notices none of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aileron.mcp.server import McpServer
 from tests.mcp.peers import DictDoor, RawPeer, connected, offered, raw_peer, running
 
 DEADLINE_S = 30.0
-"""For what takes milliseconds: a hang is a failure."""
+"""Seconds for what takes milliseconds: a hang is a failure."""
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -25,13 +25,13 @@ ENVELOPE = {
 
 
 def listening(number: int) -> dict[str, Any]:
-    """A request for news of the tools."""
+    """Return a subscription to changes of the tools."""
     params = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
     return {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
 
 
 async def works(server: McpServer) -> bool:
-    """Whether another agent is served meanwhile."""
+    """Return whether another agent is served meanwhile."""
     with anyio.fail_after(DEADLINE_S):
         async with connected(server, "auto", "ses-other") as other:
             return not (await other.call_tool("quick", {})).is_error
@@ -66,16 +66,16 @@ async def works(server: McpServer) -> bool:
         (b'{"jsonrpc":"2.0","id":1,"error":"no"}\n', None, INVALID_REQUEST),
     ],
 )
-async def test_what_is_no_message_is_answered_and_the_connection_goes_on(
+async def test_an_invalid_message_is_answered_and_the_connection_goes_on(
     line: bytes, request_id: object, code: int
 ) -> None:
-    """With JSON-RPC's own error, under the id where there is one; the next request is served."""
+    """The answer is JSON-RPC's own error, under the id if there is one; the next request is served."""
     with anyio.fail_after(DEADLINE_S):
         async with running(DictDoor(offered("quick"))) as server, raw_peer(server) as peer:
             await peer.open()
             await peer.say(line)
             refused = await peer.hear()
-            await peer.say(b"\n \r\n")  # nothing at all is no message and no mistake
+            await peer.say(b"\n \r\n")  # blank lines are neither messages nor errors
             await peer.say(LIST)
 
             assert (refused.get("id"), refused["error"]["code"]) == (request_id, code)
@@ -85,7 +85,7 @@ async def test_what_is_no_message_is_answered_and_the_connection_goes_on(
 @pytest.mark.anyio
 @pytest.mark.parametrize("ending", [b"\n", b""], ids=["ended", "endless"])
 async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> None:
-    """At the bound, and after saying so; a line that just fits is taken, and other agents notice nothing."""
+    """The server ends it at the bound, after an error; a line that just fits is taken, and other agents notice nothing."""
     head = b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":"'
     fits = head + b"x" * (MAX_LINE_BYTES - len(head) - 3) + b'"}}'
     assert len(fits) == MAX_LINE_BYTES
@@ -104,8 +104,8 @@ async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> Non
 
 
 @pytest.mark.anyio
-async def test_a_thousand_calls_at_once_are_bounded() -> None:
-    """As many as are allowed are under way, the others are told to wait; afterwards there is room again."""
+async def test_a_thousand_concurrent_calls_are_bounded() -> None:
+    """Only MAX_CALLS of them are in progress, the others are refused; afterwards there is room again."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
     with anyio.fail_after(DEADLINE_S):
@@ -135,8 +135,8 @@ async def test_a_thousand_calls_at_once_are_bounded() -> None:
 
 
 @pytest.mark.anyio
-async def test_large_calls_at_once_are_bounded_by_their_bytes() -> None:
-    """Eight megabytes are under way, the ninth waits for an answer first; one that is answered makes room."""
+async def test_large_concurrent_calls_are_bounded_by_their_bytes() -> None:
+    """Eight megabytes may be in progress, the ninth is refused; an answered call makes room."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     large = {"topic": "x" * (MAX_LINE_BYTES - 200)}
@@ -157,7 +157,7 @@ async def test_large_calls_at_once_are_bounded_by_their_bytes() -> None:
 
 @pytest.mark.anyio
 async def test_an_id_that_is_in_use_is_refused() -> None:
-    """Two answers under one id could not be told apart; 7 and "7" are one id. Afterwards it is free."""
+    """Two answers under one id could not be told apart; 7 and "7" are the same id. Afterwards it is free."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     with anyio.fail_after(DEADLINE_S):
@@ -178,7 +178,7 @@ async def test_an_id_that_is_in_use_is_refused() -> None:
 
 @pytest.mark.anyio
 async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
-    """Sixty-four that are cancelled do not count any more; a cancellation of what was answered changes nothing."""
+    """64 cancelled calls no longer count; cancelling an answered request changes nothing."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
     with anyio.fail_after(DEADLINE_S):
@@ -192,8 +192,8 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
                 params = {"requestId": number}
                 await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
             await door.cancelled.wait()
-            door.hold = None  # for later calls; those under way wait for ever
-            while True:  # the last of them may be on its way out
+            door.hold = None  # for later calls; those in progress wait for ever
+            while True:  # the last cancelled call may not have ended yet
                 await peer.call("after", "quick")
                 answer = await peer.hear()
                 assert answer["id"] == "after"
@@ -207,8 +207,8 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_is_cancelled_in_the_same_breath_is_never_asked_for() -> None:
-    """The next line takes the call back before it comes to the door; the same call, which nobody takes back, does."""
+async def test_a_call_cancelled_by_the_next_line_never_reaches_the_door() -> None:
+    """The control is the same call without a cancellation, which does."""
     door = DictDoor(offered("quick"))
     call = {"method": "tools/call", "params": {"name": "quick", "arguments": {}}}
     with anyio.fail_after(DEADLINE_S):
@@ -227,7 +227,7 @@ async def test_what_is_cancelled_in_the_same_breath_is_never_asked_for() -> None
 
 @pytest.mark.anyio
 async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> None:
-    """One agent sends one after every call: what waits for a person still does."""
+    """Some agents send a cancellation after every call: a question that waits for a person must survive it."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1"}
     with anyio.fail_after(DEADLINE_S):
@@ -242,8 +242,8 @@ async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> No
 
 
 @pytest.mark.anyio
-async def test_an_agent_that_never_reads_is_ended_and_holds_nobody_up() -> None:
-    """It asks for megabytes and for news, and reads nothing: it costs what is under way, until its time is over."""
+async def test_an_agent_that_never_reads_is_disconnected_and_holds_nobody_up() -> None:
+    """The agent asks for megabytes and news without reading: it costs its calls in progress, until its time is over."""
     door = DictDoor(offered("big"), offered("quick"))
     door.answers["big"] = {"status": "completed", "audit_id": "run-1", "result": "x" * 1_000_000}
     with anyio.fail_after(DEADLINE_S):
@@ -257,7 +257,7 @@ async def test_an_agent_that_never_reads_is_ended_and_holds_nobody_up() -> None:
                         number += 1
                         await peer.call(number, "big")
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    tasks.cancel_scope.cancel()  # it was ended
+                    tasks.cancel_scope.cancel()  # the server ended the connection
 
             tasks.start_soon(flood)
             for _ in range(100):
@@ -267,8 +267,8 @@ async def test_an_agent_that_never_reads_is_ended_and_holds_nobody_up() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_listener_that_never_reads_is_ended_and_the_others_hear() -> None:
-    """Of the newer era: it listens and reads nothing; what changes is told to whoever reads."""
+async def test_a_listener_that_never_reads_does_not_delay_the_others() -> None:
+    """The listener, of the newer era, reads nothing; other listeners are told of changes."""
     with anyio.fail_after(DEADLINE_S):
         async with (
             running(DictDoor(offered("quick")), write_s=0.5) as server,
@@ -285,8 +285,8 @@ async def test_a_listener_that_never_reads_is_ended_and_the_others_hear() -> Non
 
 
 @pytest.mark.anyio
-async def test_streams_of_one_connection_are_bounded() -> None:
-    """One more is refused; after one was cancelled there is room, and another connection has its own."""
+async def test_the_subscriptions_of_one_connection_are_bounded() -> None:
+    """A ninth is refused; a cancelled one makes room, and another connection has its own bound."""
     with anyio.fail_after(DEADLINE_S):
         async with running(DictDoor()) as server, raw_peer(server) as peer, raw_peer(server) as other:
             for number in range(8):
@@ -305,8 +305,8 @@ async def test_streams_of_one_connection_are_bounded() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_server_that_ends_leaves_calls_to_the_relay() -> None:
-    """No answer is made up for what it cut short: whether that happened is not known, and the relay says so."""
+async def test_a_server_that_ends_leaves_unanswered_calls_to_the_relay() -> None:
+    """The server makes up no answer for a call that it cut short: the outcome is unknown, and the relay says so."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     with anyio.fail_after(DEADLINE_S):
@@ -322,7 +322,7 @@ async def test_a_server_that_ends_leaves_calls_to_the_relay() -> None:
 
 @pytest.mark.anyio
 async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
-    """What a connection began as, it stays; a request before anything else is refused."""
+    """A connection stays in the era in which it began; a request before any handshake is refused."""
     with anyio.fail_after(DEADLINE_S):
         async with running(DictDoor(offered("quick"))) as server:
             async with raw_peer(server) as peer:
@@ -352,8 +352,8 @@ async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
         (r'{"\ude00": 1}', "params.arguments.topic[1] has a key with half of a character"),
     ],
 )
-async def test_what_json_cannot_carry_never_reaches_the_door(value: str, words: str) -> None:
-    """The SDK's parser lets some of it through, and would call with null: the caller hears where it is, under its id."""
+async def test_values_that_json_cannot_carry_never_reach_the_door(value: str, words: str) -> None:
+    """The SDK's parser lets some through and would call with null: the caller is told where the value is, under its id."""
     door = DictDoor(offered("quick"))
     call = json.dumps({**LIST, "method": "tools/call", "params": {"name": "quick", "arguments": {"topic": [1, "?"]}}})
     with anyio.fail_after(DEADLINE_S):
@@ -371,8 +371,8 @@ async def test_what_json_cannot_carry_never_reaches_the_door(value: str, words: 
 
 
 @given(st.data())
-def test_any_bytes_end_in_errors_and_nothing_else(data: st.DataObject) -> None:
-    """Whatever is sent, each message that comes back is JSON-RPC, and the server serves the next one."""
+def test_arbitrary_bytes_cause_only_errors(data: st.DataObject) -> None:
+    """Each message that comes back is a JSON-RPC error, and the server serves the next connection."""
     pieces = st.one_of(
         st.binary(max_size=60),
         st.sampled_from([b"\n", json.dumps(LIST).encode(), b'{"jsonrpc":"2.0","method":"notifications/', b'"id":']),
@@ -395,7 +395,7 @@ def test_any_bytes_end_in_errors_and_nothing_else(data: st.DataObject) -> None:
 
 @given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line)), st.data())
 def test_any_split_of_the_bytes_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -> None:
-    """Where the kernel cuts a stream means nothing."""
+    """The places where the kernel cuts a stream have no meaning."""
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     splitter = Splitter()
@@ -409,8 +409,8 @@ def test_any_split_of_the_bytes_gives_the_same_lines(lines: list[bytes], data: s
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 11], [b"x" * 6, b"x" * 5], [b"a\n" + b"x" * 11], [b"x" * 11 + b"\n"]])
-def test_a_splitter_holds_one_line_at_most(pieces: list[bytes]) -> None:
-    """A byte more than the bound is too long, whether the line ended or not; as many as the bound are fine."""
+def test_a_splitter_holds_at_most_one_line(pieces: list[bytes]) -> None:
+    """A line of one byte more than the bound is too long, whether it ended or not; a line of the bound is fine."""
     assert Splitter(10).feed(b"x" * 10 + b"\n") == [b"x" * 10]
     splitter = Splitter(10)
     for piece in pieces[:-1]:
@@ -420,7 +420,7 @@ def test_a_splitter_holds_one_line_at_most(pieces: list[bytes]) -> None:
 
 
 def test_the_peer_of_these_tests_reads_what_it_is_sent() -> None:
-    """A `RawPeer` that heard nothing would make the silence above mean nothing."""
+    """Control: if a `RawPeer` heard nothing, the silence above would mean nothing."""
 
     async def talk() -> None:
         async with running(DictDoor()) as server, raw_peer(server) as peer:

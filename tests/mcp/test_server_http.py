@@ -1,4 +1,4 @@
-"""The protocol over HTTP, at the daemon's `/mcp`, with the SDK's own client: both eras, whose session it is, and its bounds."""
+"""The protocol over HTTP, at the daemon's `/mcp`, with the SDK's client: both eras, the session of a token, and the bounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODERN: Final = {
 
 
 class Place:
-    """A home, where its `/mcp` is, and sessions of it."""
+    """A home, the address of its `/mcp`, and its sessions."""
 
     def __init__(self, home: DaemonHome) -> None:
         self.home = home
@@ -46,17 +46,17 @@ class Place:
         self.port = int(self.url.split(":")[2].split("/")[0])
 
     def token(self) -> str:
-        """Of a new session."""
+        """Return the token of a new session."""
         return str(self.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"])
 
     def client(self, token: str) -> httpx2.AsyncClient:
-        """HTTP as that session."""
+        """Return an HTTP client of that session."""
         headers = {"Authorization": f"Bearer {token}"}
         return httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(DEADLINE_S), trust_env=False)
 
     @contextlib.asynccontextmanager
     async def connected(self, mode: str, token: str | None = None, **options: Any) -> AsyncIterator[Client]:
-        """The SDK's client as that session, or a new one."""
+        """Connect the SDK's client as that session, or as a new one."""
         async with self.client(token or self.token()) as http:
             transport = streamable_http_client(self.url, http_client=http)
             async with Client(transport, mode=mode, **options) as client:
@@ -65,7 +65,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    """A home with an action that runs at once and one that asks."""
+    """Make a home with an action that runs at once and one that asks."""
     with asking_home() as home:
         yield Place(home)
 
@@ -73,7 +73,7 @@ def place() -> Iterator[Place]:
 @pytest.mark.jail
 @both_eras
 async def test_a_client_of_either_era_lists_calls_and_polls(place: Place, mode: str) -> None:
-    """Through the real daemon and a real jail: at once, and after a person agreed."""
+    """The call goes through the real daemon and a real jail: at once, and after a person approved."""
     with anyio.fail_after(DEADLINE_S):
         async with place.connected(mode) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
@@ -95,8 +95,8 @@ async def test_a_client_of_either_era_lists_calls_and_polls(place: Place, mode: 
 @pytest.mark.jail
 @pytest.mark.slow
 @both_eras
-async def test_waiting_gives_signs_of_life_over_http(place: Place, mode: str) -> None:
-    """On the stream of the call's own answer."""
+async def test_waiting_reports_progress_over_http(place: Place, mode: str) -> None:
+    """The progress arrives on the stream of the call's own answer."""
     heard = anyio.Event()
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -118,8 +118,8 @@ async def test_waiting_gives_signs_of_life_over_http(place: Place, mode: str) ->
 
 
 @pytest.mark.jail
-async def test_a_standing_stream_of_the_older_era_is_told_of_other_actions(place: Place) -> None:
-    """It says beforehand that it will, and does."""
+async def test_the_standing_stream_of_the_older_era_reports_changed_actions(place: Place) -> None:
+    """The server announces the capability beforehand."""
     heard = anyio.Event()
 
     async def handler(message: object) -> None:
@@ -131,7 +131,7 @@ async def test_a_standing_stream_of_the_older_era_is_told_of_other_actions(place
             assert client.server_capabilities.tools is not None
             assert client.server_capabilities.tools.list_changed
             number = 0
-            while not heard.is_set():  # the client opens its stream in its own time: what changed before is not told
+            while not heard.is_set():  # the stream opens at some time: earlier changes are not told
                 number += 1
                 place.home.add_probe_action("give_back", name=f"new-{number}")
                 with anyio.move_on_after(2):
@@ -140,8 +140,8 @@ async def test_a_standing_stream_of_the_older_era_is_told_of_other_actions(place
 
 
 @pytest.mark.jail
-async def test_a_listener_of_the_newer_era_is_told_of_other_actions(place: Place) -> None:
-    """On the stream that it asked for."""
+async def test_a_subscription_of_the_newer_era_reports_changed_actions(place: Place) -> None:
+    """The news comes on the stream that the client opened."""
     with anyio.fail_after(DEADLINE_S):
         async with place.connected("auto") as client, client.listen(tools_list_changed=True) as changes:
             text = probe_action("give_back", name="newer")
@@ -151,8 +151,8 @@ async def test_a_listener_of_the_newer_era_is_told_of_other_actions(place: Place
 
 
 @pytest.mark.jail
-async def test_a_stolen_session_id_is_of_no_use(place: Place) -> None:
-    """With another token it does not exist; with its own it goes on; a session of ours that ended ends it."""
+async def test_a_stolen_protocol_session_id_is_useless(place: Place) -> None:
+    """The id does not exist for another token; with its own it works, until the session of that token ends."""
     begun = place.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     mine, other = begun["token"], place.token()
     with anyio.fail_after(DEADLINE_S):
@@ -173,8 +173,8 @@ async def test_a_stolen_session_id_is_of_no_use(place: Place) -> None:
 
 
 @pytest.mark.jail
-async def test_without_a_good_token_there_is_nothing(place: Place) -> None:
-    """In neither era, and not as `local` either."""
+async def test_an_invalid_token_is_refused(place: Place) -> None:
+    """Both eras refuse it, and it does not count as the session `local` either."""
     with anyio.fail_after(DEADLINE_S):
         for token in ("x", "ail_" + "A" * 43):
             async with place.client(token) as nobody:
@@ -186,7 +186,7 @@ async def test_without_a_good_token_there_is_nothing(place: Place) -> None:
 @pytest.mark.jail
 @pytest.mark.parametrize("over", [1, 2 * MAX_LINE_BYTES])
 async def test_a_body_that_is_too_long_is_refused(place: Place, over: int) -> None:
-    """By a byte, or by megabytes: the client reads the refusal, and its next request is answered. One that just fits is taken."""
+    """The refusal is readable at any length, and the next request is answered. A body that just fits is taken."""
     fits = json.dumps(HELLO).encode().ljust(MAX_LINE_BYTES)
     with anyio.fail_after(DEADLINE_S):
         async with place.client(place.token()) as client:
@@ -197,7 +197,7 @@ async def test_a_body_that_is_too_long_is_refused(place: Place, over: int) -> No
             assert fine.status_code == 200
 
 
-async def test_requests_of_one_session_are_bounded() -> None:
+async def test_concurrent_requests_of_one_session_are_bounded() -> None:
     """The next one is refused and not begun; another session is served meanwhile, and afterwards this one again."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
@@ -248,7 +248,7 @@ async def test_requests_of_one_session_are_bounded() -> None:
 
 
 class Exchange:
-    """One request to the application itself, whose client may go away."""
+    """A request to the application itself, whose client may go away."""
 
     def __init__(self, body: bytes, headers: dict[str, str], session: str = "ses-1") -> None:
         raw = [(name.lower().encode(), value.encode()) for name, value in {"Host": "localhost", **headers}.items()]
@@ -271,7 +271,7 @@ class Exchange:
         self.headers: dict[bytes, bytes] = {}
 
     async def receive(self) -> Any:
-        """The body, and then that the client is gone, once it is."""
+        """Return the body, and after that the disconnection, once the client is gone."""
         if not self._sent:
             self._sent = True
             return {"type": "http.request", "body": self._body, "more_body": False}
@@ -279,14 +279,14 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        """Keeps the head of the answer."""
+        """Keep the head of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = dict(message["headers"])
 
 
-async def test_bodies_of_one_session_are_bounded_together() -> None:
-    """Eight megabytes are under way, the ninth is refused and not begun; afterwards there is room."""
+async def test_the_bodies_of_one_session_are_bounded_together() -> None:
+    """Eight megabytes are in progress, the ninth is refused and not begun; afterwards there is room."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     call = {"name": "slow", "arguments": {"topic": "x" * (MAX_LINE_BYTES - 500)}, "_meta": MODERN}
@@ -309,8 +309,8 @@ async def test_bodies_of_one_session_are_bounded_together() -> None:
     assert len(door.calls) == 9
 
 
-async def test_a_client_that_goes_away_stops_waiting() -> None:
-    """In the newer era that is how a call is cancelled over HTTP; what it asked for is the door's to keep."""
+async def test_a_client_that_goes_away_stops_its_call_from_waiting() -> None:
+    """The newer era cancels calls over HTTP this way; the door may keep the run."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     call = {"name": "slow", "arguments": {}, "_meta": MODERN}
@@ -326,8 +326,8 @@ async def test_a_client_that_goes_away_stops_waiting() -> None:
             await door.cancelled.wait()
 
 
-async def test_a_session_of_the_older_era_that_ended_is_told_nothing_more() -> None:
-    """After DELETE the server has forgotten it."""
+async def test_an_ended_session_of_the_older_era_is_forgotten() -> None:
+    """The server sends it no news after DELETE, and its id is unknown."""
     with anyio.fail_after(DEADLINE_S):
         async with running(DictDoor(offered("a"))) as server:
             app = server.http_app()

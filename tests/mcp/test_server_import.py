@@ -1,4 +1,4 @@
-"""The SDK is imported by the server's own modules and nobody else: a command, a relay and a starting daemon do without it."""
+"""Only the server's own modules import the SDK: a command, a relay and a starting daemon do without it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DEAR = {"mcp", "mcp_types", "pydantic", "jsonschema", "opentelemetry", "sse_star
         "aileron.daemon.supervise",
     ],
 )
-def test_nothing_but_the_server_brings_the_sdk(module: str) -> None:
-    """0.3 s and 50 MiB, which only the process of the protocol has, for as long as there are agents."""
+def test_no_module_but_the_server_imports_the_sdk(module: str) -> None:
+    """The SDK costs 0.3 s and 50 MiB, which only the protocol process pays, while there are agents."""
     assert _brought(module) & DEAR == set()
 
 
-def test_the_server_does_bring_it() -> None:
-    """Or the silence above would mean nothing."""
+def test_the_server_imports_the_sdk() -> None:
+    """This is the positive control of the test above."""
     assert {"mcp", "mcp_types", "pydantic"} <= _brought("aileron.mcp.server")
 
 
@@ -45,13 +45,13 @@ NEVER_SERVED = {
     "rich",
     "typer",
 }
-"""Packages and modules that the SDK brings, or what it brings, and a process that serves tools does without."""
+"""Packages and modules that the SDK imports, directly or not, and that a process that serves tools does without."""
 MOST_IMPORTED = 480
-"""Modules, Python's own included: there were 520."""
+"""Modules, including Python's own; there were 520."""
 
 
-def test_the_process_imports_little_and_builds_what_it_serves_before_it_is_asked() -> None:
-    """Once it is confined it can open no file: a model that nobody has used yet is built without another module."""
+def test_the_process_imports_little_and_builds_its_models_before_it_is_asked() -> None:
+    """A confined process can open no file; a model that was never used is still built without importing another module."""
     module = "tests.mcp.first_requests"
     done = subprocess.run([sys.executable, "-m", module], check=True, capture_output=True, text=True, timeout=60)
     seen = json.loads(done.stdout)

@@ -18,18 +18,18 @@ OWN_NAMES = [tool.name for tool in OWN]
 
 
 def offer(*actions: Offered, listed: frozenset[str] | None = None) -> Offer:
-    """These, all of them tools unless only some are `listed`."""
+    """Return these actions, all of them as tools unless only some are `listed`."""
     return Offer(actions=actions, listed=listed)
 
 
 def hints(tool: Tool) -> dict[str, bool | None]:
-    """The four, by the names on the wire."""
+    """Return the four hints, by their names on the wire."""
     dumped: dict[str, Any] = msgspec.to_builtins(tool.annotations)
     return {name: value for name, value in dumped.items() if name.endswith("Hint")}
 
 
 def every_tool() -> list[Tool]:
-    """Our own, and one for each kind of action."""
+    """Return our own tools, and one for each kind of action."""
     kinds = [
         offered(f"a-{gated}-{idempotent}-{irreversible}-{granted}".lower(), **options, granted=granted)
         for gated in (True, False)
@@ -43,7 +43,7 @@ def every_tool() -> list[Tool]:
 
 @pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
 def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool):
-    """A client takes a hint that is missing for the worst."""
+    """A client assumes the worst about a hint that is missing."""
     assert None not in hints(tool).values()
     assert len(hints(tool)) == 4
     assert tool.title
@@ -53,16 +53,16 @@ def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool):
 
 
 @pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
-def test_every_schema_is_one_and_says_each_argument(tool: Tool):
-    """JSON Schema 2020-12 of an object, closed, each property described."""
+def test_every_schema_is_valid_and_describes_each_argument(tool: Tool):
+    """The schema is JSON Schema 2020-12 of an object, closed, with each property described."""
     jsonschema.Draft202012Validator.check_schema(tool.input_schema)
 
     assert (tool.input_schema["type"], tool.input_schema["additionalProperties"]) == ("object", False)
     assert all(spec["description"] for spec in tool.input_schema["properties"].values())
 
 
-def test_an_action_is_told_in_its_own_words():
-    """The name in snake_case, the intent as the title, the body as the description, the inputs as the schema."""
+def test_an_action_is_described_in_its_own_words():
+    """The tool has the name in snake_case, the intent as title, the body as description, the inputs as schema."""
     tool = tool_of(offered("send.the-mail", body="# Send\n\nWhen it fires: send it."))
 
     assert (tool.name, tool.title, tool.description) == (
@@ -74,7 +74,7 @@ def test_an_action_is_told_in_its_own_words():
 
 
 def test_a_long_body_is_cut_and_says_so():
-    """At MAX_DESCRIPTION characters, counting what is missing."""
+    """The cut is at MAX_DESCRIPTION characters, and the number of missing ones is given."""
     whole = tool_of(offered("a", body="y" * MAX_DESCRIPTION)).description
     cut = tool_of(offered("a", body="y" * (MAX_DESCRIPTION + 7))).description
 
@@ -96,7 +96,7 @@ def test_a_long_body_is_cut_and_says_so():
     ],
 )
 def test_hints_say_what_a_call_does_by_itself(options: dict[str, Any], reads: bool, destroys: bool, repeats: bool):
-    """docs/adr/0019-mcp.md: what only asks a person destroys nothing; what acts at once is as bad as its file says."""
+    """An action that only asks a person destroys nothing; one that acts at once is as bad as its file says (ADR 0019)."""
     assert hints(tool_of(offered("a", **options))) == {
         "readOnlyHint": reads,
         "destructiveHint": destroys,
@@ -106,14 +106,14 @@ def test_hints_say_what_a_call_does_by_itself(options: dict[str, Any], reads: bo
 
 
 def test_our_own_tools_are_the_reserved_names():
-    """What an action may not be called is exactly what there is; none of them claims to only read where it does not."""
+    """The names that an action may not have are exactly those of our tools; only two of them claim to be read-only."""
     assert {*OWN_NAMES, "find_action", "run_action"} == RESERVED_TOOLS
     assert {tool.name for tool in OWN if hints(tool)["readOnlyHint"]} == {"list_pending", "wait_for_action"}
     assert [hints(tool)["destructiveHint"] or hints(tool)["openWorldHint"] for tool in OWN] == [False] * 4
 
 
-def test_what_stands_for_many_says_what_it_may_do():
-    """Finding reads what is here; running may do anything, and is as bad as the worst action."""
+def test_the_tools_that_stand_for_many_have_honest_hints():
+    """Finding only reads local facts; running may do anything, and is as bad as the worst action."""
     assert hints(FIND_ACTION) == {
         "readOnlyHint": True,
         "destructiveHint": False,
@@ -128,8 +128,8 @@ def test_what_stands_for_many_says_what_it_may_do():
     }
 
 
-def test_of_many_actions_those_are_tools_that_were_kept():
-    """With what finds and runs the others; none may be kept, and what is kept may need a second page."""
+def test_with_many_actions_only_the_listed_ones_are_tools():
+    """The tools that find and run the others come too; none may be listed, and the listed ones may need a second page."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS + 1)]
     names = [entry.action.name for entry in actions]
     none, _ = page_of(offer(*actions, listed=frozenset()), None)
@@ -143,16 +143,16 @@ def test_of_many_actions_those_are_tools_that_were_kept():
     assert (len(first), end) == (PAGE_TOOLS, None)
 
 
-def test_the_order_does_not_depend_on_who_says_it():
-    """Ours first, then by name: a list that changes its order costs an agent its cache."""
+def test_the_order_of_tools_does_not_depend_on_the_order_of_actions():
+    """Ours come first, then the others by name: a list that changes its order costs an agent its cache."""
     actions = [offered(name) for name in ("b", "a.c", "a-b")]
 
     assert page_of(offer(*actions), None) == page_of(offer(*reversed(actions)), None)
     assert [tool.name for tool in page_of(offer(*actions), None)[0]] == [*OWN_NAMES, "a_b", "a_c", "b"]
 
 
-def test_a_long_list_comes_in_pages_that_together_are_all_of_it():
-    """Each tool once, no page too long, ours on the first; a list that fits has no second page."""
+def test_a_long_list_comes_in_pages_that_together_are_complete():
+    """Each tool is there once, no page is too long, ours are on the first; a list that fits has no second page."""
     actions = [offered(f"a{number:04}") for number in range(2 * PAGE_TOOLS)]
     seen: list[str] = []
     cursor: str | None = None
@@ -168,8 +168,8 @@ def test_a_long_list_comes_in_pages_that_together_are_all_of_it():
     assert page_of(offer(*actions[: PAGE_TOOLS - 4]), None)[1] is None
 
 
-def test_what_is_added_between_two_pages_moves_nothing_else():
-    """A cursor names a tool, not a place."""
+def test_an_action_added_between_two_pages_shifts_no_other():
+    """A cursor names a tool, not a position."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS)]
     first, cursor = page_of(offer(*actions), None)
     second, end = page_of(offer(offered("a0000-new"), *actions[1:]), cursor)
@@ -179,14 +179,14 @@ def test_what_is_added_between_two_pages_moves_nothing_else():
 
 
 @pytest.mark.parametrize("cursor", ["", "after:", "after:A", "4", "after:a\n", "before:a", "after:" + "a" * 65])
-def test_a_cursor_of_nobody_is_refused(cursor: str):
-    """It is the client's to give back, not to make up."""
+def test_an_invalid_cursor_is_refused(cursor: str):
+    """A client may only give cursors back, not make them up."""
     with pytest.raises(ValueError, match="not a cursor"):
         page_of(offer(offered("a")), cursor)
 
 
-def test_the_description_of_waiting_names_its_bound():
-    """What an agent reads is what the server does."""
+def test_the_description_of_waiting_names_its_limit():
+    """Agents read the limit that the server enforces."""
     [waiting] = [tool for tool in OWN if tool.name == "wait_for_action"]
 
     assert str(tools.MAX_WAIT_S) in (waiting.description or "")

@@ -1,4 +1,4 @@
-"""The id of a line that is no message: found however the line is cut, and whatever is inside of its members."""
+"""The id of a line that is not a valid message: found however the line is cut, and whatever its members contain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDS = st.integers() | TEXTS
 def test_the_id_is_found_however_a_line_is_cut(
     before: dict[str, Any], after: dict[str, Any], request_id: int | str, sizes: list[int]
 ) -> None:
-    """An id inside of a member is not taken for it, and brackets and quotes in texts are no structure."""
+    """An id inside a member is not mistaken for it, and brackets and quotes in texts are not structure."""
     line = json.dumps({**before, "params": {"id": "inside", **after}, "id": request_id}).encode()
     scanner, rest, cut = IdScanner(), line, 0
     while rest:
@@ -36,6 +36,6 @@ def test_the_id_is_found_however_a_line_is_cut(
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_have_an_id_or_none(line: bytes) -> None:
-    """No line raises."""
+def test_any_bytes_give_an_id_or_none(line: bytes) -> None:
+    """The scanner raises for no line."""
     assert type(id_in(line)) in (int, str, type(None))
