@@ -1,4 +1,4 @@
-"""Canonical JSON: one spelling, whichever encoder wrote it."""
+"""Canonical JSON has one spelling, whichever encoder wrote it."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _VALUES = st.recursive(
     ),
     max_leaves=20,
 )
-"""With tuples, which plans have; they read back as lists."""
+"""Values with tuples, which plans have; they read back as lists."""
 
 
 @given(_VALUES)
-def test_every_value_is_spelled_as_rfc_8785_says(value: Any) -> None:
+def test_every_value_is_spelled_as_rfc_8785_requires(value: Any) -> None:
     """The fast encoder is only used where it agrees with the reference library, byte for byte."""
     assert canonical_json(value) == rfc8785.dumps(value)
 
 
 @given(_JSON)
-def test_the_spelling_reads_back_as_the_same_value(value: Any) -> None:
-    """decode(encode(x)) = x, and encoding that again changes nothing, reading numbers as RFC 8785 does."""
+def test_canonical_json_reads_back_as_the_same_value(value: Any) -> None:
+    """decode(encode(x)) = x, and encoding that again changes nothing if numbers are read as RFC 8785 does."""
     written = canonical_json(value)
     read = json.loads(written, parse_int=float)
 
@@ -52,8 +52,8 @@ def test_the_spelling_reads_back_as_the_same_value(value: Any) -> None:
     assert canonical_json(read) == written
 
 
-def test_every_ascii_character_is_escaped_alike() -> None:
-    """Control characters are the place where JSON encoders differ."""
+def test_every_latin_1_character_is_escaped_as_rfc_8785_requires() -> None:
+    """JSON encoders differ in how they escape control characters. The test has U+0000 to U+00FF in a key and a value."""
     text = "".join(map(chr, range(0x100)))
 
     assert canonical_json({text[:0x80]: text}) == rfc8785.dumps({text[:0x80]: text})
@@ -62,14 +62,14 @@ def test_every_ascii_character_is_escaped_alike() -> None:
 @pytest.mark.parametrize(
     "value", [2**53, -(2**53), [2**53], {"a": 2**60}, float("nan"), float("inf"), "\ud800", {"\udfff": 1}, {1: 2}, b"x"]
 )
-def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
-    """Nothing is rounded, replaced or dropped."""
+def test_values_without_a_canonical_form_are_refused(value: Any) -> None:
+    """The encoder rounds, replaces or drops nothing."""
     with pytest.raises(ValueError, match="cannot be written as canonical JSON"):
         canonical_json(value)
 
 
-def test_nesting_without_end_is_refused() -> None:
-    """Hostile depth is a ValueError, never a RecursionError."""
+def test_endless_nesting_is_refused() -> None:
+    """Hostile depth raises ValueError, never RecursionError."""
     value: list[Any] = []
     for _ in range(100_000):
         value = [value]
@@ -78,8 +78,8 @@ def test_nesting_without_end_is_refused() -> None:
         canonical_json(value)
 
 
-def test_digests_are_those_of_hashlib_and_a_few_do_not_load_it() -> None:
-    """In an interpreter that has hashed nothing: the first ones, and those behind half a MiB."""
+def test_digests_match_hashlib_and_a_few_do_not_load_it() -> None:
+    """A fresh interpreter hashes the first values without hashlib, and loads it after half a MiB."""
     source = """
 import sys
 from aileron.model.canonical import sha256_digest

@@ -1,4 +1,4 @@
-"""How wide a text is at most: held against what the system's own terminal library says (wcwidth(3)) of every character."""
+"""The width of a text is never below what the system's terminal library, wcwidth(3), says of every character."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(WIDE), s
 
 @pytest.fixture(scope="module", autouse=True)
 def _utf8() -> None:
-    """wcwidth(3) knows no character outside of ASCII in the C locale."""
+    """Set a UTF-8 locale: in the C locale, wcwidth(3) knows no character outside of ASCII."""
     before = locale.setlocale(locale.LC_CTYPE)
     locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
     yield
@@ -30,19 +30,19 @@ def _utf8() -> None:
 
 
 def in_terminal(text: str) -> int:
-    """Cells, as the C library has it; what it does not know takes one."""
+    """Return the text's terminal cells as the C library counts them; an unknown character counts none."""
     return sum(max(_LIBRARY.wcwidth(ctypes.c_wchar(one)), 0) for one in text)
 
 
 def test_no_character_takes_more_cells_than_we_count() -> None:
-    """Every one there is, that is shown as it is."""
+    """The test covers every character that is shown unescaped."""
     shown = (one for code in range(sys.maxunicode + 1) if (one := chr(code)) == visible(one))
 
     assert [f"U+{ord(one):04X}" for one in shown if in_terminal(one) > text_width(one)] == []
 
 
-def test_no_character_is_narrower_than_the_unicode_of_this_interpreter_has_it() -> None:
-    """Whichever it is; and what newer ones widened is wide with an older one too."""
+def test_every_wide_character_of_the_interpreters_unicode_counts_two_cells() -> None:
+    """Characters that newer versions of Unicode widened are wide with an older interpreter too."""
     assigned = (
         one for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(one := chr(code)) not in ("Cn", "Co")
     )
@@ -55,8 +55,8 @@ def test_no_character_is_narrower_than_the_unicode_of_this_interpreter_has_it() 
 
 
 @given(TEXTS, st.integers(0, 30))
-def test_no_folded_line_goes_on_at_the_left_margin_of_the_next(text: str, indent: int) -> None:
-    """So that whoever writes a text cannot write a line of ours with it; nothing of it is lost."""
+def test_no_folded_line_continues_at_the_left_margin_of_the_next(text: str, indent: int) -> None:
+    """The author of a text therefore cannot imitate a line of ours, and folding loses nothing."""
     said = f"{BAR}{visible(text)}"
     lines = output.folded(said, indent)
 
@@ -67,7 +67,7 @@ def test_no_folded_line_goes_on_at_the_left_margin_of_the_next(text: str, indent
 
 @given(TEXTS)
 def test_a_widened_text_has_as_many_characters_as_cells(text: str) -> None:
-    """And is the same without its fillers."""
+    """Removing the fillers gives back the text."""
     shown = visible(text)
 
     assert len(widened(shown)) == text_width(shown)

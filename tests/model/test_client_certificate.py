@@ -1,4 +1,4 @@
-"""A client certificate as it is stored: what can be used, in any order, and what cannot, each with what mends it."""
+"""A stored client certificate: the forms that work, in any order, and the cure for each that does not."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ TEXTS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="-"), m
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
-    """Who issues them, by way of another."""
+    """Return an authority that issues client certificates through an intermediate."""
     return ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
 
 
 @pytest.fixture(scope="module")
 def issued(clients: ClientAuthority) -> list[bytes]:
-    """The client's certificate, that of its issuer, the private key."""
+    """Return the PEM blocks of the client's certificate, its issuer's certificate and the private key."""
     return [text for _, text in pem_blocks(clients.issue())]
 
 
 def private_key(pem: bytes, form: PrivateFormat, encryption: KeySerializationEncryption = NO_PASSPHRASE) -> bytes:
-    """The same key in another form."""
+    """Return the key in another form."""
     return load_pem_private_key(pem, None).private_bytes(Encoding.PEM, form, encryption)
 
 
 def refusal(stored: bytes) -> str:
-    """What is wrong, and what mends it; no line of the value is in it."""
+    """Return the refusal: what is wrong, and what mends it. Check that it quotes no line of the value."""
     with pytest.raises(CertificateError) as caught:
         ClientCertificate(stored)
     assert not any(len(line) > 30 and line.decode() in str(caught.value) for line in stored.splitlines())
@@ -61,7 +61,7 @@ def refusal(stored: bytes) -> str:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
 def test_the_blocks_may_be_in_any_order(issued: list[bytes], order: tuple[int, ...]) -> None:
-    """The certificate that the key belongs to is the client's, and comes first; the key comes last."""
+    """The certificate that the key belongs to is the client's and comes first; the key comes last."""
     certificate = ClientCertificate(b"".join(issued[number] for number in order))
 
     assert certificate.pem == b"".join(issued)
@@ -71,21 +71,21 @@ def test_the_blocks_may_be_in_any_order(issued: list[bytes], order: tuple[int, .
     assert "PRIVATE" not in repr(certificate)
 
 
-def test_another_certificate_is_no_part_of_the_chain(issued: list[bytes], tmp_path: Path) -> None:
-    """What nobody in it was issued by is not sent."""
+def test_an_unrelated_certificate_is_left_out_of_the_chain(issued: list[bytes], tmp_path: Path) -> None:
+    """A certificate that issued none of the others is not sent."""
     other = pem_blocks(ClientAuthority(tmp_path).issue())[0].text
     assert ClientCertificate(other + b"".join(issued)).pem == b"".join(issued)
 
 
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
-def test_every_form_of_key_that_openssl_writes_is_one(issued: list[bytes], form: PrivateFormat) -> None:
-    """With the parameters before it too, which `openssl ecparam -genkey` writes."""
+def test_every_key_format_that_openssl_writes_is_accepted(issued: list[bytes], form: PrivateFormat) -> None:
+    """The key may follow the parameters that `openssl ecparam -genkey` writes."""
     parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
     assert ClientCertificate(issued[0] + parameters + private_key(issued[2], form)).ends_at
 
 
-def test_an_ed25519_key_is_one() -> None:
-    """Self-signed, with no subject but an alternative name, as SPIFFE issues them."""
+def test_an_ed25519_key_is_accepted() -> None:
+    """The certificate is self-signed and has an alternative name instead of a subject, as SPIFFE issues them."""
     key = ed25519.Ed25519PrivateKey.generate()
     now = datetime.datetime.now(datetime.UTC)
     uri = x509.UniformResourceIdentifier("spiffe://example.test/mira")
@@ -98,8 +98,8 @@ def test_an_ed25519_key_is_one() -> None:
     assert ClientCertificate(made.public_bytes(Encoding.PEM) + key_pem).facts.subject == "spiffe://example.test/mira"
 
 
-def test_what_cannot_be_used_is_told_with_what_mends_it(issued: list[bytes], clients: ClientAuthority) -> None:
-    """One refusal for each, and its cure."""
+def test_each_unusable_certificate_is_refused_with_its_cure(issued: list[bytes], clients: ClientAuthority) -> None:
+    """Each defect has its own refusal and cure."""
     client, issuer, key = issued
     other = pem_blocks(clients.issue("noor@example.test"))[2].text
     secret = BestAvailableEncryption(b"passphrase")
@@ -137,7 +137,7 @@ def test_what_cannot_be_used_is_told_with_what_mends_it(issued: list[bytes], cli
 
 
 def dsa_key() -> bytes:
-    """Of a kind that TLS 1.3 has no place for."""
+    """Return a DSA key, which TLS 1.3 does not support."""
     return _pem(dsa.generate_private_key(2048))
 
 
@@ -146,14 +146,16 @@ def _pem(key: rsa.RSAPrivateKey | dsa.DSAPrivateKey) -> bytes:
 
 
 def cut(block: bytes) -> bytes:
-    """Without its second line."""
+    """Return the PEM block without its second line."""
     lines = block.splitlines(keepends=True)
     return b"".join((lines[0], *lines[2:])) if len(lines) > 3 else lines[0] + lines[-1]
 
 
 @pytest.mark.parametrize(("begins_in", "ends_in", "said"), [(-9, -1, "expired on"), (1, 9, "not valid before")])
-def test_a_certificate_has_dates(clients: ClientAuthority, begins_in: int, ends_in: int, said: str) -> None:
-    """What is refused names the one that matters; at another time it is valid."""
+def test_a_certificate_is_refused_outside_its_dates(
+    clients: ClientAuthority, begins_in: int, ends_in: int, said: str
+) -> None:
+    """The refusal names the date that matters; halfway between its dates the certificate is valid."""
     certificate = ClientCertificate(clients.issue_for(begins_in, ends_in))
     now = datetime.datetime.now(datetime.UTC).timestamp()
 
@@ -164,8 +166,8 @@ def test_a_certificate_has_dates(clients: ClientAuthority, begins_in: int, ends_
     certificate.check_valid_at((certificate.begins_at + certificate.ends_at) / 2)
 
 
-def test_a_long_name_is_cut() -> None:
-    """Whoever issued it says what it is."""
+def test_a_long_subject_is_cut() -> None:
+    """The issuer determines the subject, so its length has no other bound."""
     authority = trustme.CA()
     made = authority.issue_cert(*(f"{'a' * 60}{number}.example.test" for number in range(9)), common_name=None)
     stored = b"".join(pem.bytes() for pem in (*made.cert_chain_pems, made.private_key_pem))
@@ -174,10 +176,10 @@ def test_a_long_name_is_cut() -> None:
 
 @given(st.lists(st.tuples(TEXTS, LABELS, BODIES), max_size=5), TEXTS, st.sampled_from(["\n", "\r\n", " \n"]))
 @example([([], "CERTIFICATE", ["AAAA"])], ["-----BEGIN CERTIFICATE-----"], "\n")
-def test_what_is_between_blocks_is_no_part_of_them(
+def test_text_between_pem_blocks_is_no_part_of_them(
     parts: list[tuple[list[str], str, list[str]]], after: list[str], end: str
 ) -> None:
-    """Whatever tools print there, with any line ends; taking it out again changes nothing more."""
+    """Tools print text there, with any line ends. Removing it a second time changes nothing."""
     lines: list[str] = []
     expected = []
     for text, label, body in parts:
@@ -194,7 +196,7 @@ def test_what_is_between_blocks_is_no_part_of_them(
 
 
 @given(st.binary(max_size=400) | st.lists(st.sampled_from(LINES), max_size=12).map(b"\n".join))
-def test_nothing_but_its_own_error_comes_of_any_bytes(data: bytes) -> None:
-    """Whoever put them there."""
+def test_arbitrary_bytes_raise_only_certificate_error(data: bytes) -> None:
+    """A stored value can be any bytes."""
     with pytest.raises(CertificateError):
         ClientCertificate(data)

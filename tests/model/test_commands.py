@@ -1,4 +1,4 @@
-"""Commands of an `ssh` login: what a pattern grants, and that what `*` stands for means nothing to a shell."""
+"""Commands of an `ssh` login: what a pattern grants; text matched by `*` means nothing to a shell."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ META = "\t\n\r !\"#$&'()*;<>?[\\]^`{|}~%\x00\x7f\u00e9\u202e"
     ],
 )
 def test_a_pattern_grants_what_it_says_and_no_more(pattern: str, granted: str, refused: str) -> None:
-    """In pairs: the nearest that is granted, and the nearest that is not."""
+    """Each pair is the nearest command that is granted and the nearest that is not."""
     check_command_pattern(pattern)
     assert is_granted(granted, ["something else", pattern])
     assert not is_granted(refused, ["something else", pattern])
 
 
 @pytest.mark.parametrize("verb", ["upload-pack", "upload-archive"])
-def test_a_preview_executes_what_sends_a_repository(verb: str) -> None:
-    """In exactly git's form: one path in quotes, and no option, other program, or second command."""
+def test_a_preview_may_execute_only_commands_that_send_a_repository(verb: str) -> None:
+    """The command must have exactly git's form: one path in quotes, and no option, other program or second command."""
     assert only_reads(f"git-{verb} 'team/website.git'")
     for command in (
         "git-receive-pack 'team/website.git'",
@@ -67,7 +67,7 @@ def test_a_preview_executes_what_sends_a_repository(verb: str) -> None:
 
 
 def test_nothing_is_granted_without_a_pattern() -> None:
-    """Nor a command that is none, or longer than any."""
+    """An empty command, or one over the length limit, is not granted either."""
     assert not is_granted("uptime", [])
     assert not is_granted("", ["uptime"])
     assert is_granted("a " + "x" * (MAX_COMMAND - 2), ["a *"])
@@ -89,29 +89,29 @@ def test_nothing_is_granted_without_a_pattern() -> None:
         ("subsystem -x", "subsystem NAME"),
     ],
 )
-def test_a_pattern_that_is_none(pattern: str, why: str) -> None:
-    """With the reason."""
+def test_an_invalid_pattern_is_refused(pattern: str, why: str) -> None:
+    """The refusal says why."""
     with pytest.raises(ValueError, match=why):
         check_command_pattern(pattern)
 
 
-def test_a_subsystem_is_told_from_a_command() -> None:
-    """By its first word, and the name is one."""
+def test_a_subsystem_is_distinguished_from_a_command() -> None:
+    """The first word decides, and exactly one name follows it."""
     assert subsystem_of("subsystem sftp") == "sftp"
     assert subsystem_of("subsystem  sftp") is subsystem_of("subsystemsftp") is subsystem_of("uptime") is None
 
 
 @given(st.text(alphabet=META, min_size=1, max_size=3), st.text("ab./", max_size=4), st.text("ab./", max_size=4))
-def test_what_a_shell_gives_a_meaning_to_is_the_authors_alone(meta: str, before: str, after: str) -> None:
-    """No character of it is matched by a `*`, wherever it is."""
+def test_a_star_matches_no_character_with_a_meaning_to_a_shell(meta: str, before: str, after: str) -> None:
+    """Such a character may only come from the pattern's author; `*` matches it at no position."""
     assert not is_granted(f"run 'x{before}{meta}{after}y'", ["run 'x*y'"])
     assert not is_granted(f"run x{before}{meta}{after}y", ["run *"])
     assert is_granted(f"run '{meta}ab'", [f"run '{meta.replace('*', '-')}*'"]) is ("*" not in meta)
 
 
 @given(st.lists(st.text("a'/.", max_size=3), min_size=1, max_size=4), st.text("ab'/. -", max_size=12))
-def test_as_an_expression_would_match(parts: list[str], rest: str) -> None:
-    """The rules of `*` written down another way; `..` and options are apart."""
+def test_a_pattern_matches_like_the_equivalent_regular_expression(parts: list[str], rest: str) -> None:
+    """An expression states the rules of `*` a second way; commands with `..` or options are left out."""
     pattern, command = "r " + "*".join(parts), "r " + rest
     expression = "[A-Za-z0-9._/@:+,=-]+".join(re.escape(part) for part in ["r " + parts[0], *parts[1:]])
     if ".." in command or "-" in command:
@@ -119,8 +119,8 @@ def test_as_an_expression_would_match(parts: list[str], rest: str) -> None:
     assert is_granted(command, [pattern]) is (re.fullmatch(expression, command) is not None)
 
 
-def test_a_pattern_made_to_take_long_does_not() -> None:
-    """Eight stars over four thousand characters: an expression that goes back would not end."""
+def test_a_pattern_built_to_be_slow_is_matched_quickly() -> None:
+    """A backtracking expression would not end on eight stars over four thousand characters."""
     began = time.process_time()
     assert not is_granted("a " + "x" * (MAX_COMMAND - 3) + "!", ["a " + "*x" * 8 + "z"])
     assert time.process_time() - began < 1

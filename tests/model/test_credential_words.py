@@ -1,4 +1,4 @@
-"""How each kind of credential is sent, in words: what a person agrees to names the place, and no two kinds read the same."""
+"""The words for how each kind of credential is sent: the text of a consent names the place, and no two kinds read the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEEDS = {
 
 
 def words(kind: CredentialKind) -> str:
-    """Of a connector that has this one."""
+    """Return the words of a connector with this kind of credential."""
     hosts = (HostPort("mail.example", 993),)
     manifest = ConnectorManifest(
         name=Fqn.parse("github://a/connector-b"), version="1.0.0", hosts=hosts, credential=NEEDS[kind]
@@ -44,7 +44,7 @@ def words(kind: CredentialKind) -> str:
 
 
 def test_every_kind_has_words_of_its_own() -> None:
-    """A new one has to say how it is sent."""
+    """A new kind has to say how it is sent."""
     kinds: tuple[CredentialKind, ...] = get_args(CredentialKind)
     assert set(NEEDS) == set(kinds)
     assert len({words(kind) for kind in kinds}) == len(kinds)

@@ -1,4 +1,4 @@
-"""What mends a credential: for each kind one way, by the name of its secret where that is known."""
+"""The cure for a failing credential: one for each kind, with the name of its secret if that is known."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName
 
 KEPT = [kind for kind in get_args(CredentialKind) if kind != "oauth2"]
-"""The kinds whose secret is the user's to replace."""
+"""The kinds whose secret the user can replace."""
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_another_secret_is_stored_under_the_same_name(kind: str) -> None:
-    """Which is all that it takes: the binding stays, and nothing is said of it."""
+def test_the_cure_stores_another_secret_under_the_same_name(kind: str) -> None:
+    """The user needs to do no more: the binding stays, so the cure does not mention it."""
     cure = cure_for(BindingName(kind, "files", "own"), Stored("files-key"))
 
     assert "`aileron secret set files-key" in cure
@@ -24,8 +24,8 @@ def test_another_secret_is_stored_under_the_same_name(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_a_name_that_is_not_known_can_be_found(kind: str) -> None:
-    """The command that shows it is said beside the one that needs it."""
+def test_the_cure_says_how_to_find_an_unknown_secret_name(kind: str) -> None:
+    """The command that shows the name stands beside the command that needs it."""
     cure = cure_for(BindingName(kind, "files", "own"))
 
     assert "`aileron secret set NAME" in cure
@@ -33,15 +33,15 @@ def test_a_name_that_is_not_known_can_be_found(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_a_secret_that_is_kept_elsewhere_is_changed_there(kind: str) -> None:
-    """And then approved: the vault holds it to what it was."""
+def test_a_secret_in_another_store_is_changed_there(kind: str) -> None:
+    """The user then approves the change, because the vault expects the old value."""
     cure = cure_for(BindingName(kind, "files", "own"), Stored("files-key", "pass:files/key"))
 
     assert cure == f"change it at pass:files/key, then approve it with `aileron binding rebind {kind}/files/own`"
 
 
-def test_tokens_are_had_by_signing_in_again() -> None:
-    """Whatever else is known of them: a person stores none."""
+def test_tokens_are_replaced_by_signing_in_again() -> None:
+    """The cure is the same whatever else is known, because a person stores no tokens."""
     name = BindingName("oauth2", "files", "own")
 
     assert cure_for(name) == "sign in again: `aileron binding reauthorize oauth2/files/own`"
@@ -49,21 +49,21 @@ def test_tokens_are_had_by_signing_in_again() -> None:
 
 
 def test_a_certificate_is_read_from_its_file() -> None:
-    """It has several lines."""
+    """A certificate has several lines."""
     assert "secret set bank < client.pem`" in cure_for(BindingName("mtls", "bank", "own"), Stored("bank"))
 
 
 @pytest.mark.parametrize("stored", [None, Stored("pw"), Stored("pw", "pass:pw")])
-def test_a_user_name_can_be_the_wrong_one_of_the_two(stored: Stored | None) -> None:
-    """Where only a server's no is known."""
+def test_the_cure_offers_to_correct_the_user_name(stored: Stored | None) -> None:
+    """A server's refusal alone does not say whether the user name or the secret is wrong."""
     name = BindingName("login", "mail", "own")
 
     assert cure_for(name, stored, or_username=True).endswith("`aileron binding rebind login/mail/own --username USER`")
     assert "USER" not in cure_for(name, stored)
 
 
-def test_a_binding_is_made_anew_with_what_its_kind_needs() -> None:
-    """One line for each kind: a sign-in brings everything, and only an ssh login has a host key."""
+def test_each_kind_is_bound_again_with_the_options_it_needs() -> None:
+    """A sign-in needs no options, and only an ssh login has a host key."""
     names = {"api_key", "hmac", "mtls"}
     for kind in KEPT:
         user = "" if kind in names else " --username USER"

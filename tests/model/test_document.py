@@ -32,12 +32,12 @@ SCHEMA = {
 
 
 def read(text: str, first_line: int = 1) -> Table:
-    """The document, read with the schema of this page."""
+    """Read the document with this module's schema."""
     return read_document(text, SCHEMA, file="f.toml", boundary=Boundary.ACTION, first_line=first_line)
 
 
 def refusal(text: str, first_line: int = 1) -> str:
-    """The message with which the document is refused."""
+    """Return the message with which the document is refused."""
     with pytest.raises(AileronError) as caught:
         read(text, first_line)
     assert caught.value.failure.failure_class == FailureClass.INVALID_REQUEST
@@ -46,7 +46,7 @@ def refusal(text: str, first_line: int = 1) -> str:
 
 
 def test_a_document_of_the_right_shape_is_read():
-    """Every accessor gives back the value the document holds, or the default."""
+    """Every accessor returns the value that the document holds, or the default."""
     table = read(
         'name = "n"\ncount = 3\ntags = ["a", "b"]\n'
         '[[part]]\nid = "p"\nquick = true\n[part.values]\nx = [1, {y = 1.5}]\n[deep.inner]\nx = "z"\n'
@@ -110,18 +110,18 @@ def test_a_document_of_the_right_shape_is_read():
         ("name = " + "1" * 5000, "f.toml:1: not TOML"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_cure(text: str, message: str):
-    """Each mistake is named with its place, what was found, and what was expected."""
+def test_each_mistake_is_reported_with_file_line_and_cure(text: str, message: str):
+    """The message names the place, what was found, and what was expected."""
     assert message in refusal(text)
 
 
-def test_the_line_counts_from_where_the_document_begins():
+def test_lines_are_counted_from_where_the_document_begins():
     """A document that starts further down a file reports lines of that file."""
     assert refusal('name = "n"\nnmae = 1', first_line=2).startswith("f.toml:3: ")
     assert refusal('name = "n"\n= 1', first_line=2).startswith("f.toml:3: ")
 
 
-def test_the_line_is_right_after_strings_and_comments_that_look_like_keys():
+def test_strings_and_comments_that_look_like_keys_do_not_shift_the_line():
     """Brackets, quotes and equal signs inside strings do not shift the line."""
     text = (
         'name = """\n[part]\nid = 1\n""\n"""\n'  # refused for its line end, but only after the unknown key
@@ -161,7 +161,7 @@ BOMBS = {
     st.lists(st.sampled_from(['"a"', "'b=['", '"""c\n]"""', "'''d\n#\n,'''", '"\\"]"', '""']), max_size=6), st.data()
 )
 def test_each_element_of_an_array_has_its_line(elements: list[str], data: st.DataObject):
-    """However lines, comments and strings that look like structure stand between; counted from where the document begins."""
+    """Line ends, comments and strings that look like structure may stand between. Lines count from the document's start."""
     text, lines = 'name = "n"\ntags = [', []
     for element in elements:
         text += data.draw(st.sampled_from(["", " ", "\n", '\n  # , [ "x"\n', "\n\n"]))
@@ -177,14 +177,14 @@ def test_each_element_of_an_array_has_its_line(elements: list[str], data: st.Dat
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_a_bomb_is_refused_quickly(text: str):
+def test_a_document_bomb_is_refused_quickly(text: str):
     """Documents made to exhaust the parser are refused within a second or two of processor time."""
     started = time.process_time()
     refusal(text)
     assert time.process_time() - started < 5  # seen: 0.3 s at most; quadratic handling of the dotted key takes minutes
 
 
-def test_the_bounds_let_ordinary_nesting_pass():
+def test_nesting_is_allowed_up_to_its_bound():
     """Sixteen levels are fine, seventeen are not."""
     base = 'name = "n"\n[[part]]\nid = "p"\nvalues.x = '
 
@@ -194,7 +194,7 @@ def test_the_bounds_let_ordinary_nesting_pass():
 
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused(text: str):
-    """No input escapes as another exception."""
+    """AileronError is the only exception, whatever the text."""
     with contextlib.suppress(AileronError):
         read(text)
 
@@ -208,8 +208,8 @@ def _spelled(key: str) -> str:
 
 @example(before=["="], blank=0)  # mismatched by possessive quantifiers before Python 3.11.5
 @given(before=st.lists(_keys, max_size=5, unique=True), blank=st.integers(0, 3))
-def test_the_line_of_an_unknown_key_is_where_it_stands(before: list[str], blank: int):
-    """Whatever quoted keys and multi-line values come before it, the reported line is the key's own."""
+def test_an_unknown_key_is_reported_at_its_own_line(before: list[str], blank: int):
+    """Quoted keys and multi-line values before it do not shift the line."""
     values = "".join(f"{_spelled(key)} = ['''\n=[\"\n''', 2] # ]\n" for key in before)
     text = f'name = "n"\n[[part]]\nid = "p"\n[part.values]\n{values}' + "\n" * blank + "[deep]\nbad = 1\n"
     assert {"name", "part", "deep"} == set(tomllib.loads(text))
@@ -219,7 +219,7 @@ def test_the_line_of_an_unknown_key_is_where_it_stands(before: list[str], blank:
 
 
 def test_rows_list_each_key_under_its_header():
-    """What the reference pages are compared with."""
+    """The tests compare the reference pages with these rows."""
     assert [(row.table, row.key, row.field.kind.value, row.field.required) for row in rows(SCHEMA)] == [
         ("", "name", "string", True),
         ("", "count", "integer", False),
@@ -245,8 +245,8 @@ def test_visible_text_is_not_hidden(text: str):
         *("\u2066", "\u2028", "\ufeff", "\u3164", "\ue000"),
     ],
 )
-def test_characters_that_cannot_be_seen_are_found(char: str):
-    """Controls, overrides, zero width, fillers and private use, in names and in prose."""
+def test_invisible_characters_are_found(char: str):
+    """Controls, overrides, zero width, fillers and private use are found in names and in prose."""
     assert hidden_at(f"a{char}b") == 1
     assert hidden_at(f"a{char}b", prose=True) == 1
 
@@ -261,7 +261,7 @@ def test_characters_that_smuggle_a_message_are_found(char: str):
 
 
 @pytest.mark.parametrize("char", ["\n", "\t", "\u200d", "\u200f"])
-def test_prose_may_hold_what_running_text_needs(char: str):
-    """Line ends and joiners pass in prose and are refused in a name."""
+def test_prose_may_hold_line_ends_and_joiners(char: str):
+    """A name may not hold these characters."""
     assert hidden_at(f"a{char}b", prose=True) is None
     assert hidden_at(f"a{char}b") == 1

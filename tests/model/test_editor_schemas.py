@@ -1,4 +1,4 @@
-"""The JSON Schemas for editors take what the parsers take, and refuse what a schema can say."""
+"""The JSON Schemas for editors accept what the parsers accept, and refuse every mistake that a schema can express."""
 
 from __future__ import annotations
 
@@ -132,12 +132,12 @@ credential = {kind = "api_key", scope = "Send mail", header = "X-Key", format = 
 
 
 def read_action(text: str) -> object:
-    """As `action validate` reads it."""
+    """Read an action as `action validate` does."""
     return parse_action(f"+++\n{text}\n+++\n", file="a.md", allow_placeholder=True)
 
 
 def read_manifest(text: str) -> object:
-    """As `connector build` reads it."""
+    """Read a manifest as `connector build` does."""
     return parse_connector_manifest(text.encode(), file="m.toml", allow_unbound=True)
 
 
@@ -151,12 +151,12 @@ WHOLE = [("action", WHOLE_ACTION), ("manifest", WHOLE_MANIFEST), ("manifest", WI
 
 
 def problems(kind: str, text: str) -> list[str]:
-    """What an editor underlines."""
+    """Return what an editor underlines."""
     return [error.message for error in EDITORS[kind].iter_errors(tomllib.loads(text))]
 
 
 def is_read(kind: str, text: str) -> bool:
-    """Whether the parser takes it."""
+    """Return whether the parser accepts the text."""
     try:
         READERS[kind](text)
     except AileronError:
@@ -164,8 +164,8 @@ def is_read(kind: str, text: str) -> bool:
     return True
 
 
-def test_they_are_json_schema() -> None:
-    """Of the dialect that they name; closed, as the parsers are."""
+def test_editor_schemas_are_valid_json_schema() -> None:
+    """They conform to the dialect that they name, and allow no unknown keys, as the parsers do."""
     for validator in EDITORS.values():
         jsonschema.Draft202012Validator.check_schema(validator.schema)
         assert (validator.schema["$schema"], validator.schema["additionalProperties"]) == (DIALECT, False)
@@ -173,15 +173,15 @@ def test_they_are_json_schema() -> None:
 
 
 @pytest.mark.parametrize(("kind", "text"), WHOLE)
-def test_a_whole_document_is_taken_by_both(kind: str, text: str) -> None:
-    """With every key there is."""
+def test_a_complete_document_is_accepted_by_parser_and_schema(kind: str, text: str) -> None:
+    """The documents have nearly every key."""
     READERS[kind](text)
 
     assert problems(kind, text) == []
 
 
-def test_what_is_published_is_taken_by_both() -> None:
-    """The actions and manifests of the reference connectors."""
+def test_published_files_are_accepted_by_parser_and_schema() -> None:
+    """The test reads the actions and manifests of the reference connectors."""
     actions = sorted(ROOT.glob("connectors/*/actions/*/action.md"))
     manifests = sorted(ROOT.glob("connectors/*/manifest.toml"))
     assert len(actions) > 3
@@ -224,7 +224,7 @@ VALUES = st.one_of(
 
 
 def _like(value: Any) -> st.SearchStrategy[Any]:
-    """What might be taken in its place: most other values are not."""
+    """Return values that might be valid in its place; most random values are not."""
     match value:
         case bool():
             return st.booleans()
@@ -242,7 +242,7 @@ def _like(value: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def changed(draw: st.DrawFn) -> tuple[str, str]:
-    """A whole document with one to three of its values exchanged or left out."""
+    """Return a whole document with one to three of its values exchanged or left out."""
     kind, text = draw(st.sampled_from(WHOLE))
     document = tomllib.loads(text)
     for _ in range(draw(st.sampled_from([1, 1, 2, 3]))):
@@ -261,8 +261,8 @@ def changed(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(changed())
-def test_what_the_parser_takes_no_editor_underlines(made: tuple[str, str]) -> None:
-    """Whatever was exchanged or left out."""
+def test_editors_underline_nothing_that_the_parser_accepts(made: tuple[str, str]) -> None:
+    """The documents have values exchanged or left out."""
     kind, text = made
     if is_read(kind, text):
         assert problems(kind, text) == []
@@ -314,8 +314,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("kind", "old", "new"), WRONG)
-def test_what_a_schema_can_say_is_refused_by_both(kind: str, old: str, new: str) -> None:
-    """A key, a type, a choice, a bound, the grammar of a name."""
+def test_mistakes_that_a_schema_can_express_are_refused_by_both(kind: str, old: str, new: str) -> None:
+    """The mistakes are in keys, types, choices, bounds, and the grammar of names."""
     text = WHOLE_ACTION if kind == "action" else WHOLE_MANIFEST
     assert text.count(old) >= 1
     wrong = text.replace(old, new, 1)
@@ -332,7 +332,7 @@ def _fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Field]]:
 
 @pytest.mark.parametrize(("name", "field"), [*_fields(ACTION), *_fields(CONNECTOR)])
 def test_every_key_says_what_it_is_for(name: str, field: Field) -> None:
-    """And its example and default fit what it says."""
+    """The key's examples and default fit its schema."""
     (told,) = json_schema({"key": field}, "one")["properties"].values()
 
     assert "](" not in told["description"]
@@ -341,8 +341,8 @@ def test_every_key_says_what_it_is_for(name: str, field: Field) -> None:
     assert field.kind in (Kind.VALUE, *(Kind.TABLE,)) or "type" in told
 
 
-def test_the_defaults_are_those_in_force() -> None:
-    """What a key says is so without it."""
+def test_the_documented_default_is_the_one_in_force() -> None:
+    """A document with the default written out reads like one without the key."""
     text = WHOLE_ACTION.replace('expires_in = "10m"', "expires_in = 'DEFAULT'")
     default = ACTION["approval"].fields["expires_in"].default
     written = parse_action(f"+++\n{text.replace('DEFAULT', str(default))}\n+++\n", file="a", allow_placeholder=True)
@@ -351,8 +351,8 @@ def test_the_defaults_are_those_in_force() -> None:
 
 
 @given(st.from_regex(FQN, fullmatch=True) | st.text("gthubla:/.-_@AZ09\u0430 ", max_size=24).map("github://a{}".format))
-def test_the_grammar_of_full_names_is_the_parsers(text: str) -> None:
-    """In one expression for editors, and part by part for messages."""
+def test_the_schemas_full_name_grammar_is_the_parsers(text: str) -> None:
+    """Editors use one expression; the parser checks part by part, for its messages."""
     try:
         is_name = str(Fqn.parse(text)) == text
     except ValueError:

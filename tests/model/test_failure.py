@@ -1,4 +1,4 @@
-"""A failure's message, whoever made it: bounded, with both its ends."""
+"""A failure's message is bounded and keeps both its ends, however the failure was made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aileron.model.failure import MAX_MESSAGE, AileronError, Boundary, Failure, 
 
 
 def test_a_long_message_keeps_what_happened_and_the_cure():
-    """And says how many characters are left out between; the exception prints the same."""
+    """The message says how many characters are left out, and the exception prints the same."""
     error = AileronError(FailureClass.INVALID_REQUEST, f"a.md:3: unknown key {'k' * 100_000!r}; remove it")
     message = error.failure.message
 
@@ -23,8 +23,8 @@ def test_a_long_message_keeps_what_happened_and_the_cure():
     assert len(message) - len(said[0]) + int(said[1]) == len("a.md:3: unknown key ''; remove it") + 100_000
 
 
-def test_a_message_that_fits_is_as_it_was():
-    """To the last character; and one that was cut is not cut again."""
+def test_a_message_that_fits_is_unchanged():
+    """A message of exactly the limit stays whole, and a message that was cut is not cut again."""
     whole = "x" * MAX_MESSAGE
     assert AileronError(FailureClass.INVALID_REQUEST, whole).failure.message == whole
     cut = AileronError(FailureClass.INVALID_REQUEST, whole + "x")
@@ -32,8 +32,8 @@ def test_a_message_that_fits_is_as_it_was():
     assert AileronError.of(cut.failure).failure == cut.failure
 
 
-def test_a_value_is_bounded_as_an_exception_is():
-    """However it is made: built, replaced, or read from what another process sent."""
+def test_a_failure_value_bounds_its_message():
+    """The bound holds whether the failure is built, replaced, or decoded from another process's bytes."""
     long = "y" * 50_000
     built = Failure(failure_class=FailureClass.NOT_FOUND, message=long, boundary=Boundary.USER)
     replaced = msgspec.structs.replace(built, message=long)

@@ -1,4 +1,4 @@
-"""How files in the home are read and replaced: never through a link, never for others, never by halves."""
+"""Files in the home are never read or replaced through a link, never open to others, and never left half written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aileron.model.failure import AileronError, FailureClass
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[int]:
-    """An open directory of the user's own, at `tmp_path/home`."""
+    """Open a directory of the user's own, at `tmp_path/home`."""
     files.make_directory(tmp_path / "home")
     with files.open_directory(tmp_path / "home", files.OTHERS_MAY_USE) as directory:
         yield directory
 
 
 def message(attempt: Callable[[], object]) -> str:
-    """Why the attempt failed."""
+    """Return the message of the attempt's failure."""
     with pytest.raises(AileronError) as caught:
         attempt()
     return caught.value.failure.message
@@ -33,8 +33,8 @@ def opened(path: Path, forbidden: int = files.OTHERS_MAY_WRITE) -> None:
         pass
 
 
-def test_what_was_replaced_is_read_back_private_and_alone(home: int, tmp_path: Path):
-    """Twice over the same name, with an open umask: the last content, 0600, and no temporary file."""
+def test_a_replaced_file_is_private_and_leaves_no_temporary_file(home: int, tmp_path: Path):
+    """Two replacements under an open umask leave the last content, mode 0600, and no other file."""
     path = tmp_path / "home" / "a"
     before = os.umask(0)
     try:
@@ -48,7 +48,7 @@ def test_what_was_replaced_is_read_back_private_and_alone(home: int, tmp_path: P
     assert os.listdir(tmp_path / "home") == ["a"]
 
 
-def test_directories_are_made_private_and_existing_ones_left_alone(tmp_path: Path):
+def test_new_directories_are_private_and_existing_ones_are_left_alone(tmp_path: Path):
     """Every missing level is 0700 under any umask."""
     (tmp_path / "a").mkdir(mode=0o755)
     before = os.umask(0)
@@ -62,8 +62,8 @@ def test_directories_are_made_private_and_existing_ones_left_alone(tmp_path: Pat
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_missing_file_is_the_callers_to_explain(home: int, tmp_path: Path):
-    """FileNotFoundError passes, for files and for directories."""
+def test_a_missing_file_raises_file_not_found(home: int, tmp_path: Path):
+    """The caller explains the error; the same holds for a missing directory."""
     with pytest.raises(FileNotFoundError):
         files.read(home, tmp_path / "home" / "gone", 10)
     with pytest.raises(FileNotFoundError):
@@ -72,7 +72,7 @@ def test_a_missing_file_is_the_callers_to_explain(home: int, tmp_path: Path):
 
 @pytest.mark.parametrize("size", [10, 11, 1000])
 def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path, size: int):
-    """Ten bytes fit into ten, eleven do not."""
+    """Ten bytes fit into a bound of ten; eleven do not."""
     path = tmp_path / "home" / "a"
     path.write_bytes(b"x" * size)
 
@@ -82,8 +82,8 @@ def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path
         assert "is larger than 10 bytes" in message(lambda: files.read(home, path, 10))
 
 
-def test_a_device_that_never_ends_is_refused(home: int, tmp_path: Path):
-    """As is every file that is none."""
+def test_links_and_files_that_are_not_regular_are_refused(home: int, tmp_path: Path):
+    """The cases are a link to a device that never ends, a fifo and a directory."""
     (tmp_path / "home" / "link").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "home" / "fifo")
     (tmp_path / "home" / "dir").mkdir()
@@ -104,8 +104,8 @@ def test_a_device_that_never_ends_is_refused(home: int, tmp_path: Path):
         (0o700, files.OTHERS_MAY_USE, None),
     ],
 )
-def test_permissions_are_checked_and_the_cure_named(tmp_path: Path, mode: int, forbidden: int, problem: str | None):
-    """Each forbidden bit is refused with the command, and what is allowed passes."""
+def test_unsafe_permissions_are_refused_with_the_cure(tmp_path: Path, mode: int, forbidden: int, problem: str | None):
+    """Each forbidden bit is refused with the command that mends it; allowed modes pass."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d").chmod(mode)
 
@@ -117,7 +117,7 @@ def test_permissions_are_checked_and_the_cure_named(tmp_path: Path, mode: int, f
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_another_owner_is_refused(home: int, tmp_path: Path):
-    """Of a directory always, of a file when it must be private."""
+    """The owner of a directory always matters, that of a file only if the file must be private."""
     (tmp_path / "d").mkdir(mode=0o700)
     os.chown(tmp_path / "d", 12345, -1)
     path = tmp_path / "home" / "a"
@@ -131,7 +131,7 @@ def test_another_owner_is_refused(home: int, tmp_path: Path):
 
 
 def test_a_linked_directory_is_refused(tmp_path: Path):
-    """Where a link points may change between two calls."""
+    """The target of a link may change between two calls."""
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
 
@@ -139,7 +139,7 @@ def test_a_linked_directory_is_refused(tmp_path: Path):
 
 
 def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path):
-    """The link goes, what it pointed to stays."""
+    """The link is replaced, and its target stays."""
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "home" / "a").symlink_to(tmp_path / "target")
     files.replace(home, tmp_path / "home" / "a", b"new")
@@ -149,7 +149,7 @@ def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path):
 
 
 def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path):
-    """Held: busy after the deadline. Let go: free."""
+    """Another process gets `busy` after its deadline; once released, the lock is free."""
     path = tmp_path / "home" / "a"
     with files.locked(home, path, 1):
         child = os.fork()
@@ -167,8 +167,8 @@ def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_
         pass
 
 
-def test_leftovers_of_a_crash_are_removed_and_nothing_else(home: int, tmp_path: Path):
-    """Only temporary files of that very name."""
+def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path):
+    """Temporary files of exactly that name go; all others stay."""
     for name in ("a", "a.12.tmp", "a.lock", "b.12.tmp", "ab.12.tmp"):
         (tmp_path / "home" / name).write_bytes(b"")
     files.remove_leftovers(home, tmp_path / "home" / "a")
@@ -180,7 +180,7 @@ def test_leftovers_of_a_crash_are_removed_and_nothing_else(home: int, tmp_path: 
 def test_a_failing_call_keeps_the_old_file_and_says_so(
     home: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ):
-    """Whichever call fails, the old content is there and no temporary file is."""
+    """The old content and no temporary file is left, whichever call fails."""
     path = tmp_path / "home" / "a"
     files.replace(home, path, b"old")
 
@@ -196,8 +196,8 @@ def test_a_failing_call_keeps_the_old_file_and_says_so(
     assert os.listdir(tmp_path / "home") == ["a"]
 
 
-def test_an_unreadable_place_names_the_system_s_reason(tmp_path: Path):
-    """A path that is too long, as one example of what only the kernel knows."""
+def test_an_unreadable_path_is_reported_with_the_systems_reason(tmp_path: Path):
+    """An overlong path stands for the errors that only the kernel knows."""
     told = message(lambda: opened(tmp_path / ("x" * 300)))
 
     assert told.endswith("cannot be opened: File name too long")

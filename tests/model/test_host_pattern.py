@@ -1,4 +1,4 @@
-"""Host patterns: four forms, one spelling each, and which destinations each means."""
+"""Host patterns: four forms, one spelling each, and the destinations that each matches."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ PORTS = st.integers(1, 65535)
         ("localhost:8443", "localhost:8443", True),
     ],
 )
-def test_a_pattern_means_what_it_says(text: str, asked: str, means: bool) -> None:
-    """The name at its port, or every name below it at that port and not itself; each is written as it was read."""
+def test_a_pattern_matches_only_its_hosts(text: str, asked: str, means: bool) -> None:
+    """A pattern matches its name at its port, or with `*.` every name below it at that port but not the name itself."""
     pattern = HostPattern.parse(text)
 
     assert pattern.matches(HostPort.parse(asked)) is means
@@ -73,31 +73,33 @@ def test_a_pattern_means_what_it_says(text: str, asked: str, means: bool) -> Non
         ("*.*.example.com", "* stands for the first labels only"),
     ],
 )
-def test_what_is_no_pattern_is_refused_with_what_is(text: str, problem: str) -> None:
-    """And never mended into something that another reader would take otherwise."""
+def test_an_invalid_pattern_is_refused_with_the_problem(text: str, problem: str) -> None:
+    """The parser never mends it into a pattern that another reader would take otherwise."""
     with pytest.raises(ValueError, match=re.escape(problem)):
         HostPattern.parse(text)
 
 
 @given(NAMES, PORTS, st.booleans())
-def test_a_pattern_is_read_as_it_is_written(name: str, port: int, is_wildcard: bool) -> None:
-    """Parsing what `str` writes gives the same pattern, and writing that the same text."""
+def test_a_pattern_is_read_back_as_written(name: str, port: int, is_wildcard: bool) -> None:
+    """Parsing what `str` writes gives an equal pattern."""
     pattern = HostPattern(name, port, is_wildcard)
 
     assert HostPattern.parse(str(pattern)) == pattern
 
 
 @given(NAMES, NAMES, PORTS, PORTS, st.booleans())
-def test_no_pattern_means_another_name_or_port(name: str, asked: str, port: int, other: int, is_wildcard: bool) -> None:
-    """Whatever it means ends in all labels of its name, and has its port."""
+def test_a_pattern_matches_no_other_name_or_port(
+    name: str, asked: str, port: int, other: int, is_wildcard: bool
+) -> None:
+    """Every host that it matches ends in all labels of its name, and has its port."""
     if HostPattern(name, port, is_wildcard).matches(HostPort(asked, other)):
         labels = name.split(".")
         assert asked.split(".")[-len(labels) :] == labels
         assert (port, is_wildcard) == (other, asked != name)
 
 
-def test_a_list_has_each_pattern_once_and_has_an_end() -> None:
-    """`example.com` and `example.com:443` are one. None is fine: the agent reaches nothing."""
+def test_a_list_of_patterns_has_no_duplicates_and_is_bounded() -> None:
+    """`example.com` and `example.com:443` are the same. An empty list is allowed: the agent then reaches nothing."""
     assert list(map(str, parse_host_patterns(["b.com", "a.com:443", "a.com"]))) == ["b.com", "a.com"]
     assert parse_host_patterns([]) == ()
     most = [f"a{number}.com" for number in range(MAX_HOST_PATTERNS)]

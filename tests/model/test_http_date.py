@@ -1,4 +1,4 @@
-"""A server's dates: in UTC, in every form that HTTP has, on a machine of any zone; and nothing a server writes raises."""
+"""A server's dates are read as UTC, in every form that HTTP has, on a machine in any zone; no text raises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT = datetime.datetime(1994, 11, 6, 8, 49, 37, tzinfo=datetime.UTC)
 
 @pytest.fixture(params=["UTC0", "XYZ-9", "XYZ+11"])
 def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The machine's own, for as long as the test."""
+    """Set the machine's time zone for the duration of the test."""
     with monkeypatch.context() as set_to:
         set_to.setenv("TZ", request.param)
         time.tzset()
@@ -40,8 +40,8 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     ],
     ids=["fixed", "rfc-850", "asctime", "minus-zero", "plus-zero", "offset", "no-zone"],
 )
-def test_a_date_is_utc_wherever_the_machine_is(text: str) -> None:
-    """The three forms of RFC 9110, and what mail libraries write; the machine's own zone is never meant."""
+def test_a_date_is_read_as_utc_in_any_machine_zone(text: str) -> None:
+    """The forms are the three of RFC 9110 and those that mail libraries write; none means the machine's own zone."""
     at = parse_http_date(text)
     assert at == AT
     assert at.tzinfo is datetime.UTC
@@ -56,21 +56,21 @@ def test_a_date_is_utc_wherever_the_machine_is(text: str) -> None:
 @example("Sun, 06 Nov 99999999999999999999 08:49:37 GMT")
 @example("a b c d e f")
 @example(", ,")
-def test_what_is_no_date_is_none(text: str) -> None:
-    """Whatever a server writes."""
+def test_any_text_is_a_utc_date_or_none(text: str) -> None:
+    """A server may send any text."""
     at = parse_http_date(text)
     assert at is None or at.tzinfo is datetime.UTC
 
 
 @given(st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2200, 1, 1)))
-def test_it_reads_what_is_written(at: datetime.datetime) -> None:
-    """To the second."""
+def test_a_written_date_is_read_back(at: datetime.datetime) -> None:
+    """Dates have a precision of one second."""
     whole = at.replace(microsecond=0, tzinfo=datetime.UTC)
     assert parse_http_date(email.utils.format_datetime(whole, usegmt=True)) == whole
 
 
-def test_the_first_date_of_an_answer_is_the_servers_time() -> None:
-    """In any spelling of the name; an answer may have none, or one that is no date."""
+def test_the_first_date_header_is_the_servers_time() -> None:
+    """The header's name has any spelling; a response may have no date, or an invalid one."""
     said = email.utils.format_datetime(AT, usegmt=True)
     assert server_time([("Age", "3"), ("date", said), ("Date", "later")]) == AT
     assert server_time([("Date", "later"), ("Date", said)]) is None

@@ -1,4 +1,4 @@
-"""Place in a value of what JSON cannot carry."""
+"""The place in a value of what JSON cannot carry."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from aileron.model.misfit import misfit_in
         ({"a": [True, None, 1.5, 2**53 - 1, "\U0001f600"]}, True, None),
     ],
 )
-def test_the_place_is_named_and_the_value_is_not(value: Any, is_canonical: bool, words: str | None) -> None:
-    """Harmless for a terminal; of what can be carried nothing is said."""
+def test_the_place_of_a_misfit_is_named_without_its_value(value: Any, is_canonical: bool, words: str | None) -> None:
+    """The words are harmless for a terminal. A value that JSON can carry has none."""
     found = misfit_in(value, is_canonical=is_canonical)
     assert (found is None) is (words is None)
     assert (words or "") in (found or "")

@@ -1,4 +1,4 @@
-"""Versions, full names and hosts: what is one, what only looks like one."""
+"""Versions, full names and hosts, and texts that only look like them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ NO_VERSIONS = [
 
 
 @pytest.mark.parametrize("text", VERSIONS)
-def test_a_version_is_one(text: str) -> None:
-    """As semver.org lists them; it stays as it is spelled, and can be compared."""
+def test_a_semantic_version_is_accepted(text: str) -> None:
+    """The examples are semver.org's. Each keeps its spelling and can be compared."""
     assert check_semver(text) == text
     assert precedence(text)
 
 
 @pytest.mark.parametrize("text", NO_VERSIONS)
-def test_what_only_looks_like_a_version_is_refused(text: str) -> None:
-    """A range, a branch, a date, a leading zero or v, digits of another script: said, with what was found."""
+def test_a_text_that_only_looks_like_a_version_is_refused(text: str) -> None:
+    """The cases are ranges, branches, dates, a leading zero or v, and digits of another script. The refusal quotes the text."""
     with pytest.raises(ValueError, match=re.escape(repr(text))):
         check_semver(text)
 
 
-def test_a_version_is_no_longer_than_can_be_compared() -> None:
-    """Of a number with thousands of digits Python makes none: a tag of such a name ended a whole list of versions."""
+def test_a_version_is_short_enough_to_be_compared() -> None:
+    """Python makes no number of thousands of digits: one tag with such a name would break a whole list of versions."""
     longest = "1" * (MAX_VERSION - 4) + ".0.0"
     assert precedence(check_semver(longest))
     for text in ("1" + longest, "9" * 5000 + ".0.0", "1.0.0-" + "9" * 5000):
@@ -58,8 +58,8 @@ def test_a_version_is_no_longer_than_can_be_compared() -> None:
 
 
 @given(st.lists(st.from_regex(SEMVER, fullmatch=True).filter(lambda text: len(text) <= MAX_VERSION), max_size=6))
-def test_any_versions_have_one_order(versions: list[str]) -> None:
-    """Whatever order they come in; a release after what was before it."""
+def test_versions_have_one_order(versions: list[str]) -> None:
+    """The order does not depend on how they arrive, and a release comes after its prereleases."""
     in_order = sorted(versions, key=precedence)
     versions.reverse()
 
@@ -105,14 +105,14 @@ NO_NAMES = [
 
 
 @pytest.mark.parametrize(("text", "problem"), NO_NAMES)
-def test_what_only_looks_like_a_full_name_is_refused(text: str, problem: str) -> None:
-    """No other scheme, no way up, no user or port, no letter that looks like another."""
+def test_a_text_that_only_looks_like_a_full_name_is_refused(text: str, problem: str) -> None:
+    """A full name has no other scheme, `..`, user, port, or letter that looks like another."""
     with pytest.raises(ValueError, match=re.escape(problem)):
         Fqn.parse(text)
 
 
-def test_upper_and_lower_case_are_two_names() -> None:
-    """Nothing is folded: a forge may, and what it answers with another name is then another artifact."""
+def test_case_distinguishes_full_names() -> None:
+    """Aileron folds no case. A forge may, but an artifact that it sends under another name is another artifact."""
     assert Fqn.parse("github://Acme/Mail") != Fqn.parse("github://acme/mail")
     assert str(Fqn.parse("github://Acme/Mail/x.y_z-1")) == "github://Acme/Mail/x.y_z-1"
 
@@ -142,7 +142,7 @@ def test_upper_and_lower_case_are_two_names() -> None:
         ("1.1.1." + "9" * 60 + ":443", "four decimal octets"),
     ],
 )
-def test_what_only_looks_like_a_host_is_refused(text: str, problem: str) -> None:
-    """Each host by its one spelling, with its port."""
+def test_a_text_that_only_looks_like_a_host_is_refused(text: str, problem: str) -> None:
+    """Each host has one spelling, and a port."""
     with pytest.raises(ValueError, match=re.escape(problem)):
         HostPort.parse(text)

@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "names.md").read_text
 
 
 def cells(name: str) -> list[str]:
-    """The three cells of one line of the table."""
+    """Return the three cells of one line of the table."""
     (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| {name} |")]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
@@ -40,13 +40,13 @@ def cells(name: str) -> list[str]:
         ("input, operation", lambda text: INPUT_NAME.fullmatch(text).group()),
     ],
 )
-def test_every_example_parses(name: str, parse: Callable[[str], object]):
-    """And is spelled back as it was."""
+def test_every_example_on_the_page_parses(name: str, parse: Callable[[str], object]):
+    """Each example is spelled back unchanged."""
     for example in re.findall("`([^`]+)`", cells(name)[2]):
         assert str(parse(example)) == example
 
 
-def test_the_grammars_are_the_ones_in_force():
+def test_the_grammars_on_the_page_are_those_in_force():
     """The patterns on the page are the patterns in the code."""
     assert f"`{ACTION_NAME.pattern}`" == cells("action")[1]
     assert INPUT_NAME.pattern == OP_NAME.pattern == cells("input, operation")[1].strip("`")
@@ -55,7 +55,7 @@ def test_the_grammars_are_the_ones_in_force():
 
 
 @pytest.mark.parametrize("host", ["0x7f.1:1", "127.1:1", "010.0.0.1:1", "Example.com:1", "a.:1", "*.a:1", "[::1]:1"])
-def test_what_the_page_says_is_refused_is_refused(host: str):
-    """Spellings that programs read differently."""
+def test_the_spellings_that_the_page_excludes_are_refused(host: str):
+    """Programs read these spellings differently."""
     with pytest.raises(ValueError, match=re.escape(host[:2])):
         HostPort.parse(host)

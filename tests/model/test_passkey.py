@@ -1,4 +1,4 @@
-"""A passkey's signature counts for one statement, on one page, by somebody the device knew; each lie is refused by its reason."""
+"""A passkey's signature counts for one statement, on one page, by a verified user; each lie is refused with its reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STATEMENT = DecisionStatement(
 
 
 def why(signature: str, statement: Statement = STATEMENT, passkey: PasskeyKey | None = None) -> str | None:
-    """What is wrong with an assertion; None: nothing."""
+    """Return what is wrong with an assertion, or None."""
     try:
         check_assertion(passkey or DEVICE.enrolled(), statement, signature)
     except PasskeyError as error:
@@ -53,7 +53,7 @@ def why(signature: str, statement: Statement = STATEMENT, passkey: PasskeyKey | 
 
 
 def made(told: Told = Told(), device: Authenticator = DEVICE, origin: str = ORIGIN) -> Any:  # noqa: B008
-    """What comes of making a passkey: what it is, or why it is none."""
+    """Return what making a passkey gives: its registration, or why it is refused."""
     options = {
         "rp": {"id": "localhost"},
         "challenge": base64url(b"c" * 32),
@@ -70,7 +70,7 @@ def made(told: Told = Told(), device: Authenticator = DEVICE, origin: str = ORIG
 
 @pytest.mark.parametrize("algorithm", ALL)
 def test_a_passkey_signs_a_statement_and_no_other(algorithm: Algorithm) -> None:
-    """By each algorithm: over these bytes it counts; of another question, answer or kind of statement it does not."""
+    """The signature, by each algorithm, counts for no other question, answer or kind of statement."""
     device = DEVICES[algorithm]
     signature = device.sign(STATEMENT)
     others = [
@@ -102,18 +102,18 @@ LIES = [
     ("presence", Told(is_there=False)),
     ("verification", Told(is_verified=False)),
 ]
-"""In an assertion as in what is made."""
+"""Lies that an assertion and a registration are tested with."""
 
 
 @pytest.mark.parametrize(("reason", "told"), LIES)
-def test_a_lie_is_refused_by_its_reason(reason: str, told: Told) -> None:
-    """Signed by the right key, all of them; the honest answer beside it counts."""
+def test_a_lie_is_refused_with_its_reason(reason: str, told: Told) -> None:
+    """The right key signs every lie; the honest assertion beside it counts."""
     assert why(DEVICE.sign(STATEMENT, told)) == reason
     assert why(DEVICE.sign(STATEMENT)) is None
 
 
-def test_what_a_browser_may_say_beside_changes_nothing() -> None:
-    """Fields nobody knows, no word of frames, a count of signatures or none, a passkey that is copied."""
+def test_optional_fields_from_a_browser_change_nothing() -> None:
+    """The cases are unknown fields, a null crossOrigin, a signature count, and a synced passkey."""
     for told in (
         Told(client={"other_keys_can_be_added_here": "do not compare"}),
         Told(client={"crossOrigin": None}),
@@ -123,8 +123,8 @@ def test_what_a_browser_may_say_beside_changes_nothing() -> None:
         assert why(DEVICE.sign(STATEMENT, told)) is None
 
 
-def test_another_key_signs_for_nobody() -> None:
-    """Another device's answer in its place, whatever its algorithm; and an honest one with a byte changed."""
+def test_a_signature_by_another_key_does_not_count() -> None:
+    """Another device's assertion is refused, whatever its algorithm, and so is an honest one with a byte changed."""
     other = Authenticator()
     signature, data, client = Assertion.parse(DEVICE.sign(STATEMENT))
     changed = struct.pack(">I", 1)
@@ -136,8 +136,8 @@ def test_another_key_signs_for_nobody() -> None:
     assert why(Assertion(signature, data, client).spelled()) is None
 
 
-def test_a_key_of_the_approver_is_no_passkeys_and_the_other_way_round() -> None:
-    """One text each, told apart by whose it is said to be."""
+def test_an_approvers_key_and_a_passkey_are_never_mistaken() -> None:
+    """Their ids begin differently, and an approver's signature does not have the form of a passkey's."""
     assert is_passkey(passkey_id(b"x", b"key"))
     assert passkey_id(b"x", b"key") == "webauthn:" + hashlib.sha256(b"\0\1xkey").hexdigest()[:32]
     assert len({passkey_id(b"x", b"key"), passkey_id(b"x", b"other"), passkey_id(b"xk", b"ey")}) == 3
@@ -145,8 +145,8 @@ def test_a_key_of_the_approver_is_no_passkeys_and_the_other_way_round() -> None:
     assert why("7C+RWLbsHRIeJl3oOu5zIeU6Dqhr38AeN0F13l3H2R6AlNpv0GhdtF6hTBmCZ8/SXRbzPOIyYQe6EiipcDhYAA==") == "form"
 
 
-def test_parts_that_are_missing_too_long_or_spelled_otherwise_are_refused() -> None:
-    """One spelling, three parts, each within its bound."""
+def test_missing_long_or_misspelled_parts_are_refused() -> None:
+    """An assertion has one spelling and three parts, each within its bound."""
     good = Assertion.parse(DEVICE.sign(STATEMENT))
     spelled = good.spelled()
     signature, data, client = spelled.split(".")
@@ -184,8 +184,8 @@ def test_parts_that_are_missing_too_long_or_spelled_otherwise_are_refused() -> N
     assert short == "signature"
 
 
-def test_the_last_bits_of_a_part_have_one_spelling() -> None:
-    """Base64 has room for bits that mean nothing: with any of them set it is another text, and refused."""
+def test_unused_base64_bits_must_be_zero() -> None:
+    """A text with any of these bits set would be a second spelling, so it is refused."""
     assert from_base64url("AA") == b"\0"
     for text in ("AB", "A", "AA==", "A+", "A/", "A A", "AA\n"):
         with pytest.raises(PasskeyError, match="base64url"):
@@ -193,7 +193,7 @@ def test_the_last_bits_of_a_part_have_one_spelling() -> None:
 
 
 def test_a_credential_in_an_assertion_is_refused() -> None:
-    """It belongs into what is made."""
+    """A credential belongs in a registration."""
     name = b"\1" * 16
     holding = bytes(16) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
 
@@ -204,8 +204,8 @@ def test_a_credential_in_an_assertion_is_refused() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALL)
-def test_what_is_made_is_what_counts_later(algorithm: Algorithm) -> None:
-    """The key in its one spelling, what it is called, and what the device says of itself."""
+def test_a_registration_yields_the_key_that_counts_later(algorithm: Algorithm) -> None:
+    """The registration has the key in its one spelling, the credential id, and what the device says of itself."""
     device = DEVICES[algorithm]
     found = made(device=device)
 
@@ -221,14 +221,14 @@ def test_what_is_made_is_what_counts_later(algorithm: Algorithm) -> None:
     [(reason, told) for reason, told in LIES if told.type is None],
     ids=[f"{reason}-{number}" for number, (reason, told) in enumerate(LIES) if told.type is None],
 )
-def test_a_lie_in_what_is_made_is_refused_by_its_reason(reason: str, told: Told) -> None:
-    """As in an assertion."""
+def test_a_lie_in_a_registration_is_refused_with_its_reason(reason: str, told: Told) -> None:
+    """The reasons are those of an assertion."""
     assert made(told) == reason
     assert not isinstance(made(), str)
 
 
-def test_an_assertion_is_not_what_is_made() -> None:
-    """Nor the other way round: whoever has one has not the other."""
+def test_an_assertion_is_not_accepted_as_a_registration() -> None:
+    """The type in the client data tells them apart."""
     assert made(Told(type="webauthn.get")) == "type"
 
 
@@ -260,15 +260,15 @@ def _beside_the_curve() -> dict[int, Any]:
     ],
     ids=lambda key: f"{key.get(3)}-{len(key)}",
 )
-def test_a_key_of_another_algorithm_or_with_other_numbers_is_none(key: dict[int, Any]) -> None:
-    """No algorithm, one nobody asked for, a point that is none, a short RSA key; enrolled it would not count either."""
+def test_a_key_of_another_algorithm_or_with_wrong_numbers_is_refused(key: dict[int, Any]) -> None:
+    """The cases are missing or unrequested algorithms, invalid points and short RSA keys. None would count if enrolled either."""
     assert made(Told(key=key)) in ("algorithm", "form")
     enrolled = msgspec.structs.replace(DEVICE.enrolled(), public_key=cbor(key).hex())
     assert why(DEVICE.sign(STATEMENT), passkey=enrolled) in ("algorithm", "signature")
 
 
-def test_what_is_made_has_bounds() -> None:
-    """A credential has a name, of at most so many bytes; nothing comes after; it is not copied where it cannot be."""
+def test_a_registration_is_bounded() -> None:
+    """The credential id has a bounded length, nothing follows the data, and backup flags are consistent."""
     for told in (
         Told(credential_id=b""),
         Told(credential_id=b"i" * (MAX_CREDENTIAL_ID_BYTES + 1)),
@@ -286,16 +286,16 @@ def test_what_is_made_has_bounds() -> None:
     assert len(made(Told(credential_id=b"i" * MAX_CREDENTIAL_ID_BYTES)).credential_id) == MAX_CREDENTIAL_ID_BYTES
 
 
-def test_a_key_that_is_written_in_another_way_than_it_is_kept_is_refused() -> None:
-    """The id is counted by the browser from what was sent, and by the daemon from what is kept."""
+def test_a_key_that_is_not_in_canonical_form_is_refused() -> None:
+    """The browser computes the id from what was sent, the daemon from what is kept."""
     backwards = dict(reversed(DEVICE.cose.items()))
 
     assert made(Told(key=backwards)) == "form"
     assert not isinstance(made(Told(key=DEVICE.cose)), str)
 
 
-def test_what_an_authenticator_attests_is_passed_over() -> None:
-    """Some send it unasked."""
+def test_an_attestation_is_ignored() -> None:
+    """Some authenticators send one unasked."""
     name = DEVICE.credential_id
     data = hashlib.sha256(b"localhost").digest() + b"\x45" + bytes(4)
     data += bytes(range(16)) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
@@ -310,22 +310,22 @@ GOOD = Assertion.parse(DEVICE.sign(STATEMENT))
 
 
 @given(st.text(max_size=200) | st.lists(st.binary(max_size=80).map(base64url), max_size=4).map(".".join))
-def test_any_text_is_a_passkeys_signature_or_the_familys_error(text: str) -> None:
-    """Nothing else leaves; and what is read is written the same."""
+def test_any_text_is_parsed_or_raises_passkey_error(text: str) -> None:
+    """A text that parses is spelled back unchanged, and none of these texts verifies."""
     with contextlib.suppress(PasskeyError):
         assert Assertion.parse(text).spelled() == text
     assert why(text) is not None
 
 
 @given(st.tuples(*[st.binary(min_size=1, max_size=80)] * 3))
-def test_what_is_spelled_is_read_back(parts: tuple[bytes, bytes, bytes]) -> None:
+def test_an_assertion_is_read_back_as_spelled(parts: tuple[bytes, bytes, bytes]) -> None:
     """decode(encode(x)) = x."""
     assert Assertion.parse(Assertion(*parts).spelled()) == parts
 
 
 @given(st.data())
-def test_a_good_signature_with_anything_changed_does_not_count(data: st.DataObject) -> None:
-    """Cut, doubled or mutated in any part: refused, and by this family's error alone."""
+def test_a_changed_signature_does_not_count(data: st.DataObject) -> None:
+    """Any part may be cut, doubled or mutated; PasskeyError is the only exception."""
     which = data.draw(st.integers(0, 2))
     parts = list(GOOD)
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(parts[which]))] * 2)))
@@ -335,8 +335,8 @@ def test_a_good_signature_with_anything_changed_does_not_count(data: st.DataObje
 
 
 @given(st.data())
-def test_any_bytes_are_a_passkey_that_was_made_or_the_familys_error(data: st.DataObject) -> None:
-    """What is made, mutated, and bytes that never were any."""
+def test_any_registration_bytes_are_accepted_or_raise_passkey_error(data: st.DataObject) -> None:
+    """The bytes are mutated registrations, and random ones."""
     answer = DEVICE.make(
         {
             "publicKey": {
@@ -358,8 +358,8 @@ def test_any_bytes_are_a_passkey_that_was_made_or_the_familys_error(data: st.Dat
             said_challenge(raw)
 
 
-def test_bytes_of_the_longest_kind_are_read_soon() -> None:
-    """The reader copies what is left at each value: the bound on the whole is what keeps that short."""
+def test_the_longest_registrations_are_read_quickly() -> None:
+    """The reader copies the rest at each value; only the bound on the whole keeps that fast."""
     for raw in (
         b"\x80" * MAX_ATTESTATION_BYTES,
         b"\x99\xff\xff" + b"\x00" * (MAX_ATTESTATION_BYTES - 3),
@@ -369,8 +369,8 @@ def test_bytes_of_the_longest_kind_are_read_soon() -> None:
             check_registration(b"{}", raw, challenge="", origin="")
 
 
-def test_points_of_another_curve_are_no_keys() -> None:
-    """Numbers of P-384 under the name of P-256."""
+def test_points_of_another_curve_are_refused() -> None:
+    """The numbers are of P-384, under the name of P-256."""
     numbers = ec.generate_private_key(ec.SECP384R1()).public_key().public_numbers()
     key = {**DEVICE.cose, -2: numbers.x.to_bytes(48, "big"), -3: numbers.y.to_bytes(48, "big")}
 

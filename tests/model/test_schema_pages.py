@@ -22,21 +22,21 @@ SUITE_PAGE = (REFERENCE / "suite.md").read_text(encoding="utf-8")
 
 
 def example(page: str) -> str:
-    """The one whole example."""
+    """Return the page's one whole example."""
     (found,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     return str(found)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_tables_of_keys_are_those_of_the_schema(path: Path):
-    """Each under the heading that names its TOML table; `make pages` writes them anew."""
+def test_the_tables_of_keys_match_the_schema(path: Path):
+    """Each stands under the heading that names its TOML table; `make pages` writes them anew."""
     page = path.read_text(encoding="utf-8")
 
     assert page == with_tables(page, PAGES[path]), f"{path.name} is not what the schema says: {COMMAND}"
 
 
-def test_a_table_that_has_no_place_is_missed():
-    """So that a new table of keys is not left out of its page."""
+def test_a_table_without_a_place_on_the_page_raises():
+    """A new table of keys therefore cannot be left out of its page."""
     with pytest.raises(ValueError, match=r"no place for the tables of '\[new\]'"):
         with_tables(ACTION_PAGE, {**ACTION, "new": Field(Kind.TABLE, fields={"x": Field(Kind.STRING)})})
     with pytest.raises(ValueError, match=r"`\[approvals\]`: no end of its table, or no such table"):
@@ -44,13 +44,13 @@ def test_a_table_that_has_no_place_is_missed():
 
 
 def test_the_examples_on_the_pages_are_valid():
-    """What people copy works."""
+    """Users copy these examples."""
     assert parse_action(example(ACTION_PAGE), file="example.md").name == "send-email"
     assert parse_connector_manifest(example(CONNECTOR_PAGE).encode(), file="example.toml").version == "1.2.0"
 
 
-def test_the_suite_on_the_page_wants_what_the_page_says():
-    """At the tag of its example, the two actions below it; and no more than the page says."""
+def test_the_suite_on_the_page_names_the_actions_that_the_page_lists():
+    """They are at the tag of the example's source, and no others are listed."""
     suite = parse_suite(example(SUITE_PAGE), file="suite.toml")
     (source,) = re.findall(r"^(github://\S+\.toml@v\S+)$", SUITE_PAGE, re.MULTILINE)
     wants = [str(one) for one in wanted(suite, SuiteSource.parse(source))]
@@ -60,7 +60,7 @@ def test_the_suite_on_the_page_wants_what_the_page_says():
 
 
 def test_the_preview_on_the_page_is_valid():
-    """Put into the whole example, beside an input and the operation that it names."""
+    """The preview is put into the whole example, beside the input and the operation that it names."""
     (preview,) = re.findall(r"```text\n(\[approval\.preview\].*?)```", ACTION_PAGE, re.DOTALL)
     text = example(ACTION_PAGE)
     for old, new in (
@@ -77,7 +77,7 @@ def test_the_preview_on_the_page_is_valid():
 
 
 def test_the_sign_in_on_the_page_is_valid():
-    """Put into the whole example in place of its key."""
+    """The sign-in is put into the whole example in place of its key."""
     (sign_in,) = re.findall(r"```text\n(\[capabilities\.credential\].*?)```", CONNECTOR_PAGE, re.DOTALL)
     before, _, rest = example(CONNECTOR_PAGE).partition("[capabilities.credential]")
     manifest = parse_connector_manifest(
@@ -91,5 +91,5 @@ def test_the_sign_in_on_the_page_is_valid():
 
 
 def test_the_page_names_every_host_function():
-    """Ours and those of the component model."""
+    """The names are ours and those of the component model."""
     assert [name for name in (*HostFunction, *WASI_NAMES) if f"`{name}`" not in CONNECTOR_PAGE] == []

@@ -1,4 +1,4 @@
-"""A reference to a secret elsewhere is one line, and has one reading."""
+"""A reference to a secret in another store is one line, and has one reading."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_is_parsed_is_what_is_shown(text: str) -> None:
-    """Nothing is decoded on the way."""
+def test_a_reference_is_shown_as_it_was_parsed(text: str) -> None:
+    """The parser decodes nothing."""
     found = SecretReference.parse(text)
     assert (str(found), found.path) == (text, GOOD[text])
 
 
 def test_a_server_is_an_exact_host_and_port() -> None:
-    """With mount and field apart from the path."""
+    """Mount and field are kept apart from the path."""
     found = SecretReference.parse("vault://vault.example.com:8200/secret/mail/home#password")
     assert (found.host, found.mount, found.path, found.field) == (
         HostPort("vault.example.com", 8200),
@@ -79,8 +79,8 @@ def test_a_server_is_an_exact_host_and_port() -> None:
 
 
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
-def test_anything_else_is_refused_and_told(text: str) -> None:
-    """By what is wrong with it."""
+def test_an_invalid_reference_is_refused_with_the_problem(text: str) -> None:
+    """The refusal has a bounded length."""
     with pytest.raises(ValueError, match=BAD[text].replace("(", "\\(")) as caught:
         SecretReference.parse(text)
     assert len(str(caught.value)) < 2 * MAX_REFERENCE + 200
@@ -98,7 +98,7 @@ def test_anything_else_is_refused_and_told(text: str) -> None:
     )
 )
 def test_any_text_is_a_reference_in_its_own_spelling_or_refused(text: str) -> None:
-    """And no part of one begins like an option, is empty, or goes up a directory."""
+    """A part of a path is never empty, begins like no option, and goes up no directory."""
     try:
         found = SecretReference.parse(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Selectors: three forms, nothing else, and what each means."""
+"""Selectors: three forms, and which actions each selects."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ PROBE = "github://aileron-tests/probe"
         ("delete-*", False),
     ],
 )
-def test_a_selector_means_what_it_says(text: str, means: bool):
-    """A tag whole, a connector by its full name, a name with `*` for anything; each is written as it was read."""
+def test_a_selector_selects_what_it_says(text: str, means: bool):
+    """A selector is a whole tag, a connector's full name, or a name in which `*` stands for anything."""
     selector = parse_selector(text)
 
     assert is_selected([selector], TAGGED) is means
@@ -60,14 +60,14 @@ def test_a_selector_means_what_it_says(text: str, means: bool):
         (f"connector:{PROBE}@1.0.0", "is not letters, digits"),
     ],
 )
-def test_what_is_none_is_refused(text: str, problem: str):
-    """With what there is."""
+def test_an_invalid_selector_is_refused(text: str, problem: str):
+    """The refusal says what a selector can be."""
     with pytest.raises(ValueError, match=problem):
         parse_selector(text)
 
 
-def test_a_list_is_bounded_and_says_each_once():
-    """And is not empty: that would be nothing at all, or everything, and nobody could tell which."""
+def test_a_list_of_selectors_is_bounded_and_has_no_duplicates():
+    """An empty list is refused: it could mean nothing or everything."""
     assert [str(one) for one in parse_selectors(["b", "a", "b"])] == ["b", "a"]
     with pytest.raises(ValueError, match="0 selectors"):
         parse_selectors([])
@@ -75,8 +75,8 @@ def test_a_list_is_bounded_and_says_each_once():
         parse_selectors([f"a{number}" for number in range(MAX_SELECTORS + 1)])
 
 
-def test_of_several_lists_each_has_to_mean_it():
-    """What a launch selects, and what a folder does, are both so. Without any, everything is."""
+def test_an_action_must_be_selected_by_every_list():
+    """Both the launch and the folder have a list. With no list, every action is selected."""
     calendar, reads = parse_selectors(["tag:calendar", "tag:mail"]), parse_selectors(["list-*"])
 
     assert Selection().admits(TAGGED)
@@ -86,7 +86,7 @@ def test_of_several_lists_each_has_to_mean_it():
     assert str(Selection((calendar, reads))) == "tag:calendar, tag:mail and list-*"
 
 
-def test_a_broken_file_is_meant_by_its_name_alone():
-    """Nothing else of it is known."""
+def test_a_broken_action_file_is_selected_by_its_name_alone():
+    """The tags and connectors of a broken file are unknown."""
     assert Selection((parse_selectors(["list-*"]),)).admits_facts("list-x", (), ())
     assert not Selection((parse_selectors(["tag:x"]),)).admits_facts("list-x", (), ())

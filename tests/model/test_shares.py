@@ -1,4 +1,4 @@
-"""Shares: whoever comes, in whatever order, nobody is kept out and nobody gets more than there is."""
+"""Shares: no party is kept out, and no party gets more than there is, in whatever order they come."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from aileron.model.shares import PERSON, NoPlace, Places, Turns, party_of
 RUNS, QUESTIONS = 64, 800
 PARTIES = (PERSON, *(f"ses-{number}" for number in range(20)))
 STEPS = st.lists(st.tuples(st.sampled_from(PARTIES), st.integers(1, 80), st.booleans()), max_size=60)
-"""Who comes or leaves, how many times, and which of the two."""
+"""Steps of a history: the party, how many times, and True if it comes (False if it leaves)."""
 
 
 def taken(places: Places, party: str, held: Counter[str]) -> int:
-    """How many places a party gets that asks until it is refused; they are its own then."""
+    """Return how many places the party holds after it has asked until it was refused."""
     while places.why_not(party, held) is None:
         held[party] += 1
     return held[party]
 
 
 def after(places: Places, steps: list[tuple[str, int, bool]]) -> Counter[str]:
-    """Who holds what once all of that has happened."""
+    """Return what each party holds after all steps."""
     held: Counter[str] = Counter()
     for party, times, comes in steps:
         for _ in range(times):
@@ -38,8 +38,8 @@ def after(places: Places, steps: list[tuple[str, int, bool]]) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("total", "first", "second"), [(RUNS, 32, 11), (QUESTIONS, 400, 134)])
-def test_one_party_gets_half_and_the_next_two_thirds_of_what_is_left(total: int, first: int, second: int) -> None:
-    """What is kept for the person and for parties that have nothing is not among it."""
+def test_a_party_gets_half_and_the_next_two_thirds_of_the_rest(total: int, first: int, second: int) -> None:
+    """Places kept for the person and for parties that have nothing do not count."""
     places, held = Places(total), Counter[str]()
 
     assert taken(places, "ses-1", held) == first
@@ -48,8 +48,8 @@ def test_one_party_gets_half_and_the_next_two_thirds_of_what_is_left(total: int,
     assert places.why_not("ses-3", held) is None
 
 
-def test_a_party_whose_runs_end_leaves_them_to_the_others() -> None:
-    """The share is counted anew: who was told that it has its share gets more when others have gone."""
+def test_ended_runs_leave_their_places_to_other_parties() -> None:
+    """The share is counted anew: a party at its share gets more when others have gone."""
     places, held = Places(RUNS), Counter({"ses-2": 24})
     alone = taken(places, "ses-1", held)
     held["ses-2"] = 0
@@ -58,8 +58,8 @@ def test_a_party_whose_runs_end_leaves_them_to_the_others() -> None:
 
 
 @given(STEPS)
-def test_there_are_never_more_than_there_are_places(steps: list[tuple[str, int, bool]]) -> None:
-    """Of all, and without the person's of the agents."""
+def test_no_more_places_are_taken_than_there_are(steps: list[tuple[str, int, bool]]) -> None:
+    """The bound holds for all parties together, and for the agents without the person's places."""
     held = after(Places(RUNS), steps)
 
     assert held.total() <= RUNS
@@ -67,8 +67,8 @@ def test_there_are_never_more_than_there_are_places(steps: list[tuple[str, int, 
 
 
 @given(STEPS)
-def test_the_persons_own_places_are_there_whatever_agents_hold(steps: list[tuple[str, int, bool]]) -> None:
-    """An eighth of them, after everything that agents and the person did before."""
+def test_the_persons_own_places_remain_whatever_agents_hold(steps: list[tuple[str, int, bool]]) -> None:
+    """The person gets an eighth of all places, after everything that agents and the person did before."""
     places = Places(RUNS)
     held = after(places, steps)
     held[PERSON] = 0
@@ -78,7 +78,7 @@ def test_the_persons_own_places_are_there_whatever_agents_hold(steps: list[tuple
 
 @given(STEPS, st.integers(0, 11))
 def test_eleven_parties_do_not_keep_a_twelfth_out(steps: list[tuple[str, int, bool]], most: int) -> None:
-    """In whatever order they come and leave, the person among them."""
+    """They come and leave in any order, and the person may be among them."""
     places, parties = Places(RUNS), PARTIES[:most]
     held = after(places, [step for step in steps if step[0] in parties])
     for party in parties:
@@ -88,7 +88,7 @@ def test_eleven_parties_do_not_keep_a_twelfth_out(steps: list[tuple[str, int, bo
 
 
 def test_it_takes_twelve_parties_to_fill_all_places() -> None:
-    """That the bound is one: the thirteenth is told that there is none, and gets the first that is free."""
+    """Eleven is therefore the exact bound: the next party is told that all places are taken, and gets the first that is free."""
     places, held = Places(RUNS), Counter[str]()
     for number in range(12):
         taken(places, f"ses-{number}", held)
@@ -100,8 +100,8 @@ def test_it_takes_twelve_parties_to_fill_all_places() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=40))
-def test_parties_take_turns_and_each_in_its_own_order(added: list[tuple[str, int]]) -> None:
-    """All that waits comes out once; while a party waits, no other comes twice."""
+def test_parties_take_turns_and_keep_their_own_order(added: list[tuple[str, int]]) -> None:
+    """Each entry comes out once, and between two entries of a party no other party comes twice."""
     turns, waiting = Turns(), list(dict.fromkeys((party, f"{party}{number}") for party, number in added))
     for party, name in waiting:
         turns.add(party, name)
@@ -121,8 +121,8 @@ def test_parties_take_turns_and_each_in_its_own_order(added: list[tuple[str, int
         assert all(len({who for who, _ in out[a + 1 : b]}) == b - a - 1 for a, b in itertools.pairwise(rounds))
 
 
-def test_a_party_that_may_not_is_passed_over_and_keeps_its_turn() -> None:
-    """The next that may begins; the first does when it may."""
+def test_a_party_that_may_not_run_is_passed_over_and_keeps_its_turn() -> None:
+    """The next party that may run begins; the first does once it may."""
     turns = Turns()
     for party, name in (("a", "a1"), ("a", "a2"), ("b", "b1")):
         turns.add(party, name)
@@ -132,8 +132,8 @@ def test_a_party_that_may_not_is_passed_over_and_keeps_its_turn() -> None:
     assert [turns.next(lambda _: True) for _ in range(3)] == [("a", "a1"), ("a", "a2"), None]
 
 
-def test_a_party_is_what_is_said_or_the_session_or_the_person() -> None:
-    """On the operator's socket nobody shows a token: all of them are the person, but for what descends from a session."""
+def test_a_party_is_the_given_one_the_session_or_the_person() -> None:
+    """Callers of the operator socket show no token: they are the person, unless they descend from a session."""
     assert party_of(Scope.AGENT, "ses-1", None) == "ses-1"
     assert party_of(Scope.AGENT, "local", "ses-1") == party_of(Scope.OPERATOR, "local", "ses-1") == "ses-1"
     assert party_of(Scope.OPERATOR, "local", None) == PERSON

@@ -1,4 +1,4 @@
-"""Text as a person sees it: what cannot be seen is spelled out, and an emoji of several characters is none of it."""
+"""Text as a person sees it: invisible characters are spelled out, and emoji of several characters are shown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ IGNORABLE = (
 )
 """Default_Ignorable_Code_Point, of DerivedCoreProperties.txt 17.0."""
 BLANK = (0x2800, 0x11D45, 0x11D97, 0x16FE4, 0x1D159)
-"""Drawn as nothing by every font that was measured, or by its code chart."""
+"""Characters that every measured font, or their code chart, draws as nothing."""
 
 
-def test_what_is_drawn_as_nothing_is_spelled_out() -> None:
-    """Whatever its category, on one line, in several and in JSON."""
+def test_invisible_characters_are_spelled_out() -> None:
+    """This holds for every category, in one line, in several lines, and in JSON."""
     for code in (*IGNORABLE, *BLANK):
         escape = rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" if code < 0x10000 else rf"\U{code:08x}"
         assert visible(f"pay{chr(code)}1") == f"pay{escape}1"
@@ -49,7 +49,7 @@ def test_what_is_drawn_as_nothing_is_spelled_out() -> None:
     ids=ascii,
 )
 def test_an_emoji_is_shown_as_it_is(emoji: str) -> None:
-    """Families, flags, skin tones, keycaps, and signs with a style."""
+    """Families, flags, skin tones, keycaps, and signs with a style are shown unescaped."""
     assert visible(f"Lunch {emoji}{emoji}!") == f"Lunch {emoji}{emoji}!"
     assert visible_lines(f"one\n{emoji}") == ["one", emoji]
 
@@ -73,6 +73,6 @@ def test_an_emoji_is_shown_as_it_is(emoji: str) -> None:
     ],
     ids=ascii,
 )
-def test_the_same_characters_anywhere_else_are_spelled_out(text: str, shown: str) -> None:
-    """A joiner that joins nothing, a style of a letter, tags that are no region."""
+def test_emoji_characters_are_spelled_out_anywhere_else(text: str, shown: str) -> None:
+    """The cases are a joiner that joins nothing, a style of a letter, and tags that are no region."""
     assert visible(text) == shown
