@@ -1,4 +1,4 @@
-"""What the tests of sign-in and renewal share: a provider over real TLS, the way to it, and a browser of a few lines."""
+"""Fixtures of the sign-in and renewal tests: a provider over real TLS, the way to it, and a browser of a few lines."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from tests.support.upstream import Authority
 
 @pytest.fixture
 def start_server(authority: Authority) -> Iterator[Callable[..., TokenServer]]:
-    """Start a provider, as TokenServer takes it."""
+    """Return a function that starts a provider with the options of TokenServer."""
     with contextlib.ExitStack() as stack:
         yield lambda **options: stack.enter_context(TokenServer(authority.server_context("localhost"), **options))
 
 
 @pytest.fixture
 def server(start_server: Callable[..., TokenServer]) -> TokenServer:
-    """One that rotates."""
+    """Return a provider that rotates refresh tokens."""
     return start_server()
 
 
 @pytest.fixture
 async def endpoints(authority: Authority, server: TokenServer) -> AsyncIterator[Endpoints]:
-    """The way to the provider, which the user allowed, as it is on this machine."""
+    """Yield the real way to the provider, which the user allowed although it is on this machine."""
     async with endpoints_to(authority, server) as made:
         yield made
 
 
 class Nobody:
-    """A lender that nobody asks: what is sent to a provider is no connector's."""
+    """A lender that must not be asked: no connector's credential is sent to a provider."""
 
     def lend(self, use: object) -> Any:
         raise AssertionError("a provider is asked with no connector's credential")
@@ -51,7 +51,7 @@ class Nobody:
 
 @contextlib.asynccontextmanager
 async def endpoints_to(authority: Authority, *servers: TokenServer) -> AsyncIterator[Endpoints]:
-    """The real engine; `servers` may be on this machine."""
+    """Yield endpoints on the real egress engine; `servers` may be on this machine."""
     settings = Settings(egress_private=frozenset(server.address for server in servers), egress_ca_pem=authority.ca_pem)
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]
     try:
@@ -61,14 +61,14 @@ async def endpoints_to(authority: Authority, *servers: TokenServer) -> AsyncIter
 
 
 def asked_for(authorize_url: str) -> dict[str, str]:
-    """The parameters of an authorization request, each of which stands once."""
+    """Return the parameters of an authorization request; each must occur once."""
     parsed = parse_qs(urlsplit(authorize_url).query, keep_blank_values=True, strict_parsing=True)
     assert all(len(values) == 1 for values in parsed.values())
     return {name: values[0] for name, values in parsed.items()}
 
 
 async def visit(port: int, target: str, **options: Any) -> tuple[int, dict[str, str], str]:
-    """One request to the callback as a browser sends it: status, fields by name in lower case, page."""
+    """Send one request to the callback as a browser does; return status, fields by name in lower case, and page."""
     return await anyio.to_thread.run_sync(lambda: visited(port, target, **options))
 
 
@@ -81,7 +81,7 @@ def visited(
     address: str = "127.0.0.1",
     raw: bytes | None = None,
 ) -> tuple[int, dict[str, str], str]:
-    """The same, for a worker thread. Status 0: closed without a word."""
+    """Send the request of `visit` from a worker thread. Status 0: closed without a response."""
     head = (
         raw or f"{method} {target} HTTP/1.1\r\nHost: {host or f'localhost:{port}'}\r\nUser-Agent: Test\r\n\r\n".encode()
     )
@@ -100,13 +100,13 @@ def visited(
 
 
 def callback(asked: dict[str, str], **changes: str | None) -> str:
-    """The target the provider sends a browser to, with a good answer but for `changes` (None: left out)."""
+    """Return the target to which the provider sends a browser: a good answer but for `changes` (None: left out)."""
     given = {"code": "canary-code-of-the-provider", "state": asked["state"], **changes}
     return f"/callback?{urlencode({name: value for name, value in given.items() if value is not None})}"
 
 
 def port_of(asked: dict[str, str]) -> int:
-    """Where the answer is awaited."""
+    """Return the port at which the answer is awaited."""
     port = urlsplit(asked["redirect_uri"]).port
     assert port is not None
     return port
@@ -115,7 +115,7 @@ def port_of(asked: dict[str, str]) -> int:
 def signed_in(
     vault: Vault, server: TokenServer, name: BindingName, connector: str, at: float, client_secret: str | None = None
 ) -> None:
-    """Store what a sign-in at `at` (s since the epoch) leaves: one binding, and tokens that `server` renews."""
+    """Store the result of a sign-in at `at` (s since the epoch): one binding, and tokens that `server` renews."""
     server.refresh = "canary-refresh-token-0"
     tokens = TokenSet(
         access=Secret(b"canary-access-token-0"),

@@ -1,4 +1,4 @@
-"""One renewal in a process that dies, or whose disk is full, at a moment of the test's choice. Run as a program.
+"""A single renewal in a process that dies, or whose disk is full, at a moment of the test's choice. Run as a program.
 
     crash_probe.py VAULT PORT CA_FILE POINT
 
@@ -34,20 +34,20 @@ NAME = BindingName("oauth2", "mail", "work")
 
 
 class Quiet:
-    """No record: the vault is what is looked at."""
+    """A journal that records nothing: the test inspects the vault."""
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     async def renewed(self, binding: BindingName) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     async def failed(self, binding: BindingName, code: str) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
 
 def passing(point: str, chosen: str) -> None:
-    """Die here, or be without a disk from here on, if this is the moment."""
+    """Die, or have no disk from here on, if this is the chosen moment."""
     if point == chosen:
         os.kill(os.getpid(), signal.SIGKILL)
     if chosen == f"full:{point.removeprefix('before:')}":
@@ -55,7 +55,7 @@ def passing(point: str, chosen: str) -> None:
 
 
 def around(owner: Any, name: str, point: str, chosen: str) -> None:
-    """Pass a moment before and one after a method."""
+    """Replace a method by one that passes a moment before and one after it."""
     method: Callable[..., Any] = getattr(owner, name)
 
     def called(*arguments: Any) -> Any:
@@ -68,7 +68,7 @@ def around(owner: Any, name: str, point: str, chosen: str) -> None:
 
 
 async def answering(post: Callable[..., Any], chosen: str, *arguments: Any) -> Any:
-    """Pass a moment before the provider is asked and one when its answer is there."""
+    """Pass one moment before the provider is asked and one when its answer has arrived."""
     passing("before:answer", chosen)
     answer = await post(*arguments)
     passing("after:answer", chosen)

@@ -1,4 +1,4 @@
-"""What a provider answers, read: whatever the bytes are, there are tokens that can be kept and sent, or an error of ours."""
+"""Reading a provider's answers: any bytes are tokens that can be kept and sent, or one of our errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CLIENT: Final = Client(
 
 
 def expected(**changes: Any) -> Expected:
-    """What the sign-in asked for."""
+    """Return the expectations of a sign-in."""
     whole = {
         "host": HOST,
         "client": CLIENT,
@@ -53,12 +53,12 @@ def expected(**changes: Any) -> Expected:
 
 
 def read(answer: dict[str, Any], **changes: Any) -> GrantedTokens:
-    """An answer to a sign-in, by way of its bytes."""
+    """Read an answer to a sign-in from its bytes."""
     return granted(read_json(json.dumps(answer).encode(), HOST), expected(**changes), NOW)
 
 
 def code_of(answer: dict[str, Any], **changes: Any) -> str:
-    """The code of one that must be refused; it quotes nothing."""
+    """Return the code of an answer that must be refused; the error quotes nothing."""
     with pytest.raises(ProviderError) as caught:
         read(answer, **changes)
     assert "canary" not in str(caught.value)
@@ -67,7 +67,7 @@ def code_of(answer: dict[str, Any], **changes: Any) -> str:
 
 
 def attempted(read: Callable[[], _T]) -> _T | ProviderError:
-    """What came of it, as a value."""
+    """Return the result, or the error as a value."""
     try:
         return read()
     except ProviderError as error:
@@ -75,7 +75,7 @@ def attempted(read: Callable[[], _T]) -> _T | ProviderError:
 
 
 def check_kept(made: GrantedTokens) -> None:
-    """What came out can be sealed, opened again, and said in the vault's file; and its tokens fit a header."""
+    """Check that the tokens can be sealed, unsealed and kept in the vault's file, and that they fit a header."""
     again = TokenSet.unsealed(made.tokens.sealed())
     assert again.access == made.tokens.access
     assert (again.refresh is None) == (made.tokens.refresh is None) == (not made.grant.refreshable)
@@ -99,16 +99,16 @@ KEYS: Final = ["access_token", "refresh_token", "token_type", "expires_in", "sco
 @example(b'{"a":1e999}')
 @example(b'{"a":' + b"[" * 100_000)
 @example(b'{"a":' + b"9" * 5000 + b"}")
-def test_any_bytes_are_an_object_or_an_error_of_ours(data: bytes) -> None:
-    """Never an error of a library, which would quote them."""
+def test_any_bytes_are_an_object_or_one_of_our_errors(data: bytes) -> None:
+    """A library's error would quote them."""
     value = attempted(lambda: read_json(data, HOST))
 
     assert isinstance(value, dict) or value.code == "bad_answer"
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), ANY_JSON))
-def test_any_values_are_tokens_or_an_error_of_ours(changes: dict[str, Any]) -> None:
-    """A good answer with anything in its places, for a sign-in and for a renewal."""
+def test_any_values_are_tokens_or_one_of_our_errors(changes: dict[str, Any]) -> None:
+    """A good answer has any JSON in its places, for a sign-in and for a renewal."""
     answer = {**tokens_answer(), **changes}
     before = read(tokens_answer())
     for made in (
@@ -127,8 +127,8 @@ def test_any_values_are_tokens_or_an_error_of_ours(changes: dict[str, Any]) -> N
         st.sampled_from(["device_code", "user_code", "verification_uri", "expires_in", "interval"]), ANY_JSON
     )
 )
-def test_any_values_are_a_code_that_can_be_shown_or_an_error_of_ours(changes: dict[str, Any]) -> None:
-    """The same for a device."""
+def test_any_values_are_a_device_code_that_can_be_shown_or_one_of_our_errors(changes: dict[str, Any]) -> None:
+    """A good device answer has any JSON in its places."""
     good = {
         "device_code": "canary-device-code",
         "user_code": "WDJB-MJHT",
@@ -158,8 +158,8 @@ def test_any_values_are_a_code_that_can_be_shown_or_an_error_of_ours(changes: di
         (None, None),
     ],
 )
-def test_an_end_is_a_time_from_now(lifetime: object, ends_at: float | None) -> None:
-    """As a number, or as digits; one past all sense is far, and none is none."""
+def test_a_lifetime_is_counted_from_now(lifetime: object, ends_at: float | None) -> None:
+    """A number or digits are accepted; an absurd lifetime is capped, and a missing one sets no end."""
     made = read(tokens_answer(expires_in=lifetime))
 
     assert made.tokens.expires_at == ends_at
@@ -167,14 +167,14 @@ def test_an_end_is_a_time_from_now(lifetime: object, ends_at: float | None) -> N
 
 
 @pytest.mark.parametrize("lifetime", [-1, -(10**400), True, "", "-1", "1e3", "soon", [3600], {}, "\u0663"])
-def test_an_end_that_is_no_time_is_no_answer(lifetime: object) -> None:
-    """Refused at sign-in, where the person sees it."""
+def test_an_invalid_lifetime_is_refused(lifetime: object) -> None:
+    """The sign-in refuses it, where the person sees it."""
     assert code_of(tokens_answer(expires_in=lifetime)) == "bad_answer"
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_what_is_no_number_of_json_is_no_answer(constant: str) -> None:
-    """As Python's own reader would take it."""
+def test_a_number_that_json_does_not_have_is_refused(constant: str) -> None:
+    """Python's own reader would accept it."""
     text = json.dumps(tokens_answer()).replace("3600", constant)
     with pytest.raises(ProviderError) as caught:
         granted(read_json(text.encode(), HOST), expected(), NOW)
@@ -198,15 +198,15 @@ def test_what_is_no_number_of_json_is_no_answer(constant: str) -> None:
 )
 @pytest.mark.parametrize("name", ["access_token", "refresh_token"])
 def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> None:
-    """By the bounds that egress has; at those bounds it passes."""
+    """The bounds are those of egress; tokens at the bounds pass."""
     assert code_of(tokens_answer(**{name: token})) == "bad_token"
     check_kept(read(tokens_answer(**{name: "x" * 8})))
     check_kept(read(tokens_answer(**{name: "~" * 8192})))
 
 
 @pytest.mark.parametrize("kind", ["mac", "DPoP", "Bearer ", "", "N_A"])
-def test_only_bearer_tokens_are_taken(kind: str) -> None:
-    """Whatever its case; a token of another type would be sent without what makes it one."""
+def test_only_bearer_tokens_are_accepted(kind: str) -> None:
+    """Case does not matter; a token of another type would be sent without the proof that it needs."""
     assert code_of(tokens_answer(token_type=kind)) == "bad_token_type"
     check_kept(read(tokens_answer(token_type="bearer")))
 
@@ -226,16 +226,16 @@ def test_only_bearer_tokens_are_taken(kind: str) -> None:
         ("mail.read", ("mail.read", "openid", "offline_access", "email", "profile"), ("mail.read",)),
     ],
 )
-def test_what_was_granted_is_what_is_said(said: str | None, asked: tuple[str, ...], found: tuple[str, ...]) -> None:
-    """Sorted; silence means all of it; what opens nothing need not be repeated."""
+def test_granted_scopes_are_those_answered(said: str | None, asked: tuple[str, ...], found: tuple[str, ...]) -> None:
+    """They are sorted; a missing scope means all requested ones; scopes that open nothing need not be repeated."""
     assert read(tokens_answer(scope=said), scopes=asked).grant.scopes == tuple(sorted(found))
 
 
 @pytest.mark.parametrize(
     "said", ["x" * 257, 'mail.read mail.send "', "mail.read mail.send \u202e", " ".join(f"s{n}" for n in range(65))]
 )
-def test_scopes_that_are_none_are_no_answer(said: str) -> None:
-    """They are shown, and stand in the vault's file."""
+def test_invalid_scopes_are_refused(said: str) -> None:
+    """Scopes are shown, and are kept in the vault's file."""
     assert code_of(tokens_answer(scope=said)) == "bad_answer"
 
 
@@ -253,13 +253,13 @@ CLAIMS: Final = {
 
 
 def account(claims: dict[str, Any], **changes: Any) -> str | None:
-    """Who signed in."""
+    """Return the account of a sign-in whose ID token has these claims."""
     whole = {"nonce": Secret(b"canary-nonce"), **changes}
     return read(tokens_answer(id_token=id_token(claims)), **whole).grant.account
 
 
-def test_an_account_is_named_by_the_best_name_there_is() -> None:
-    """E-mail, else user name, else the number the provider has for them; none is none."""
+def test_an_account_is_named_by_the_best_claim() -> None:
+    """The order is e-mail, user name, the provider's own id; without any the account is None."""
     without = dict(CLAIMS)
     names = [account(without)]
     for name in ("email", "preferred_username", "sub"):
@@ -271,8 +271,8 @@ def test_an_account_is_named_by_the_best_name_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", CORPUS.values(), ids=CORPUS.keys())
-def test_an_account_is_harmless_whatever_it_is_called(name: str) -> None:
-    """It is shown in terminals, pages and questions, and stands in the vault's file."""
+def test_an_account_name_is_harmless_whatever_it_is(name: str) -> None:
+    """The name is shown in terminals, pages and questions, and is kept in the vault's file."""
     made = read(tokens_answer(id_token=id_token({**CLAIMS, "email": name})), nonce=Secret(b"canary-nonce"))
     shown = made.grant.account
 
@@ -300,7 +300,7 @@ def test_an_account_is_harmless_whatever_it_is_called(name: str) -> None:
     ],
 )
 def test_an_id_token_for_another_sign_in_is_refused(claims: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Another issuer, another application, another request; the right one in the same way passes."""
+    """The token names another issuer, application or request; one with the right names passes."""
     token = id_token({**CLAIMS, **claims})
 
     assert code_of(tokens_answer(id_token=token), nonce=Secret(b"canary-nonce"), **changes) == "bad_id_token"
@@ -315,16 +315,16 @@ def test_an_id_token_for_another_sign_in_is_refused(claims: dict[str, Any], chan
 @pytest.mark.parametrize(
     "token", ["", "a.b", "a.b.c.d", "..", "a.!.c", "a.e30.c", "x" * 40_000, 7, ["a"], "a.W10.c", "ä.ä.ä"]
 )
-def test_what_is_no_id_token_is_refused(token: object) -> None:
-    """And never an error of a library."""
+def test_a_malformed_id_token_is_refused(token: object) -> None:
+    """The error is ours, not a library's."""
     assert code_of(tokens_answer(id_token=token)) == "bad_id_token"
 
 
 # A renewal
 
 
-def test_what_a_renewal_does_not_say_stays() -> None:
-    """The refresh token, the scopes, who it is and when they signed in; an ID token is not looked at."""
+def test_a_renewal_keeps_what_its_answer_leaves_out() -> None:
+    """Refresh token, scopes, account and time of sign-in stay; an ID token is not read."""
     before = read(tokens_answer(id_token=id_token(CLAIMS)), nonce=Secret(b"canary-nonce"))
     answer = tokens_answer(
         access_token="canary-access-2", refresh_token=None, scope=None, expires_in=None, id_token="nonsense"

@@ -1,4 +1,4 @@
-"""JWTs that are signed here, verified by PyJWT; keys in each form they are stored in, and those that do not fit."""
+"""JWTs signed by Aileron and verified by PyJWT; keys in each stored form, and keys that do not fit."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ CLAIMS: Final = {
 
 
 def pem(key: Any, form: serialization.PrivateFormat = PKCS8, passphrase: bytes | None = None) -> bytes:
-    """As openssl writes it."""
+    """Return the key as openssl writes it."""
     cipher = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
     written: bytes = key.private_bytes(serialization.Encoding.PEM, form, cipher)
     return written
 
 
 def jwk(algorithm: SigningAlgorithm, **more: str) -> dict[str, Any]:
-    """As PyJWT writes a private one."""
+    """Return the private JWK as PyJWT writes it."""
     kind = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}[algorithm]
     makers = {"RSA": jwt.algorithms.RSAAlgorithm, "EC": jwt.algorithms.ECAlgorithm, "OKP": jwt.algorithms.OKPAlgorithm}
     return {**json.loads(makers[kind].to_jwk(KEYS[algorithm])), **more}
 
 
 def stored(algorithm: SigningAlgorithm, form: str) -> Secret:
-    """The key of that algorithm, in each form."""
+    """Return the key of an algorithm in one of the stored forms."""
     match form:
         case "pkcs8":
             return Secret(pem(KEYS[algorithm]))
@@ -69,8 +69,8 @@ FORMS: Final = [
 
 
 @pytest.mark.parametrize(("algorithm", "form"), FORMS)
-def test_what_is_signed_is_verified_by_another_library(algorithm: SigningAlgorithm, form: str) -> None:
-    """Each algorithm, each form of its key; the key's ID is in the header if it has one."""
+def test_a_signature_is_verified_by_another_library(algorithm: SigningAlgorithm, form: str) -> None:
+    """Each algorithm is tried with each form of its key; the key's ID is in the header if it has one."""
     signed = read_signing_key(stored(algorithm, form), algorithm).signed({**CLAIMS})
 
     public = KEYS[algorithm].public_key()
@@ -82,7 +82,7 @@ def test_what_is_signed_is_verified_by_another_library(algorithm: SigningAlgorit
 @pytest.mark.parametrize(("algorithm", "other"), [("RS256", "ES256"), ("ES256", "EdDSA"), ("EdDSA", "PS256")])
 @pytest.mark.parametrize("form", ["pkcs8", "jwk"])
 def test_a_key_of_another_type_is_refused(algorithm: SigningAlgorithm, other: SigningAlgorithm, form: str) -> None:
-    """With the type that is needed; what has the right one is taken."""
+    """The message names the type that is needed; a key of the right type is accepted."""
     assert read_signing_key(stored(other, form), other)
     with pytest.raises(ValueError, match=f"wrong type: {algorithm}, which the connector declares, needs an? "):
         read_signing_key(stored(other, form), algorithm)
@@ -116,8 +116,8 @@ REFUSED: Final = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_such_key_is_refused_in_words(name: str) -> None:
-    """Which quote nothing of it."""
+def test_an_unusable_key_is_refused_with_the_reason(name: str) -> None:
+    """The message quotes no part of the key."""
     data, words = REFUSED[name]
     with pytest.raises(ValueError, match=words) as caught:
         read_signing_key(Secret(data), "RS256")
@@ -131,7 +131,7 @@ def test_what_is_no_such_key_is_refused_in_words(name: str) -> None:
     | st.builds(lambda at, byte: _changed(pem(RSA), at, byte), st.integers(0), st.integers(0, 255))
 )
 def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
-    """Never another error."""
+    """Any error other than ValueError is a failure."""
     with contextlib.suppress(ValueError):
         read_signing_key(Secret(data), "RS256")
     with contextlib.suppress(ValueError):
@@ -146,7 +146,7 @@ def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
     )
 )
 def test_any_json_is_a_key_or_refused(members: dict[str, str]) -> None:
-    """Also one whose numbers belong to no key."""
+    """A JWK may also have numbers that do not belong together."""
     with contextlib.suppress(ValueError):
         read_signing_key(Secret(json.dumps(members).encode()), "ES256")
 

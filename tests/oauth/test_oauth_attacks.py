@@ -1,4 +1,4 @@
-"""What somebody would do with a sign-in that is not theirs, or a provider with us: each beside what works."""
+"""Attacks on a sign-in by others, and attacks by a provider on us, each beside the case that works."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOW: Final = 1_795_233_600.0
 
 
 class Service:
-    """An API that knows one token, and sends back whatever it was sent."""
+    """An API that accepts all tokens but the refused ones, and sends back the token that it was sent."""
 
     def __init__(self, authority: Authority) -> None:
         self.upstream = Upstream(self._answer, authority.server_context("localhost"))
@@ -54,7 +54,7 @@ class Service:
 
 
 class Run:
-    """Requests of a connector, through the engine, with the vault's lender and renewals behind it."""
+    """Requests of a connector through the egress engine, with the vault's lender and renewals behind it."""
 
     def __init__(self, egress: Egress, service: Service) -> None:
         self._egress = egress
@@ -64,7 +64,7 @@ class Run:
         self.seen: list[tuple[int, bytes]] = []
 
     async def ask(self) -> None:
-        """One request; what the connector gets to see of its answer."""
+        """Send one request; record the part of its response that the connector sees."""
         request = EgressRequest("GET", self._url, credential="oauth2")
         meter, deadline = Meter(self._grant.budget), anyio.current_time() + 30
         async with self._egress.open(request, self._grant, meter, Journal(), deadline) as response:
@@ -75,7 +75,7 @@ class Run:
 
 @contextlib.asynccontextmanager
 async def running(authority: Authority, server: TokenServer, service: Service, vault: Vault) -> AsyncIterator[Run]:
-    """Everything between a connector's request and two servers."""
+    """Run everything between a connector's request and two servers."""
     settings = Settings(egress_private=frozenset({server.address}), egress_ca_pem=authority.ca_pem)
     lending = Lending(vault, lambda: renewals)
     egress = Egress(settings, lending)
@@ -93,17 +93,17 @@ async def running(authority: Authority, server: TokenServer, service: Service, v
 
 @pytest.fixture
 def vault(tmp_path_factory: pytest.TempPathFactory, server: TokenServer) -> Vault:
-    """With one sign-in."""
+    """Return a vault with one sign-in."""
     vault = Vault(tmp_path_factory.mktemp("vault") / "home" / "vault.json")
     vault.create(Secret(b"correct horse battery"))
     signed_in(vault, server, NAME, CONNECTOR, NOW, "canary-client-secret")
     return vault
 
 
-async def test_many_refusals_are_one_renewal_and_no_token_is_seen(
+async def test_many_refusals_cause_one_renewal_and_reveal_no_token(
     authority: Authority, server: TokenServer, vault: Vault
 ) -> None:
-    """A service that echoes everything: the connector sees no token, the service no refresh token and no secret."""
+    """The service echoes the token: the connector sees none, and the service sees no refresh token and no client secret."""
     service = Service(authority)
     with service.upstream:
         async with running(authority, server, service, vault) as run, anyio.create_task_group() as tasks:
@@ -119,10 +119,10 @@ async def test_many_refusals_are_one_renewal_and_no_token_is_seen(
     assert b"canary-client-secret" not in service.upstream.received
 
 
-async def test_a_service_that_refuses_every_token_sees_one_renewal(
+async def test_a_service_that_refuses_every_token_causes_one_renewal(
     authority: Authority, server: TokenServer, vault: Vault
 ) -> None:
-    """It cannot make us wear out a sign-in: the refusal is passed on."""
+    """The service cannot make us wear out a sign-in: its refusal is passed on."""
     service = Service(authority)
     service.refuses |= {f"Bearer canary-access-token-{number}" for number in range(100)}
     with service.upstream:
@@ -139,14 +139,14 @@ async def test_a_service_that_refuses_every_token_sees_one_renewal(
 
 
 class CheckingCodes:
-    """A provider's memory of what each code was asked for with, as PKCE and RFC 6749 section 4.1.3 have it."""
+    """A provider's memory of the request behind each code, as PKCE and RFC 6749 section 4.1.3 require."""
 
     def __init__(self, server: TokenServer) -> None:
         self._server = server
         self.codes: dict[str, dict[str, str]] = {}
 
     def __call__(self, asked: Asked) -> bytes:
-        """One try to redeem one."""
+        """Redeem the code of one request, or refuse it."""
         known = self.codes.pop(asked.form.get("code", ""), None)
         is_right = (
             known is not None
@@ -158,22 +158,22 @@ class CheckingCodes:
 
 @contextlib.asynccontextmanager
 async def waiting(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[tuple[SignIn, dict[str, str]]]:
-    """A sign-in in a browser, and what its address asks for."""
+    """Run a sign-in in a browser; yield it with the parameters of its address."""
     async with SignIn(server.provider(), endpoints, flow="browser") as sign_in:
         assert sign_in.invitation.authorize_url is not None
         yield sign_in, asked_for(sign_in.invitation.authorize_url)
 
 
 async def ended(sign_in: SignIn, into: list[GrantedTokens | str]) -> None:
-    """How it ended: what was granted, or the code of the failure."""
+    """Wait until a sign-in ends; append the granted tokens, or the code of the failure."""
     try:
         into.append(await sign_in.finished())
     except AileronError as error:
         into.append(str(error.failure.details["code"]))
 
 
-async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: Endpoints) -> None:
-    """Whoever reads one from the address bar has no verifier, and the verifier of another sign-in is not it."""
+async def test_a_stolen_code_cannot_be_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
+    """A thief who reads a code from the address bar has no verifier, and another sign-in's verifier does not fit."""
     provider = CheckingCodes(server)
     client = Client(client_id="client-of-the-publisher", client_secret=None, token_url="", revocation_url=None)
     server.says(provider, provider, provider)
@@ -200,8 +200,8 @@ async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: End
     assert isinstance(results[1], GrantedTokens)
 
 
-async def test_an_answer_at_another_sign_ins_port_is_turned_away(server: TokenServer, endpoints: Endpoints) -> None:
-    """Two persons, or two tabs: each answer fits its own, and the other goes on waiting."""
+async def test_an_answer_at_another_sign_ins_port_is_refused(server: TokenServer, endpoints: Endpoints) -> None:
+    """Two persons or two tabs sign in: each answer fits its own sign-in only, and the other one keeps waiting."""
     results: list[GrantedTokens | str] = []
     async with (
         waiting(endpoints, server) as (one, asked),
@@ -219,7 +219,7 @@ async def test_an_answer_at_another_sign_ins_port_is_turned_away(server: TokenSe
 
 
 async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServer, endpoints: Endpoints) -> None:
-    """The first answer is redeemed once, also while others bring it again."""
+    """The first answer is redeemed once, even while others repeat it."""
     results: list[GrantedTokens | str] = []
     server.hold()
     async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
@@ -234,10 +234,10 @@ async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServ
     assert len(server.asked) == 1
 
 
-async def test_a_page_of_a_stranger_neither_cancels_nor_completes_a_sign_in(
+async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """It can send the browser there with anything but the state, under any name that leads to this machine."""
+    """The page can send the browser there with anything but the state, under any name that leads to this machine."""
     results: list[GrantedTokens | str] = []
     async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
         tasks.start_soon(ended, sign_in, results)
@@ -257,8 +257,8 @@ async def test_a_page_of_a_stranger_neither_cancels_nor_completes_a_sign_in(
     assert server.asked[0].form["code"] == "canary-code-of-the-provider"
 
 
-async def test_a_code_of_another_issuer_is_not_sent_on(server: TokenServer, endpoints: Endpoints) -> None:
-    """Mixed up: an answer that says it comes from somebody else, with the right state. The token endpoint never sees the code."""
+async def test_a_code_of_another_issuer_is_not_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
+    """This is the mix-up attack: an answer with the right state names another issuer. The token endpoint never sees the code."""
     results: list[GrantedTokens | str] = []
     for issuer in ("https://evil.example", server.url("")):
         async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
@@ -289,14 +289,16 @@ async def test_a_code_of_another_issuer_is_not_sent_on(server: TokenServer, endp
     ],
 )
 @pytest.mark.parametrize("endpoint", ["token_url", "device_authorization_url"])
-async def test_a_manifest_cannot_aim_us_at_the_machines_own_network(
+async def test_a_manifest_cannot_direct_requests_at_the_local_network(
     endpoint: str,
     url: str,
     authority: Authority,
     server: TokenServer,
     start_server: Callable[..., TokenServer],
 ) -> None:
-    """Metadata of a cloud, this machine, a private network, files: refused, nothing connects. What the user allowed works."""
+    """Cloud metadata, this machine, private networks and files are refused without a connection. The provider that
+    the user allowed works.
+    """
     other = start_server()
     aimed = url.format(other=other.address.port, server=server.address.port)
     codes: list[str] = []
@@ -336,10 +338,10 @@ async def _all_the_way(endpoints: Endpoints, provider: Any, endpoint: str) -> Gr
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
-async def test_an_endpoint_that_sends_us_elsewhere_is_not_followed(
+async def test_a_redirect_of_an_endpoint_is_not_followed(
     status: str, authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
 ) -> None:
-    """Also to an address that could be reached: the code and the verifier go there and nowhere else."""
+    """This holds for reachable addresses too: code and verifier go to the endpoint and nowhere else."""
     other = start_server()
     async with endpoints_to(authority, server, other) as endpoints:
         for place in (other.url("/token"), "http://169.254.169.254/", "file:///etc/passwd", server.url("/elsewhere")):
@@ -352,8 +354,8 @@ async def test_an_endpoint_that_sends_us_elsewhere_is_not_followed(
     assert {asked.path for asked in server.asked} == {"/token"}
 
 
-async def test_nothing_is_discovered(server: TokenServer, endpoints: Endpoints) -> None:
-    """There is no document that could name other endpoints: of a whole sign-in the provider sees one request."""
+async def test_no_discovery_document_is_fetched(server: TokenServer, endpoints: Endpoints) -> None:
+    """A document could name other endpoints: in a whole sign-in the provider sees one request."""
     await _all_the_way(endpoints, server.provider(issuer=None, scopes=("openid", *SCOPES)), "token_url")
 
     assert [asked.path for asked in server.asked] == ["/token"]

@@ -1,4 +1,4 @@
-"""The loopback listener against whoever else can reach it: other programs, other pages, other tabs."""
+"""The loopback listener against everybody else who can reach it: other programs, other pages, other tabs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD: Final = f"/callback?code=canary-code-0123&state={STATE}"
 
 
 class Waiting:
-    """A listener at work, and its answer when there is one."""
+    """A listener at work, with its answer once there is one."""
 
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
@@ -46,7 +46,7 @@ class Waiting:
             await anyio.sleep_forever()
 
     async def good(self) -> int:
-        """The right answer, at last: the sign-in was neither ended nor taken by what came before."""
+        """Send the right answer, and check that no earlier request ended or took the sign-in; return the status."""
         assert self.answers == []
         status, _, page = await visit(self.port, GOOD)
         assert [answered.code for answered in self.answers] == [Secret(b"canary-code-0123")]
@@ -56,7 +56,7 @@ class Waiting:
 
 @contextlib.asynccontextmanager
 async def waiting(**changes: Any) -> AsyncIterator[Waiting]:
-    """Somebody signs in."""
+    """Run a listener of a sign-in."""
     made = Waiting(Callback.opened())
     whole = {
         "port": made.port,
@@ -93,8 +93,8 @@ STRANGE: Final = {
 
 
 @pytest.mark.parametrize("target", STRANGE.values(), ids=STRANGE.keys())
-async def test_what_has_not_the_state_neither_ends_the_sign_in_nor_takes_its_place(target: str) -> None:
-    """A page of a stranger can send a browser there: 400, and the person goes on as if nothing had been."""
+async def test_an_answer_without_the_state_is_refused_and_the_sign_in_goes_on(target: str) -> None:
+    """A stranger's page can send a browser there: it gets 400, and the person continues undisturbed."""
     async with waiting() as one:
         status, _, page = await visit(one.port, target)
         good = await one.good()
@@ -123,8 +123,8 @@ async def test_what_has_not_the_state_neither_ends_the_sign_in_nor_takes_its_pla
     ],
     ids=str,
 )
-async def test_only_a_get_for_this_very_listener_is_looked_at(options: dict[str, Any], status: int) -> None:
-    """Under a name that somebody points at this machine, by another method, or in no HTTP: nothing is taken, the wait goes on."""
+async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any], status: int) -> None:
+    """A request under another host name, with another method, or not in HTTP is refused, and the wait goes on."""
     async with waiting() as one:
         port = str(one.port)
         ready = {
@@ -140,8 +140,8 @@ async def test_only_a_get_for_this_very_listener_is_looked_at(options: dict[str,
 
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
-async def test_its_own_names_are_its_own(host: str) -> None:
-    """Whichever of them a browser uses."""
+async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
+    """A browser may use any of them."""
     async with waiting() as one:
         status, _, _ = await visit(one.port, GOOD, host=host.format(port=one.port))
 
@@ -151,8 +151,8 @@ async def test_its_own_names_are_its_own(host: str) -> None:
 @pytest.mark.parametrize(
     "target", ["/", "/favicon.ico", "/callback/", "/Callback", "/callback/../callback", "//callback"]
 )
-async def test_other_pages_are_not_there(target: str) -> None:
-    """404, also with the right state."""
+async def test_other_paths_are_not_found(target: str) -> None:
+    """They are 404, even with the right state."""
     async with waiting() as one:
         status, _, _ = await visit(one.port, f"{target}?code=canary-code-0123&state={STATE}")
         good = await one.good()
@@ -160,8 +160,8 @@ async def test_other_pages_are_not_there(target: str) -> None:
     assert (status, good) == (404, 200)
 
 
-async def test_both_loopback_addresses_are_ours() -> None:
-    """`localhost` may be either: who has the other one would be given the code."""
+async def test_the_listener_has_both_loopback_addresses() -> None:
+    """`localhost` may be either: a program at the other one would be given the code."""
     async with waiting() as one:
         for address in _loopbacks():
             with pytest.raises(OSError, match="in use"), socket.socket(_family(address)) as other:
@@ -172,7 +172,7 @@ async def test_both_loopback_addresses_are_ours() -> None:
 
 
 async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes ::1 once we listen at the same port of 127.0.0.1: another port is taken."""
+    """The program takes ::1 once we listen at the same port of 127.0.0.1: another port is used."""
     if len(_loopbacks()) == 1:
         pytest.skip("this machine has no ::1")
     real, others = callback.listening_socket, contextlib.ExitStack()
@@ -191,8 +191,8 @@ async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkey
         assert made.port != taken[0]
 
 
-async def test_without_a_port_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptor left: an error of ours, and not one of the system's."""
+async def test_a_sign_in_without_a_free_port_fails_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has no descriptor left: the error is ours, not the system's."""
 
     def none(*_: Any) -> socket.socket:
         raise OSError(24, "Too many open files")
@@ -208,8 +208,8 @@ async def test_without_a_port_it_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert codes == ["no_port", "no_port"]
 
 
-async def test_a_second_answer_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second tab with the same address, or another code: the first is what counts, and each is told the truth."""
+async def test_a_second_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second tab has the same address or another code: the first answer counts, and the page says so."""
     async with waiting() as one:
         first = await one.good()
         second, _, page = await visit(one.port, GOOD.replace("canary-code", "canary-evil"))
@@ -220,10 +220,10 @@ async def test_a_second_answer_is_turned_away(monkeypatch: pytest.MonkeyPatch) -
     assert len(one.answers) == 1
 
 
-async def test_a_hundred_wrong_tries_cancel_nothing(
+async def test_many_wrong_tries_cancel_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From then on they are closed without a word, with one line in the log; the person's answer is taken all the same."""
+    """Further tries are closed without a response, with one line in the log; the person's answer is still accepted."""
     monkeypatch.setattr(callback, "MAX_TRIES", 3)
     async with waiting() as one:
         found = [(await visit(one.port, f"/callback?state={number}"))[0] for number in range(6)]
@@ -237,10 +237,10 @@ async def test_a_hundred_wrong_tries_cancel_nothing(
 
 
 @pytest.mark.parametrize(("seconds", "places"), [(3.0, 1000), (600.0, 4)], ids=["by time", "by number"])
-async def test_connections_that_say_nothing_hold_nobody_up(
+async def test_silent_connections_do_not_block_the_sign_in(
     seconds: float, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent or slow: each is closed in time, or for the next; the person's is answered all the while."""
+    """Silent and slow connections are closed after a time, or to make room; the person is answered meanwhile."""
     monkeypatch.setattr(callback, "CONNECTION_S", seconds)
     monkeypatch.setattr(callback, "MAX_CONNECTIONS", places)
     with contextlib.ExitStack() as stack:
@@ -260,8 +260,8 @@ async def test_connections_that_say_nothing_hold_nobody_up(
     assert end == b""
 
 
-async def test_who_breaks_off_changes_nothing() -> None:
-    """A reset in the middle of a head."""
+async def test_a_reset_connection_changes_nothing() -> None:
+    """The reset comes in the middle of a head."""
     async with waiting() as one:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", one.port), timeout=20) as client:
@@ -292,10 +292,12 @@ async def test_who_breaks_off_changes_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("what", ["code=canary-code-0123", "error=access_denied"])
-async def test_an_answer_of_another_issuer_ends_the_sign_in_and_its_code_goes_nowhere(
+async def test_an_answer_of_another_issuer_ends_the_sign_in_without_its_code(
     what: str, issuer: str | None, found: str | None, is_taken: bool
 ) -> None:
-    """RFC 9207: declared, it has to be that to the letter, and has to be there; else, where it is said, of the page's origin."""
+    """RFC 9207: a declared issuer must be present and equal to the letter; without one, an issuer that is named must have
+    the origin of the authorization page.
+    """
     async with waiting(issuer=issuer) as one:
         said = "" if found is None else f"&iss={found.replace(':', '%3A')}"
         await visit(one.port, f"/callback?{what}&state={STATE}{said}")
@@ -322,10 +324,10 @@ async def test_an_answer_of_another_issuer_ends_the_sign_in_and_its_code_goes_no
         (False, "&iss=", False),
     ],
 )
-async def test_a_provider_that_never_names_itself_may_say_nothing_and_nothing_else(
+async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says_so(
     issuer_in_answer: bool, found: str, is_taken: bool
 ) -> None:
-    """Where the manifest allows it; an issuer that is named is held against the declared one all the same."""
+    """An issuer that is named all the same must equal the declared one."""
     async with waiting(issuer="https://id.example/a", issuer_in_answer=issuer_in_answer) as one:
         await visit(one.port, f"/callback?code=canary-code-0123&state={STATE}{found}")
         (answered,) = one.answers
@@ -335,8 +337,8 @@ async def test_a_provider_that_never_names_itself_may_say_nothing_and_nothing_el
 
 
 @pytest.mark.parametrize("code", ["", "%00canary", "canary%0d%0aX:%20y", "%E2%80%AE", "c" * 9000])
-async def test_a_code_that_is_none_ends_it_with_a_sentence(code: str) -> None:
-    """With the right state: it is the provider that says so."""
+async def test_an_invalid_code_ends_the_sign_in_with_a_message(code: str) -> None:
+    """The answer has the right state, so it is the provider's."""
     async with waiting() as one:
         status, _, page = await visit(one.port, f"/callback?code={code}&state={STATE}")
         (answered,) = one.answers
@@ -346,8 +348,8 @@ async def test_a_code_that_is_none_ends_it_with_a_sentence(code: str) -> None:
     assert (status, "You are not signed in." in page) == (400, True)
 
 
-async def test_pages_say_nothing_of_what_was_sent_and_do_nothing() -> None:
-    """Whatever stands in the address: the page is one of ours, with no script, link or referrer, nothing to cache or to frame."""
+async def test_pages_quote_nothing_and_run_nothing() -> None:
+    """The page is ours whatever the address contains: no script, link or referrer, nothing to cache or to frame."""
     from urllib.parse import quote
 
     hostile = quote(EVERYTHING, safe="", errors="replace")[:8000]
@@ -406,8 +408,8 @@ NOBODY: Final = 65534
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_another_user_who_knows_the_state_does_not_sign_in_in_the_persons_place(address: str) -> None:
-    """They can read what a browser was started with. The same words from the person's own program end it well."""
+async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(address: str) -> None:
+    """Other users can read a browser's arguments. The same request from the person's own program completes it."""
     async with waiting() as one:
         words = ["-I", "-S", "-c", OF_ANOTHER_USER, address, str(one.port), GOOD]
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
@@ -421,8 +423,8 @@ async def test_another_user_who_knows_the_state_does_not_sign_in_in_the_persons_
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("trick", ["mapped", "closed", "half closed"])
-async def test_another_user_is_known_however_they_connect(trick: str) -> None:
-    """By an address of the other table, gone before anybody looks, or with an end that is closed: it is never the person."""
+async def test_another_user_is_recognized_however_they_connect(trick: str) -> None:
+    """The tricks are a mapped address, a connection closed before the check, and a half-closed one: none is the person."""
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = ["-I", "-S", "-c", OF_A_TRICKSTER, str(listener.getsockname()[1]), trick]
@@ -439,7 +441,7 @@ async def test_another_user_is_known_however_they_connect(trick: str) -> None:
     assert owner in (NOBODY, CLOSED)
 
 
-def test_who_has_gone_is_not_taken_for_root() -> None:
+def test_a_closed_connection_is_not_taken_for_roots() -> None:
     """Some kernels list a closed socket as root's, and soon not at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()[:2]) as client:
@@ -453,8 +455,8 @@ def test_who_has_gone_is_not_taken_for_root() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_the_kernel_says_whose_a_connection_is(address: str) -> None:
-    """Ours, at both addresses, with a hundred others beside it."""
+def test_the_kernel_tells_the_owner_of_a_connection(address: str) -> None:
+    """The owner is found at both addresses, among a hundred other connections."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family, backlog=128)

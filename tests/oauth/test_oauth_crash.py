@@ -1,6 +1,6 @@
-"""Killed between any two steps of a renewal, or out of disk: what the next daemon finds, and what it makes of it.
+"""A renewal killed between any two steps, or out of disk: the state that the next daemon finds, and its reaction.
 
-In a process of its own, with the real vault and a provider that rotates strictly, or does not.
+The renewal runs in a process of its own, with the real vault and a provider that rotates strictly, or does not.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ NOW: Final = 1_795_233_600.0
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Vault:
-    """With one sign-in, and closed."""
+    """Return a new vault."""
     vault = Vault(tmp_path / "home" / "vault.json")
     vault.create(PASSPHRASE)
     return vault
 
 
 def left_signed_in(vault: Vault, server: TokenServer) -> None:
-    """As a person and their daemon did."""
+    """Store a sign-in as a person and their daemon do; lock the vault."""
     signed_in(vault, server, NAME, "github://you/mail", NOW)
     vault.lock()
 
 
 def probed(vault: Vault, server: TokenServer, authority: Authority, point: str) -> subprocess.CompletedProcess[str]:
-    """One renewal in a process of its own."""
+    """Run one renewal in a process of its own."""
     return subprocess.run(
         [
             sys.executable,
@@ -64,7 +64,7 @@ def probed(vault: Vault, server: TokenServer, authority: Authority, point: str) 
 
 
 async def next_daemon(vault: Vault, server: TokenServer, authority: Authority) -> str:
-    """It renews with what it finds: `fine`, or what it says."""
+    """Renew as the next daemon; return `fine`, or its message."""
     vault.unlock(PASSPHRASE)
     async with endpoints_to(authority, server) as endpoints, anyio.create_task_group() as tasks:
         renewals = Renewals(vault, endpoints, Quiet(), lambda: NOW)
@@ -89,10 +89,10 @@ SURVIVES: Final = {
 
 
 @pytest.mark.parametrize(("point", "asked", "intent"), [(point, *rest) for point, rest in SURVIVES.items()])
-async def test_killed_before_the_provider_acted_or_after_the_answer_was_written_nothing_is_lost(
+async def test_a_kill_before_the_request_or_after_the_write_loses_nothing(
     point: str, asked: int, intent: str | None, vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
-    """The next daemon renews with what is there."""
+    """The next daemon renews with the stored tokens."""
     left_signed_in(vault, server)
     ended = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, point))
     asked_by_then, binding = len(server.asked), vault.binding(NAME)
@@ -107,10 +107,10 @@ async def test_killed_before_the_provider_acted_or_after_the_answer_was_written_
 
 
 @pytest.mark.parametrize("point", ["after:answer", "before:put_tokens"])
-async def test_killed_with_the_answer_in_hand_the_next_daemon_says_what_happened(
+async def test_a_kill_with_the_answer_in_hand_is_explained_by_the_next_daemon(
     point: str, vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
-    """The provider had replaced the refresh token and the new one was in memory alone: one try, and what mends it."""
+    """The provider replaced the refresh token, and only memory had the new one: the daemon tries once and names the fix."""
     left_signed_in(vault, server)
     ended = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, point))
     said = await next_daemon(vault, server, authority)
@@ -124,10 +124,10 @@ async def test_killed_with_the_answer_in_hand_the_next_daemon_says_what_happened
 
 
 @pytest.mark.parametrize("point", ["after:answer", "before:put_tokens"])
-async def test_where_refresh_tokens_are_not_replaced_a_kill_loses_nothing_at_all(
+async def test_a_kill_loses_nothing_if_refresh_tokens_are_not_replaced(
     point: str, vault: Vault, start_server: Callable[..., TokenServer], authority: Authority
 ) -> None:
-    """The same moments, with a provider as Google is."""
+    """The moments are the same; the provider is one like Google."""
     server = start_server(rotates=False)
     left_signed_in(vault, server)
     ended = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, point))
@@ -137,10 +137,10 @@ async def test_where_refresh_tokens_are_not_replaced_a_kill_loses_nothing_at_all
     assert said == "fine"
 
 
-async def test_on_a_disk_that_the_kernel_calls_full_the_new_token_is_used_all_the_same(
+async def test_a_new_token_is_used_although_the_disk_is_full(
     vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
-    """The limit strikes between the answer and the write. Before the answer it stops the renewal; without it all is written."""
+    """The limit strikes between answer and write. Before the request it stops the renewal; without it all is written."""
     left_signed_in(vault, server)
     before = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, "full:note_renewal"))
     asked_before = len(server.asked)
@@ -155,8 +155,8 @@ async def test_on_a_disk_that_the_kernel_calls_full_the_new_token_is_used_all_th
     assert "canary" not in before.stdout + before.stderr + meanwhile.stdout + meanwhile.stderr
 
 
-async def test_undisturbed_all_is_written(vault: Vault, server: TokenServer, authority: Authority) -> None:
-    """The same program, left alone."""
+async def test_an_undisturbed_renewal_is_written(vault: Vault, server: TokenServer, authority: Authority) -> None:
+    """The control: the same program without an interruption."""
     left_signed_in(vault, server)
     ended = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, "none"))
 

@@ -27,7 +27,7 @@ PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "sig
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Of the first table below a heading."""
+    """Return the rows of the first table below a heading."""
     section = PAGE.split(f"\n## {heading}\n", 1)[1]
     block = re.search(r"(?:^\|.*\n?)+", section, re.MULTILINE)
     assert block
@@ -43,7 +43,7 @@ TABLES: Final = {
 
 @pytest.mark.parametrize(("heading", "table"), TABLES.items(), ids=list(TABLES))
 def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[str, ProviderProblem]) -> None:
-    """In the order of the code, word for word."""
+    """The rows are in the order of the code, word for word."""
     assert rows(heading) == [
         [f"`{code}`", problem.what.format(host="HOST"), problem.cure.format(again="AGAIN", another="STORE")]
         for code, problem in table.items()
@@ -51,8 +51,8 @@ def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[st
 
 
 @pytest.mark.parametrize("code", [*SIGN_IN, "made_up", "made up"])
-def test_every_sentence_says_what_happened_and_what_to_do(code: str) -> None:
-    """Whole sentences: a host, a command, no hole that was not filled."""
+def test_every_sign_in_error_says_what_happened_and_what_to_do(code: str) -> None:
+    """They are whole sentences with a host and a command, and no unfilled placeholder."""
     problem = said(code, "id.example") if code in SIGN_IN else heard(code, "id.example")
     error = not_signed_in(problem, "id.example", "aileron binding setup X")
 
@@ -62,8 +62,8 @@ def test_every_sentence_says_what_happened_and_what_to_do(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", [*SIGN_IN, *RENEWAL])
-def test_every_sentence_of_a_renewal_does_so_too(code: str) -> None:
-    """With the command that signs in again, or the word that waiting helps."""
+def test_every_renewal_error_says_what_happened_and_what_to_do(code: str) -> None:
+    """The sentence names the command that signs in again, or says that waiting helps."""
     problem = RENEWAL.get(code) or SIGN_IN[code]
     error = ProviderError(code, problem.what.format(host="id.example"), retriable=problem.retriable)
     sentence = str(not_renewed(error, "id.example", "aileron binding reauthorize X"))
@@ -73,8 +73,8 @@ def test_every_sentence_of_a_renewal_does_so_too(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted({*SIGN_IN, *MINTING}))
-def test_every_sentence_of_a_token_request_does_so_too(code: str) -> None:
-    """With the command that binds anew or stores the secret anew, or another word of what to do."""
+def test_every_token_request_error_says_what_to_do(code: str) -> None:
+    """The sentence names the command that binds or stores the secret again, or another remedy."""
     problem = MINTING.get(code) or SIGN_IN[code]
     error = ProviderError(code, problem.what.format(host="id.example"), retriable=problem.retriable)
     sentence = str(
@@ -86,7 +86,7 @@ def test_every_sentence_of_a_token_request_does_so_too(code: str) -> None:
 
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
-    """Where one changes, the other has to."""
+    """A change of one requires a change of the other."""
     pace = jobs.JobTiming()
     for text, value in {
         r"for (\d+) minutes. It takes one answer": signin.SIGN_IN_S / 60,
@@ -114,8 +114,8 @@ def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
         assert float(found[1]) == value, text
 
 
-def test_every_parameter_that_is_sent_has_its_row() -> None:
-    """Of the authorization request."""
+def test_every_parameter_of_the_authorization_request_has_its_row() -> None:
+    """Names that Aileron reserves but never sends there are left out."""
     sent = OURS - {"client_secret", "response_mode", "request", "request_uri"}
 
     assert sent == set(re.findall(r"`(\w+)`", "".join(row[0] for row in rows("In a browser on this machine"))))

@@ -1,6 +1,6 @@
-"""Tokens that nobody signs in for: one request for all who wait, before the end, after a 401, and none that should be gone.
+"""Tokens without a sign-in: one request for all who wait, before the end, after a 401, and no token that should be gone.
 
-Against a scripted server over TLS; what goes wrong is told in words with the cure.
+The server is scripted, over TLS; failures are sentences that name the fix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXCHANGE: Final = {"grant": "token_exchange", "client_auth": "none"}
 
 
 class World:
-    """One `Minting`, its server, and what is remembered of it."""
+    """A `Minting` with its server and the tokens that it had remembered."""
 
     def __init__(self, endpoints: Endpoints, server: TokenServer, pace: JobTiming) -> None:
         self.server = server
@@ -52,17 +52,17 @@ class World:
         self.remembered.append((name, token.reveal()))
 
     def client(self, secret: bytes = SECRET, client_id: str | None = "a client", **grant: Any) -> ClientCredential:
-        """Of the binding whose tokens this server issues."""
+        """Return the credential of the binding whose tokens this server issues."""
         return credential(secret, client_id, **{"token_url": self.server.url("/token"), "scopes": SCOPES, **grant})
 
     async def token(self, client: ClientCredential | None = None, within_s: float = 20.0) -> str:
-        """As a request gets it."""
+        """Return the token that a request would get."""
         client = client or self.client()
         await self.minting.ready(client, anyio.current_time() + within_s)
         return self.minting.token(client).reveal().decode()
 
     async def fails(self, client: ClientCredential | None = None, within_s: float = 20.0) -> AileronError:
-        """Why there is none."""
+        """Return the error of a request for a token."""
         with pytest.raises(AileronError) as caught:
             await self.token(client, within_s)
         return caught.value
@@ -70,7 +70,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def served(endpoints: Endpoints, server: TokenServer, pace: JobTiming = PACE) -> AsyncIterator[World]:
-    """Until the block is left."""
+    """Run the `Minting` until the block is left."""
     world = World(endpoints, server, pace)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.minting.serve)
@@ -81,13 +81,13 @@ async def served(endpoints: Endpoints, server: TokenServer, pace: JobTiming = PA
 
 @pytest.fixture
 async def world(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[World]:
-    """One."""
+    """Yield a `World` that is being served."""
     async with served(endpoints, server) as made:
         yield made
 
 
-async def test_one_token_serves_all_until_before_its_end(world: World) -> None:
-    """Twelve who wait at once are served by one request; a minute before the end there is another."""
+async def test_one_token_serves_all_requests_until_shortly_before_its_end(world: World) -> None:
+    """Twelve simultaneous requests cause one token request; a minute before the end there is another."""
     got: list[str] = []
 
     async def one() -> None:
@@ -115,7 +115,7 @@ async def test_one_token_serves_all_until_before_its_end(world: World) -> None:
 
 @pytest.mark.parametrize(("said_s", "used_s"), [(None, UNSAID_S), (30 * 86400, USED_S), (40, 40.0)])
 async def test_a_token_is_used_for_a_bounded_time(world: World, said_s: float | None, used_s: float) -> None:
-    """Whatever the server says of its end, or nothing."""
+    """The time is bounded for any lifetime that the server states, or none."""
     world.server.lifetime_s = said_s
     room_s = min(60.0, used_s / 4)
     first = await world.token()
@@ -126,8 +126,8 @@ async def test_a_token_is_used_for_a_bounded_time(world: World, said_s: float | 
     assert await world.token() != first
 
 
-async def test_a_server_whose_tokens_end_at_once_is_not_hammered(world: World) -> None:
-    """One that lives no second is used for one, and then there is another."""
+async def test_a_server_whose_tokens_expire_at_once_is_not_hammered(world: World) -> None:
+    """A token with a lifetime of zero is used for a second, and then replaced."""
     world.server.lifetime_s = 0
     assert {await world.token() for _time in range(5)} == {"canary-access-token-1"}
     world.clock.now += 1.5
@@ -136,7 +136,7 @@ async def test_a_server_whose_tokens_end_at_once_is_not_hammered(world: World) -
 
 
 async def test_a_refused_token_is_replaced_unless_it_is_new(world: World) -> None:
-    """A 401 for one that was issued a moment ago has another reason; whoever has an older one gets the newest."""
+    """A 401 for a token issued a moment ago has another reason; a caller with an older token gets the newest."""
     client, until = world.client(), anyio.current_time() + 20
     first = Secret((await world.token()).encode())
     assert not await world.minting.renew(client, first, until)
@@ -147,8 +147,8 @@ async def test_a_refused_token_is_replaced_unless_it_is_new(world: World) -> Non
     assert (await world.token(), len(world.server.asked)) == ("canary-access-token-2", 2)
 
 
-async def test_a_token_that_still_counts_is_used_while_the_server_is_down(world: World) -> None:
-    """Half a minute before its end no other is to be had; once it has ended, the request fails, and may be made again."""
+async def test_a_valid_token_is_used_while_the_server_is_down(world: World) -> None:
+    """Half a minute before its end no other can be had; once it has ended, the request fails as retriable."""
     first = await world.token()
     world.clock.now += 3600 - 30
     world.server.says(answer(b"", status="503 Service Unavailable"))
@@ -191,10 +191,10 @@ FAILURES: Final[dict[str, tuple[bytes, dict[str, Any], str, str]]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-async def test_what_a_server_refuses_is_told_with_the_cure(
+async def test_a_refusal_of_the_server_is_reported_with_the_fix(
     world: World, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once: until the pause is over it is not asked again, but with another secret at once."""
+    """The server is not asked again during the pause, but with another secret at once."""
     caplog.set_level(logging.DEBUG)
     said, grant, code, words = FAILURES[name]
     world.server.says(said)
@@ -212,10 +212,10 @@ async def test_what_a_server_refuses_is_told_with_the_cure(
 
 @pytest.mark.parametrize("auth", ["client_secret_basic", "client_secret_post"])
 @pytest.mark.parametrize(("code", "is_named"), [("secret_like_a_code", False), ("like_a", False), ("try_me", True)])
-async def test_a_secret_that_comes_back_as_an_error_code_is_not_named(
+async def test_a_secret_that_comes_back_as_an_error_code_is_not_quoted(
     world: World, auth: str, code: str, is_named: bool
 ) -> None:
-    """Neither whole nor a piece of it, however it was sent; another code is."""
+    """Neither the whole secret nor a part of it is quoted, however it was sent; another code is."""
     world.server.says(oauth_error(code))
     error = await world.fails(world.client(b"secret_like_a_code", client_auth=auth))
 
@@ -224,8 +224,8 @@ async def test_a_secret_that_comes_back_as_an_error_code_is_not_named(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_wrong_clock_is_told_as_such(world: World, hours: int) -> None:
-    """An assertion is refused by a server whose clock says so; with the right time the refusal is about the client."""
+async def test_a_wrong_clock_is_reported_as_such(world: World, hours: int) -> None:
+    """A server with another time refuses an assertion; with the right time the refusal is about the client."""
     world.clock.now = NOW
     asked = {"client_auth": "private_key_jwt"}
     dated = [email.utils.formatdate(at, usegmt=True) for at in (NOW - hours * 3600, NOW + 5)]
@@ -243,8 +243,8 @@ async def test_a_wrong_clock_is_told_as_such(world: World, hours: int) -> None:
     assert (error.failure.details["code"], other.failure.details["code"]) == ("clock_off", "invalid_client")
 
 
-async def test_a_key_that_does_not_fit_asks_nobody(world: World) -> None:
-    """The words say which secret it is and how to store another."""
+async def test_an_unsuitable_key_is_reported_without_a_request(world: World) -> None:
+    """The message says which secret it is and how to store another."""
     error = await world.fails(world.client(pem(RSA), client_auth="private_key_jwt", algorithm="EdDSA"))
 
     assert error.failure.failure_class is FailureClass.BINDING_FAILED
@@ -253,8 +253,8 @@ async def test_a_key_that_does_not_fit_asks_nobody(world: World) -> None:
     assert (world.server.asked, world.journal.rows) == ([], [])
 
 
-async def test_what_is_not_on_record_is_not_asked(world: World) -> None:
-    """A ledger that cannot be written stops it; afterwards all is well."""
+async def test_a_request_that_cannot_be_recorded_is_not_sent(world: World) -> None:
+    """An unwritable ledger stops the request; afterwards all is well."""
     world.journal.full = {"renewing"}
     assert "the ledger could not be written" in (await world.fails()).failure.message
     assert world.server.asked == []
@@ -263,7 +263,7 @@ async def test_what_is_not_on_record_is_not_asked(world: World) -> None:
     assert await world.token() == "canary-access-token-1"
 
 
-async def test_a_token_that_cannot_be_looked_for_is_not_used(world: World) -> None:
+async def test_a_token_that_cannot_be_remembered_is_not_used(world: World) -> None:
     """The vault was locked while the server was asked."""
     world.is_locked = True
     error = await world.fails()
@@ -272,8 +272,8 @@ async def test_a_token_that_cannot_be_looked_for_is_not_used(world: World) -> No
     assert world.minting.tokens() == ()
 
 
-async def test_whoever_goes_away_does_not_end_the_request(world: World) -> None:
-    """It goes on, and the next one has its token; the one who ran out of time is told so."""
+async def test_a_caller_that_gives_up_does_not_end_the_request(world: World) -> None:
+    """The request goes on, and the next caller gets its token; the one that ran out of time gets `too_slow`."""
     world.server.hold()
     error = await world.fails(within_s=0.2)
     world.server.release()
@@ -282,8 +282,8 @@ async def test_whoever_goes_away_does_not_end_the_request(world: World) -> None:
     assert (await world.token(), len(world.server.asked)) == ("canary-access-token-1", 1)
 
 
-async def test_what_was_forgotten_is_not_used(world: World) -> None:
-    """Neither a token that was there nor one that was under way; and what is got afterwards is another."""
+async def test_a_forgotten_token_is_not_used(world: World) -> None:
+    """This holds for a token in memory and for one under way; a later request gets another."""
     await world.token()
     world.minting.forget()
     assert world.minting.tokens() == ()
@@ -304,8 +304,8 @@ async def test_what_was_forgotten_is_not_used(world: World) -> None:
 @pytest.mark.parametrize(
     "changed", [{"secret": b"canary-another-secret"}, {"client_id": "another"}, {"audience": "https://other"}, None]
 )
-async def test_a_token_belongs_to_what_it_was_got_with(world: World, changed: dict[str, Any] | None) -> None:
-    """Another secret, user name or grant, or none: it is gone; what is the same keeps it."""
+async def test_a_token_is_kept_only_for_the_same_credential(world: World, changed: dict[str, Any] | None) -> None:
+    """Another secret, user name or grant, or none, drops it; the same credential keeps it."""
     await world.token()
     same, other = world.client(), None if changed is None else world.client(**changed)
     world.minting.keep_only(lambda _name: same)
@@ -317,8 +317,8 @@ async def test_a_token_belongs_to_what_it_was_got_with(world: World, changed: di
         assert await world.token(other) == "canary-access-token-2"
 
 
-async def test_a_daemon_that_stops_answers_whoever_waits(endpoints: Endpoints, server: TokenServer) -> None:
-    """A server that says nothing does not keep it."""
+async def test_a_stopping_daemon_answers_waiting_callers(endpoints: Endpoints, server: TokenServer) -> None:
+    """A server that does not answer does not keep the daemon."""
     server.hold()
     pace = JobTiming(last_s=0.1)
     failed: list[AileronError] = []
@@ -333,10 +333,10 @@ async def test_a_daemon_that_stops_answers_whoever_waits(endpoints: Endpoints, s
     assert [error.failure.details["code"] for error in failed] == ["stopping"]
 
 
-async def test_a_token_that_was_forgotten_meanwhile_keeps_no_daemon_from_stopping(
+async def test_a_forgotten_request_does_not_keep_the_daemon_from_stopping(
     endpoints: Endpoints, server: TokenServer
 ) -> None:
-    """The vault was locked while its server said nothing: the request has its last seconds like any other."""
+    """The vault was locked while the server did not answer: the request has its last seconds like any other."""
     server.hold()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as waiting, served(endpoints, server, JobTiming(last_s=0.1)) as world:
@@ -346,7 +346,7 @@ async def test_a_token_that_was_forgotten_meanwhile_keeps_no_daemon_from_stoppin
 
 
 async def test_tokens_of_many_bindings_do_not_mix(world: World) -> None:
-    """Each has its own."""
+    """Each binding keeps its own token."""
     clients = [
         ClientCredential(
             BindingName("oauth2_client", "billing", who), world.client().grant, who, Secret(SECRET), Stored(who)

@@ -1,4 +1,4 @@
-"""A client that a sign-in registers for itself: what is sent, what is believed of the answer, and what a provider may not do."""
+"""A client that a sign-in registers for itself: the request, the checks of the answer, and the limits of a provider."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ RESOURCE: Final = "https://mail.example/mcp"
 
 
 def unregistered(server: TokenServer, **changes: Any) -> OAuth2Provider:
-    """A manifest whose publisher has no application there."""
+    """Return a manifest's provider without an application of the publisher."""
     whole = {"client_id": None, "client_secret": None, "registration_url": server.url("/register"), **changes}
     return server.provider(**whole)
 
 
 def saying(**changes: Any) -> Said:
-    """A registration answered like that."""
+    """Return a registration's answer with these changes."""
     return lambda asked: json_answer(registration_answer(asked.document, **changes), "201 Created")
 
 
 async def signed_in(endpoints: Endpoints, provider: OAuth2Provider) -> tuple[GrantedTokens, dict[str, str], str]:
-    """The whole way: what was granted, what the browser was sent to ask for, and the page at the end."""
+    """Run a whole sign-in; return the grant, the parameters of the browser's address, and the last page."""
     with anyio.fail_after(60):
         async with SignIn(provider, endpoints, flow="browser", again=AGAIN, clock=lambda: NOW) as sign_in:
             asked = asked_for(sign_in.invitation.authorize_url or "")
@@ -68,14 +68,14 @@ async def signed_in(endpoints: Endpoints, provider: OAuth2Provider) -> tuple[Gra
 
 
 async def refused(endpoints: Endpoints, provider: OAuth2Provider) -> AileronError:
-    """Why it did not begin."""
+    """Return the error of a sign-in that must not begin."""
     with pytest.raises(AileronError) as caught:
         await signed_in(endpoints, provider)
     return caught.value
 
 
 def port_registered(asked: Asked) -> int:
-    """Of the redirect that the client was registered for."""
+    """Return the port of the redirect for which the client was registered."""
     (uri,) = asked.document["redirect_uris"]
     port = urllib.parse.urlsplit(uri).port
     assert uri == f"http://localhost:{port}/callback"
@@ -84,7 +84,7 @@ def port_registered(asked: Asked) -> int:
 
 
 def is_open(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Return whether a program listens there."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
     except ConnectionRefusedError:
@@ -92,10 +92,8 @@ def is_open(port: int) -> bool:
     return True
 
 
-async def test_a_client_is_registered_for_the_port_that_is_open_and_for_nothing_else(
-    server: TokenServer, endpoints: Endpoints
-) -> None:
-    """The whole document, and no credential; then the tokens are that client's, for the resource, wherever they are asked for."""
+async def test_a_client_is_registered_only_for_the_open_port(server: TokenServer, endpoints: Endpoints) -> None:
+    """The document is checked in full, without a credential; then every request for tokens names that client and the resource."""
     was_open: list[bool] = []
 
     def registers(asked: Asked) -> bytes:
@@ -127,18 +125,18 @@ async def test_a_client_is_registered_for_the_port_that_is_open_and_for_nothing_
     assert TokenSet.unsealed(granted.tokens.sealed()).client == granted.tokens.client
 
 
-async def test_a_publishers_own_application_comes_first(server: TokenServer, endpoints: Endpoints) -> None:
-    """With both in the manifest nothing is registered."""
+async def test_a_publishers_own_application_is_preferred(server: TokenServer, endpoints: Endpoints) -> None:
+    """A manifest may have both: then nothing is registered."""
     _, asked, _ = await signed_in(endpoints, unregistered(server, client_id="client-of-the-publisher"))
 
     assert asked["client_id"] == "client-of-the-publisher"
     assert server.to("/register") == []
 
 
-async def test_a_code_typed_in_elsewhere_is_a_clients_without_a_redirect(
+async def test_a_device_sign_in_registers_a_client_without_a_redirect(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """And with no scopes nothing is said of scopes; what the provider grants is what there is."""
+    """A manifest without scopes sends none; the granted scopes are those of the provider's answer."""
     server.says(server._good, server._good, json_answer(tokens_answer(scope="whatever it is")))
     provider = unregistered(server, scopes=(), resource=RESOURCE)
     async with SignIn(provider, endpoints, flow="device", sleep=lambda _: anyio.lowlevel.checkpoint()) as sign_in:
@@ -174,10 +172,10 @@ SECRETS: Final[dict[str, tuple[dict[str, Any], str | None]]] = {
 
 
 @pytest.mark.parametrize(("changes", "sent"), SECRETS.values(), ids=SECRETS.keys())
-async def test_a_secret_that_a_provider_insists_on_is_kept_with_the_tokens(
+async def test_a_secret_that_a_provider_requires_is_kept_with_the_tokens(
     changes: dict[str, Any], sent: str | None, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """In the form, and only where it is needed; what prints is not it."""
+    """The secret is sent in the form, only where it is needed, and is not in the repr."""
     server.says(saying(**changes))
     granted, _, _ = await signed_in(endpoints, unregistered(server))
 
@@ -232,10 +230,10 @@ HOSTILE: Final[dict[str, tuple[Said, str]]] = {
 
 
 @pytest.mark.parametrize(("said", "code"), HOSTILE.values(), ids=HOSTILE.keys())
-async def test_of_a_bad_registration_nothing_is_quoted_and_no_port_stays_open(
+async def test_a_bad_registration_is_not_quoted_and_leaves_no_port_open(
     said: Said, code: str, server: TokenServer, endpoints: Endpoints, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The sign-in has not begun: no address to open, no token asked for. With a good answer the same provider signs in."""
+    """The sign-in did not begin: no address to open, no token request. With a good answer the same provider signs in."""
     caplog.set_level(logging.DEBUG)
     server.says(said)
     error = await refused(endpoints, unregistered(server))
@@ -270,7 +268,7 @@ _METHODS: Final = st.sampled_from(["none", "client_secret_post", "client_secret_
     )
 )
 def test_any_answer_is_a_client_that_can_be_sent_or_an_error(found: dict[str, Any]) -> None:
-    """Whatever its values are: nothing escapes as another exception, and what is kept fits into a form and an address."""
+    """Any other exception is a failure, and a kept client fits into a form and an address."""
     provider = OAuth2Provider(
         authorize_url="https://id.example/a",
         token_url="https://id.example/t",
@@ -287,10 +285,10 @@ def test_any_answer_is_a_client_that_can_be_sent_or_an_error(found: dict[str, An
     assert REDIRECT in found.get("redirect_uris", [REDIRECT]) or found["redirect_uris"] is None
 
 
-async def test_a_client_id_that_is_anothers_markup_is_one_parameter_and_on_no_page(
+async def test_a_client_id_with_markup_stays_one_parameter_and_is_on_no_page(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """It is the provider's to choose, in visible ASCII; what it means to a page or to an address is nothing."""
+    """The provider chooses it, in visible ASCII; it has no meaning to a page or an address."""
     markup = '"><script>alert(1)</script>&redirect_uri=https://evil.example/#'
     server.says(saying(client_id=markup))
     _, asked, page = await signed_in(endpoints, unregistered(server))
@@ -301,10 +299,8 @@ async def test_a_client_id_that_is_anothers_markup_is_one_parameter_and_on_no_pa
     assert "script" not in page
 
 
-async def test_who_gives_up_while_a_client_is_registered_leaves_no_port_open(
-    server: TokenServer, endpoints: Endpoints
-) -> None:
-    """Before there is an invitation, too."""
+async def test_giving_up_during_a_registration_leaves_no_port_open(server: TokenServer, endpoints: Endpoints) -> None:
+    """The person gives up before there is an invitation."""
     server.hold()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(signed_in, endpoints, unregistered(server))
@@ -318,10 +314,10 @@ async def test_who_gives_up_while_a_client_is_registered_leaves_no_port_open(
     assert not is_open(port)
 
 
-async def test_a_registration_is_sent_where_the_user_allows_it(
+async def test_a_registration_is_sent_only_where_the_user_allows_it(
     authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
 ) -> None:
-    """A manifest cannot aim it at the machine's own network, and no port is opened for it."""
+    """A manifest cannot direct it at the machine's own network."""
     other = start_server()
     async with endpoints_to(authority, server) as endpoints:
         error = await refused(endpoints, unregistered(server, registration_url=other.url("/register")))

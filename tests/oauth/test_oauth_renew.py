@@ -1,6 +1,6 @@
-"""Tokens renewed: one renewal for many, nothing lost whatever happens meanwhile, and a provider that is never hammered.
+"""Renewal of tokens: one renewal for many requests, no lost token whatever happens meanwhile, no hammered provider.
 
-Against a provider that rotates strictly, over TLS, with the real vault: what it gave out and is not kept ends the sign-in, so
+The provider rotates strictly, over TLS, with the real vault: a token that it issued and that is not kept ends the sign-in, so
 every test that ends well shows that it was kept.
 """
 
@@ -46,12 +46,12 @@ QUICK: Final = JobTiming(
     write_again_s=0.01,
     last_s=30.0,
 )
-"""Nothing waits for time to pass; a pause outlasts the test."""
+"""Timing that never waits; a pause outlasts the test."""
 DAY_S: Final = 86_400.0
 
 
 class Clock:
-    """Seconds since the epoch, as the test says."""
+    """A clock in seconds since the epoch that a test sets."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -61,7 +61,7 @@ class Clock:
 
 
 class Store:
-    """The vault, with a disk that can be full, and a moment before each change for the test to do something."""
+    """The vault, with a disk that can be full, and a hook before each change for the test."""
 
     def __init__(self, vault: Vault) -> None:
         self.vault: Final = vault
@@ -96,7 +96,7 @@ class Store:
 
 
 class Journal:
-    """What went on record."""
+    """The rows that went on record."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, ...]] = []
@@ -119,7 +119,7 @@ class Journal:
 
 
 class World:
-    """Everything around the renewals of one vault."""
+    """The renewals of one vault with everything around them."""
 
     def __init__(self, vault: Vault, server: TokenServer, endpoints: Endpoints, pace: JobTiming) -> None:
         self.vault = vault
@@ -138,7 +138,7 @@ class World:
         is_registered: bool = False,
         **grant: Any,
     ) -> None:
-        """As a person did just now; the provider knows the refresh token."""
+        """Store a sign-in as of now; the provider knows the refresh token."""
         self.server.refresh = "canary-refresh-token-0"
         ends_at = None if ends_in_s is None else self.clock.now + ends_in_s
         refreshable = grant.get("refreshable", True)
@@ -179,7 +179,7 @@ class World:
 
     @property
     def grant(self) -> OAuthGrant:
-        """As it stands in the vault."""
+        """The grant as it is in the vault."""
         binding = self.vault.binding(NAME)
         assert binding is not None
         assert binding.grant is not None
@@ -187,24 +187,24 @@ class World:
 
     @property
     def access(self) -> bytes:
-        """What would be sent."""
+        """The access token that would be sent."""
         return self.renewals.newest(NAME, self.vault.tokens(NAME).access).reveal()
 
     @property
     def stored(self) -> bytes:
-        """What is in the vault."""
+        """The access token in the vault."""
         return self.vault.tokens(NAME).access.reveal()
 
     async def ready(self, within_s: float = 20.0) -> None:
-        """As egress asks before a request."""
+        """Ask for a valid token, as egress does before a request."""
         await self.renewals.ready(NAME, anyio.current_time() + within_s)
 
     async def renew(self, refused: Secret = FIRST, within_s: float = 20.0) -> bool:
-        """As egress asks after a 401."""
+        """Ask for a renewal, as egress does after a 401."""
         return await self.renewals.renew(NAME, refused, anyio.current_time() + within_s)
 
     async def refusal(self, ask: Callable[[], Any] | None = None) -> AileronError:
-        """The failure of one that must fail."""
+        """Return the failure of a request that must fail; it quotes no secret and has no cause."""
         with pytest.raises(AileronError) as caught:
             await (ask or self.ready)()
         assert "canary" not in f"{caught.value.failure!r}"
@@ -212,13 +212,13 @@ class World:
         return caught.value
 
     async def held_back(self) -> None:
-        """Until one more request has come to the provider."""
+        """Wait until one more request has reached the provider."""
         await anyio.to_thread.run_sync(self.server.wait_asked)
 
 
 @pytest.fixture(scope="module")
 def open_vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
-    """One for all tests here: a derivation takes a tenth of a second, and more where others work."""
+    """Yield one vault for all tests here: a derivation takes a tenth of a second, and more on a busy machine."""
     vault = Vault(tmp_path_factory.mktemp("vault") / "home" / "vault.json")
     vault.create(PASSPHRASE)
     yield vault
@@ -227,7 +227,7 @@ def open_vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
 
 @pytest.fixture
 def vault(open_vault: Vault) -> Vault:
-    """It, open, with nothing bound."""
+    """Return that vault, open and empty."""
     if open_vault.is_locked:
         open_vault.unlock(PASSPHRASE)
     for binding in open_vault.bindings():
@@ -239,7 +239,7 @@ def vault(open_vault: Vault) -> Vault:
 
 @contextlib.asynccontextmanager
 async def served(world: World) -> AsyncIterator[World]:
-    """With its renewals carried out, until they are stopped as a daemon stops them."""
+    """Run the renewals until the block ends, then stop them as a daemon does."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.renewals.serve)
         await anyio.wait_all_tasks_blocked()
@@ -250,7 +250,7 @@ async def served(world: World) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def idle(vault: Vault, server: TokenServer, endpoints: Endpoints) -> World:
-    """A person signed in; nothing is carried out."""
+    """Return a world in which a person has signed in, but renewals do not run."""
     world = World(vault, server, endpoints, QUICK)
     world.sign_in()
     return world
@@ -258,14 +258,14 @@ async def idle(vault: Vault, server: TokenServer, endpoints: Endpoints) -> World
 
 @pytest.fixture
 async def world(idle: World) -> AsyncIterator[World]:
-    """The same, carried out."""
+    """Yield that world with its renewals running."""
     async with served(idle):
         yield idle
 
 
 @pytest.fixture(autouse=True)
 def _no_token_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever a test does, no line of the log has a token or a secret in it, nor a trace."""
+    """Check after each test that no line of the log has a token, a secret or a traceback."""
     caplog.set_level(logging.DEBUG)
     yield
     for record in caplog.get_records("call"):
@@ -278,7 +278,7 @@ def _no_token_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 async def test_a_token_with_time_left_is_left_alone(world: World) -> None:
-    """At the moment of sign-in and a minute before the end: nobody is asked."""
+    """The provider is not asked at sign-in, nor just over a minute before the end."""
     await world.ready()
     world.clock.now += 3600 - 61
     await world.ready()
@@ -288,7 +288,7 @@ async def test_a_token_with_time_left_is_left_alone(world: World) -> None:
 
 
 async def test_a_token_is_renewed_a_minute_before_its_end(world: World) -> None:
-    """One request with the refresh token; all that came back is in the vault, and what was agreed to is as it was."""
+    """A single request carries the refresh token; the whole answer is in the vault, and the rest of the binding is unchanged."""
     before = world.vault.binding(NAME)
     world.clock.now += 3600 - 59
     await world.ready()
@@ -322,8 +322,8 @@ async def test_a_token_is_renewed_a_minute_before_its_end(world: World) -> None:
     ]
 
 
-async def test_renewed_again_and_again_it_never_breaks_off(world: World) -> None:
-    """Ten times, each with the refresh token of the time before."""
+async def test_repeated_renewals_keep_the_sign_in(world: World) -> None:
+    """Each of ten renewals uses the refresh token of the one before."""
     for _ in range(10):
         world.clock.now += 3600
         await world.ready()
@@ -337,7 +337,7 @@ async def test_renewed_again_and_again_it_never_breaks_off(world: World) -> None
 async def test_a_refresh_token_that_is_not_replaced_stays(
     vault: Vault, start_server: Callable[..., TokenServer], authority: Any
 ) -> None:
-    """A provider that does not rotate says none: the one there is goes on."""
+    """A provider that does not rotate sends none: the existing one stays in use."""
     from tests.oauth.conftest import endpoints_to
 
     server = start_server(rotates=False)
@@ -354,8 +354,8 @@ async def test_a_refresh_token_that_is_not_replaced_stays(
     assert world.grant.refreshable
 
 
-async def test_a_token_that_lives_half_a_minute_is_not_renewed_for_every_request(world: World) -> None:
-    """Room is at most a quarter of its life."""
+async def test_a_short_lived_token_is_not_renewed_for_every_request(world: World) -> None:
+    """The margin before the end is at most a quarter of the token's life."""
     world.server.lifetime_s = 30
     world.clock.now += 3600
     await world.ready()
@@ -369,8 +369,8 @@ async def test_a_token_that_lives_half_a_minute_is_not_renewed_for_every_request
     assert len(world.server.asked) == 2
 
 
-async def test_a_token_without_an_end_is_renewed_only_when_it_is_refused(world: World) -> None:
-    """The provider did not say: a year later it is still sent as it is."""
+async def test_a_token_without_an_end_is_renewed_only_when_refused(world: World) -> None:
+    """The provider stated no end: a year later the token is still sent."""
     world.sign_in(ends_in_s=None)
     world.clock.now += 365 * DAY_S
     await world.ready()
@@ -381,8 +381,8 @@ async def test_a_token_without_an_end_is_renewed_only_when_it_is_refused(world: 
     assert is_renewed
 
 
-async def test_what_nobody_signed_in_for_is_nothing_to_renew(world: World) -> None:
-    """A token bound as a secret, and a name that is not bound at all: nothing is asked, and nothing said."""
+async def test_nothing_is_renewed_without_a_sign_in(world: World) -> None:
+    """A token bound as a plain secret and an unbound name cause no request and no error."""
     world.vault.set_secret("plain", Secret(b"canary-plain-token"))
     world.vault.bind(
         Binding(NAME, CONNECTOR, "oauth2", None, "plain", NOW),
@@ -397,21 +397,21 @@ async def test_what_nobody_signed_in_for_is_nothing_to_renew(world: World) -> No
     assert world.server.asked == []
 
 
-async def test_fewer_scopes_than_before_are_kept_and_said(world: World) -> None:
-    """The person took one back at the provider: the tokens are the only ones there are, so they are not thrown away."""
+async def test_a_renewal_with_fewer_scopes_is_kept(world: World) -> None:
+    """The person withdrew a scope at the provider: the new tokens are the only ones, so they are kept."""
     world.server.says(json_answer(tokens_answer(scope="mail.read")))
     world.clock.now += 3600
     await world.ready()
 
     assert world.grant.scopes == ("mail.read",)
-    assert world.stored == FIRST.reveal()  # the name the script gave it
+    assert world.stored == FIRST.reveal()  # the value in the scripted answer
 
 
 # Many at once
 
 
-async def test_fifty_refusals_at_once_are_one_renewal(world: World) -> None:
-    """Everybody who was refused with the old token is told that there is another, once there is."""
+async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> None:
+    """Every caller that was refused with the old token waits until there is a new one."""
     told: list[bool] = []
     world.server.hold()
 
@@ -428,13 +428,13 @@ async def test_fifty_refusals_at_once_are_one_renewal(world: World) -> None:
 
     assert told_early == []
     assert told == [True] * 50
-    assert late  # who comes with the old one after that
+    assert late  # a later caller with the old token
     assert len(world.server.asked) == 1
     assert world.store.changes == ["note_renewal", "put_tokens"]
 
 
-async def test_before_requests_and_after_refusals_it_is_the_same_renewal(world: World) -> None:
-    """Half of them look before they send, half were refused."""
+async def test_requests_and_refusals_share_one_renewal(world: World) -> None:
+    """Half of the callers ask before sending, half were refused."""
     world.clock.now += 3600
     world.server.hold()
     async with anyio.create_task_group() as tasks:
@@ -448,7 +448,7 @@ async def test_before_requests_and_after_refusals_it_is_the_same_renewal(world: 
 
 
 async def test_two_sign_ins_are_renewed_side_by_side(world: World) -> None:
-    """One provider that is slow for one person holds up nobody else's."""
+    """A provider that is slow for one sign-in holds up no other."""
     other = BindingName("oauth2", "mail", "home")
     world.sign_in(other)
     world.clock.now += 3600
@@ -470,8 +470,8 @@ async def test_two_sign_ins_are_renewed_side_by_side(world: World) -> None:
     }
 
 
-async def test_who_goes_away_does_not_take_the_renewal_along(world: World) -> None:
-    """1. A caller begins it. 2. The provider has replaced the refresh token. 3. The caller is cancelled. The answer is kept."""
+async def test_a_cancelled_caller_does_not_cancel_the_renewal(world: World) -> None:
+    """1. A caller begins it. 2. The provider replaces the refresh token. 3. The caller is cancelled. The answer is kept."""
     world.server.hold()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.renew)
@@ -485,8 +485,8 @@ async def test_who_goes_away_does_not_take_the_renewal_along(world: World) -> No
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_who_has_no_more_time_is_told_so_and_the_renewal_goes_on(world: World) -> None:
-    """The caller's deadline ends the caller's wait."""
+async def test_a_callers_deadline_does_not_end_the_renewal(world: World) -> None:
+    """The deadline ends only the caller's wait, with a retriable `too_slow`."""
     world.server.hold()
     error = await world.refusal(lambda: world.renew(within_s=0.05))
     world.server.release()
@@ -499,10 +499,10 @@ async def test_who_has_no_more_time_is_told_so_and_the_renewal_goes_on(world: Wo
     assert len(world.server.asked) == 1
 
 
-async def test_while_a_token_counts_nobody_waits_long_for_the_next(
+async def test_a_valid_token_is_sent_if_the_provider_does_not_answer_soon(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """A provider that does not answer, half a minute before the end: the request goes out with what there is."""
+    """Half a minute before the end the provider does not answer: the request goes out with the current token."""
     world = World(vault, server, endpoints, JobTiming(patience_s=0.05, fresh_s=0))
     world.sign_in()
     async with served(world):
@@ -517,8 +517,8 @@ async def test_while_a_token_counts_nobody_waits_long_for_the_next(
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_a_daemon_that_stops_keeps_the_answer_that_is_on_its_way(idle: World) -> None:
-    """1. The provider is asked. 2. The daemon is told to stop. 3. The answer comes: it is in the vault before all is over."""
+async def test_a_stopping_daemon_keeps_the_answer_that_is_on_its_way(idle: World) -> None:
+    """1. The provider is asked. 2. The daemon stops. 3. The answer comes, and is in the vault before the daemon has ended."""
     async with served(idle), anyio.create_task_group() as tasks:
         idle.server.hold()
         tasks.start_soon(idle.renew)
@@ -531,10 +531,10 @@ async def test_a_daemon_that_stops_keeps_the_answer_that_is_on_its_way(idle: Wor
     assert idle.store.changes == ["note_renewal", "put_tokens"]
 
 
-async def test_a_provider_that_never_answers_does_not_keep_the_daemon(
+async def test_a_silent_provider_does_not_keep_the_daemon_from_stopping(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """It is waited for a moment; who waited is told, and what may have happened there is on disk."""
+    """The daemon waits for a moment; waiting callers get `stopping`, and the vault notes the open renewal."""
     world = World(vault, server, endpoints, JobTiming(last_s=0.05))
     world.sign_in()
     told: list[AileronError] = []
@@ -552,8 +552,8 @@ async def test_a_provider_that_never_answers_does_not_keep_the_daemon(
     assert world.stored == FIRST.reveal()
 
 
-async def test_after_the_end_of_all_nothing_is_begun(idle: World) -> None:
-    """Who asks while the daemon stops is told that it does."""
+async def test_no_renewal_begins_after_the_daemon_stopped(idle: World) -> None:
+    """A caller gets `stopping`, and the provider is not asked."""
     async with served(idle):
         pass
     idle.clock.now += 3600
@@ -566,8 +566,8 @@ async def test_after_the_end_of_all_nothing_is_begun(idle: World) -> None:
 # First the intent, then the answer
 
 
-async def test_the_intent_is_on_disk_and_on_record_before_the_provider_is_asked(world: World) -> None:
-    """Looked at in the file itself, at the moment the request arrives."""
+async def test_the_intent_is_stored_and_recorded_before_the_provider_is_asked(world: World) -> None:
+    """The file itself is read at the moment when the request arrives."""
     world.clock.now += 3600
     seen: list[Any] = []
 
@@ -585,8 +585,8 @@ async def test_the_intent_is_on_disk_and_on_record_before_the_provider_is_asked(
     assert world.grant.renewing_ms is None
 
 
-async def test_nobody_uses_a_token_that_is_not_in_the_vault_yet(world: World) -> None:
-    """Whoever waits goes on after the write, not after the answer."""
+async def test_a_token_is_not_used_before_it_is_in_the_vault(world: World) -> None:
+    """Waiting callers continue after the write, not after the answer."""
     writing, go_on, done = threading.Event(), threading.Event(), []
 
     def write_when_told() -> None:
@@ -602,7 +602,7 @@ async def test_nobody_uses_a_token_that_is_not_in_the_vault_yet(world: World) ->
         tasks.start_soon(refused)
         await anyio.to_thread.run_sync(writing.wait)
         used_meanwhile = world.access
-        tasks.start_soon(refused)  # also who comes only now
+        tasks.start_soon(refused)  # a caller that comes only now
         await anyio.wait_all_tasks_blocked()
         done_early = list(done)
         go_on.set()
@@ -614,7 +614,7 @@ async def test_nobody_uses_a_token_that_is_not_in_the_vault_yet(world: World) ->
 
 
 async def test_a_full_disk_is_found_before_the_provider_is_asked(world: World) -> None:
-    """While the token counts it is used; when it has ended the disk is named; with room on the disk it goes on."""
+    """A valid token is used meanwhile; once it has ended the failure names the disk; with room on the disk the renewal works."""
     world.store.full = {"note_renewal"}
     world.clock.now += 3600 - 30
     await world.ready()
@@ -634,8 +634,8 @@ async def test_a_full_disk_is_found_before_the_provider_is_asked(world: World) -
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_what_cannot_go_on_record_is_not_done(world: World) -> None:
-    """The ledger is full: nobody is asked. Full only after it, nothing is lost."""
+async def test_a_renewal_that_cannot_be_recorded_is_not_begun(world: World) -> None:
+    """A full ledger stops the request. If it is full only afterwards, nothing is lost."""
     world.clock.now += 3600
     world.journal.full = {"renewing"}
     error = await world.refusal()
@@ -648,15 +648,15 @@ async def test_what_cannot_go_on_record_is_not_done(world: World) -> None:
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_a_disk_that_fills_up_meanwhile_loses_nothing(idle: World, caplog: pytest.LogCaptureFixture) -> None:
-    """1. The provider has replaced the refresh token. 2. It cannot be written. It is used from memory until it can."""
+async def test_a_disk_full_during_a_renewal_loses_nothing(idle: World, caplog: pytest.LogCaptureFixture) -> None:
+    """1. The provider replaces the refresh token. 2. It cannot be written. It is used from memory until it can."""
     idle.clock.now += 3600
     written = threading.Event()
     async with served(idle) as world:
         world.store.full = {"put_tokens"}
         await world.ready()
         used, stored_while_full = world.access, world.stored
-        world.clock.now += 3600  # and it goes on ending: nothing is asked with what is in memory only
+        world.clock.now += 3600  # it ends again: the provider is not asked while tokens are in memory only
         error = await world.refusal()
         world.store.before["put_tokens"] = written.set
         world.store.full = set()
@@ -674,10 +674,10 @@ async def test_a_disk_that_fills_up_meanwhile_loses_nothing(idle: World, caplog:
     assert "are now stored" in caplog.text
 
 
-async def test_what_is_in_memory_only_is_written_when_the_daemon_stops(
+async def test_tokens_in_memory_only_are_written_when_the_daemon_stops(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """Its last chance, long before the next regular one."""
+    """This is the last chance, long before the next regular attempt."""
     world = World(vault, server, endpoints, JobTiming(write_again_s=600))
     world.sign_in()
     async with served(world):
@@ -690,8 +690,8 @@ async def test_what_is_in_memory_only_is_written_when_the_daemon_stops(
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_what_is_written_late_never_replaces_what_is_newer(world: World) -> None:
-    """1. What was held is being written. 2. The next renewal begins. 3. The write of 1 ends. The newest is what is there."""
+async def test_a_late_write_never_replaces_newer_tokens(world: World) -> None:
+    """1. Held tokens are being written. 2. The next renewal begins. 3. The write of 1 ends. The newest tokens stay."""
     world.store.full = {"put_tokens"}
     await world.renew()
     writing, go_on = threading.Event(), threading.Event()
@@ -715,8 +715,8 @@ async def test_what_is_written_late_never_replaces_what_is_newer(world: World) -
     assert world.store.changes == ["note_renewal", "put_tokens", "note_renewal", "put_tokens"]
 
 
-async def test_not_too_much_is_kept_in_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With too many that cannot be written, no provider is asked for another."""
+async def test_the_tokens_kept_in_memory_only_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other providers are not asked once the bound is reached."""
     monkeypatch.setattr(renew, "MAX_HELD", 1)
     other = BindingName("oauth2", "mail", "home")
     world.sign_in(other)
@@ -728,8 +728,8 @@ async def test_not_too_much_is_kept_in_memory(world: World, monkeypatch: pytest.
     assert len(world.server.asked) == 1
 
 
-async def test_a_vault_that_is_locked_meanwhile_gets_the_tokens_when_it_opens(world: World) -> None:
-    """1. The provider is asked. 2. The person locks the vault. 3. The answer comes, and waits. 4. They open it."""
+async def test_a_vault_locked_during_a_renewal_gets_the_tokens_when_it_opens(world: World) -> None:
+    """1. The provider is asked. 2. The person locks the vault. 3. The answer comes, and waits. 4. They unlock it."""
     world.server.hold()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_locked_out, world)
@@ -755,8 +755,8 @@ async def _locked_out(world: World) -> None:
     assert caught.value.failure.failure_class is FailureClass.VAULT_LOCKED
 
 
-async def test_while_the_vault_is_locked_nobody_is_asked(world: World) -> None:
-    """There is nothing to ask with."""
+async def test_the_provider_is_not_asked_while_the_vault_is_locked(world: World) -> None:
+    """The refresh token is not available then."""
     world.vault.lock()
     world.clock.now += 3600
     error = await world.refusal()
@@ -765,8 +765,8 @@ async def test_while_the_vault_is_locked_nobody_is_asked(world: World) -> None:
     assert world.server.asked == []
 
 
-async def test_a_binding_that_is_revoked_meanwhile_gets_nothing(world: World) -> None:
-    """What the provider gave for it is taken back there, and is in memory no more."""
+async def test_a_binding_revoked_during_a_renewal_gets_no_tokens(world: World) -> None:
+    """The new tokens are revoked at the provider, and are no longer in memory."""
     world.server.hold()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_revoked_meanwhile, world)
@@ -784,8 +784,8 @@ async def _revoked_meanwhile(world: World) -> None:
     assert caught.value.failure.failure_class is FailureClass.BINDING_REQUIRED
 
 
-async def test_a_sign_in_made_anew_meanwhile_is_not_written_over(world: World) -> None:
-    """1. The provider is asked. 2. The person signs in again. 3. The answer for the sign-in before comes, and is let go."""
+async def test_a_new_sign_in_during_a_renewal_is_not_overwritten(world: World) -> None:
+    """1. The provider is asked. 2. The person signs in again. 3. The answer for the former sign-in comes, and is dropped."""
     world.server.hold()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.renew)
@@ -804,7 +804,7 @@ async def test_tokens_that_were_never_written_are_known_for_a_day(
     world: World, ended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1. They are used from memory. 2. Their sign-in ends before they can be written. They may have been sent: the access token
-    to anybody, the refresh token to the provider.
+    to any host, the refresh token to the provider.
     """
     service, provider = HostPort("api.example", 443), world.server.address
     access, refresh = Secret(b"canary-access-token-1"), Secret(b"canary-refresh-token-1")
@@ -829,8 +829,8 @@ async def test_tokens_that_were_never_written_are_known_for_a_day(
     assert world.renewals.unwritten(provider) == ()
 
 
-async def test_of_tokens_that_were_never_written_only_so_many_are_known(world: World) -> None:
-    """The newest."""
+async def test_the_number_of_known_unwritten_tokens_is_bounded(world: World) -> None:
+    """The newest are kept."""
     for _sign_in in range(renew.MAX_LOST + 1):
         world.store.full = {"put_tokens"}
         world.clock.now += 60
@@ -846,10 +846,10 @@ async def test_of_tokens_that_were_never_written_only_so_many_are_known(world: W
     ]
 
 
-async def test_signed_in_anew_between_two_looks_nobody_gets_tokens_of_another(
+async def test_a_new_sign_in_between_two_reads_does_not_mix_accounts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens were read, what is said of them was not yet: those of before are not put under the new account."""
+    """The tokens were read, their grant was not yet: the former tokens are not put under the new account."""
     world.sign_in(ends_in_s=0)
     look = world.store.tokens
 
@@ -881,8 +881,8 @@ def _with_access(world: World, access: bytes) -> TokenSet:
 # The provider says no
 
 
-async def test_a_sign_in_that_was_ended_at_the_provider_says_so_and_how_to_begin_anew(world: World) -> None:
-    """`invalid_grant`: put down in the vault, not asked again, and the token is used until its end."""
+async def test_a_sign_in_that_ended_at_the_provider_says_how_to_sign_in_again(world: World) -> None:
+    """`invalid_grant` is stored and not asked for again, and the token is used until its end."""
     world.server.says(oauth_error("invalid_grant", error_description="canary: expired or revoked"))
     world.clock.now += 3600 - 30
     await world.ready()
@@ -899,8 +899,8 @@ async def test_a_sign_in_that_was_ended_at_the_provider_says_so_and_how_to_begin
     assert world.journal.rows[-1] == ("failed", str(NAME), "invalid_grant")
 
 
-async def test_after_signing_in_again_all_is_well(world: World) -> None:
-    """Neither the failure nor the pause of the sign-in before is the next one's."""
+async def test_signing_in_again_ends_failure_and_pause(world: World) -> None:
+    """The failure and the pause of the former sign-in do not apply to the next."""
     world.clock.now += 3600
     world.server.says(oauth_error("invalid_grant"))
     await world.refusal()
@@ -910,8 +910,8 @@ async def test_after_signing_in_again_all_is_well(world: World) -> None:
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_a_renewal_whose_end_nobody_knows_is_tried_once_and_explained(world: World) -> None:
-    """The daemon died between asking and writing. The provider had replaced the token: the sentence says what happened."""
+async def test_an_interrupted_renewal_is_tried_once_and_explained(world: World) -> None:
+    """The daemon died between asking and writing, and the provider had replaced the token: the message says so."""
     world.server.refresh = "canary-refresh-token-that-nobody-has"
     world.vault.note_renewal(NAME, int(NOW * 1000))
     error = await world.refusal(world.renew)
@@ -924,8 +924,8 @@ async def test_a_renewal_whose_end_nobody_knows_is_tried_once_and_explained(worl
     assert world.grant.failed == "cut_off"
 
 
-async def test_a_renewal_that_was_cut_off_before_the_provider_acted_goes_on(world: World) -> None:
-    """The same, and the provider knows nothing of it: the old refresh token serves."""
+async def test_a_renewal_interrupted_before_the_provider_acted_goes_on(world: World) -> None:
+    """The provider knows nothing of it: the old refresh token works."""
     world.vault.note_renewal(NAME, int(NOW * 1000))
     is_renewed = await world.renew()
 
@@ -933,8 +933,8 @@ async def test_a_renewal_that_was_cut_off_before_the_provider_acted_goes_on(worl
     assert world.grant.renewing_ms is None
 
 
-async def test_without_a_refresh_token_a_sign_in_lasts_as_long_as_its_token(world: World) -> None:
-    """Until then a refusal is for something else, and is passed on; after it the person signs in again."""
+async def test_a_sign_in_without_a_refresh_token_lasts_as_long_as_its_token(world: World) -> None:
+    """A refusal before the end has another cause and is passed on; afterwards the person must sign in again."""
     world.sign_in(refreshable=False)
     await world.ready()
     is_renewed = await world.renew()
@@ -959,8 +959,8 @@ async def test_without_a_refresh_token_a_sign_in_lasts_as_long_as_its_token(worl
         "oops",
     ],
 )
-async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: World) -> None:
-    """The binding says that it failed, and is not asked again at once; once a renewal succeeds, all is well."""
+async def test_other_refusals_are_reported_and_the_sign_in_stays(code: str, world: World) -> None:
+    """The binding shows the failure, and there is a pause; a later success clears the failure."""
     world.clock.now += 3600
     world.server.says(oauth_error(code))
     error, again = await world.refusal(), await world.refusal()
@@ -976,8 +976,8 @@ async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: W
     assert (world.stored, world.grant.failed) == (b"canary-access-token-1", None)
 
 
-async def test_what_the_tokens_are_for_stays_from_one_renewal_to_the_next(world: World) -> None:
-    """RFC 8707 section 2.2: a provider may issue another kind of token where it is not said. Without one, nothing is."""
+async def test_the_resource_of_the_tokens_is_sent_with_each_renewal(world: World) -> None:
+    """RFC 8707 section 2.2: without it a provider may issue another kind of token. A sign-in without a resource sends none."""
     resource = "https://mail.example/mcp"
     await world.renew()
     world.sign_in(resource=resource)
@@ -990,10 +990,10 @@ async def test_what_the_tokens_are_for_stays_from_one_renewal_to_the_next(world:
 
 
 @pytest.mark.parametrize(("is_registered", "code"), [(True, "client_gone"), (False, "invalid_client")])
-async def test_a_registered_client_that_is_gone_is_mended_by_a_new_sign_in(
+async def test_only_a_registered_client_that_is_gone_is_fixed_by_a_new_sign_in(
     is_registered: bool, code: str, world: World
 ) -> None:
-    """It registers another one; a publisher's application only its publisher can mend."""
+    """A new sign-in registers another client; only the publisher can fix a publisher's application."""
     world.sign_in(is_registered=is_registered)
     world.clock.now += 3600
     world.server.says(oauth_error("invalid_client", "401 Unauthorized"))
@@ -1004,8 +1004,8 @@ async def test_a_registered_client_that_is_gone_is_mended_by_a_new_sign_in(
     assert ("publisher must fix this" in str(error)) != is_registered
 
 
-async def test_a_refusal_that_comes_after_the_person_signed_in_anew_is_not_the_new_ones(world: World) -> None:
-    """It was about the sign-in before."""
+async def test_a_refusal_of_the_former_sign_in_does_not_affect_the_new_one(world: World) -> None:
+    """The person signs in again before the refusal arrives."""
 
     def sign_in_first(asked: Any) -> bytes:
         world.clock.now += 1
@@ -1021,10 +1021,10 @@ async def test_a_refusal_that_comes_after_the_person_signed_in_anew_is_not_the_n
     assert world.grant.obtained_ms == int((NOW + 1) * 1000)
 
 
-async def test_a_refusal_that_cannot_be_written_is_told_all_the_same(
+async def test_a_refusal_that_cannot_be_stored_is_still_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the provider is left alone for a while."""
+    """The provider is also left alone for a while."""
     world.store.full = {"note_refused"}
     world.server.says(oauth_error("invalid_grant"))
     errors = [await world.refusal(world.renew) for _ in range(3)]
@@ -1034,16 +1034,16 @@ async def test_a_refusal_that_cannot_be_written_is_told_all_the_same(
     assert "is no longer renewed" in caplog.text
 
 
-async def test_an_empty_refresh_token_is_none(world: World) -> None:
-    """The one before stays, as where there is no such member."""
+async def test_an_empty_refresh_token_counts_as_none(world: World) -> None:
+    """The former one stays, as it does when the answer has no such member."""
     world.server.says(json_answer({"access_token": "canary-access-new", "token_type": "Bearer", "refresh_token": ""}))
     assert await world.renew()
     assert world.grant.refreshable
     assert world.vault.tokens(NAME).refresh == Secret(b"canary-refresh-token-0")
 
 
-async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """An error of a library may quote anything: its kind is logged, and who waits is not left waiting."""
+async def test_an_unforeseen_error_is_reported_without_its_text(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A library's error may quote anything: only its type is logged, and waiting callers get a failure."""
 
     def break_down() -> None:
         raise RuntimeError("canary-in-an-error")
@@ -1051,7 +1051,7 @@ async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, ca
     world.store.before["note_renewal"] = break_down
     error = await world.refusal(world.renew)
     world.store.before["put_tokens"] = break_down
-    is_renewed = await world.renew()  # what the provider gave is not lost even then, and written a little later
+    is_renewed = await world.renew()  # the new tokens are not lost even then, and written a little later
     await wait_until_async(lambda: world.stored != FIRST.reveal(), "it is written")
 
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
@@ -1059,8 +1059,8 @@ async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, ca
     assert is_renewed
 
 
-async def test_what_is_remembered_of_bindings_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is there no more is forgotten first."""
+async def test_the_states_kept_for_bindings_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest idle states are forgotten."""
     monkeypatch.setattr(jobs, "MAX_STATES", 2)
     for number in range(5):
         other = BindingName("oauth2", "mail", f"number-{number}")
@@ -1074,7 +1074,7 @@ async def test_what_is_remembered_of_bindings_has_a_bound(world: World, monkeypa
 
 
 async def test_a_provider_that_is_down_is_asked_once_and_the_old_token_is_used(world: World) -> None:
-    """A hundred requests before the end and a hundred after: one renewal was tried; those after are told to come back."""
+    """A hundred requests before the end and a hundred after it cause one attempt; the later ones fail as retriable."""
     world.server.says(*[answer(b"", status="503 Service Unavailable")] * 1000)
     world.clock.now += 3600 - 30
     for _ in range(100):
@@ -1090,10 +1090,10 @@ async def test_a_provider_that_is_down_is_asked_once_and_the_old_token_is_used(w
         assert "is not working at the moment; try again in a moment (next attempt in" in str(error)
 
 
-async def test_a_provider_that_is_well_again_is_asked_after_a_pause(
+async def test_a_provider_that_recovers_is_asked_again_after_the_pause(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """Without a pause it is asked at once, and all is well; a refused connection, a 500 and nonsense lose nothing."""
+    """The pause is zero here; a 500, nonsense and a bad token lose nothing."""
     world = World(vault, server, endpoints, JobTiming(first_pause_s=0, fresh_s=0))
     world.sign_in(ends_in_s=0)
     server.says(answer(b"", status="500 Oops"), answer(b"<p>"), json_answer(tokens_answer(access_token="x")))
@@ -1105,8 +1105,8 @@ async def test_a_provider_that_is_well_again_is_asked_after_a_pause(
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_pauses_grow_and_have_an_end(vault: Vault, server: TokenServer, endpoints: Endpoints) -> None:
-    """Twice as long each time, never over the longest; after a success the first again."""
+async def test_pauses_grow_up_to_a_bound(vault: Vault, server: TokenServer, endpoints: Endpoints) -> None:
+    """Each is twice as long, up to the longest; after a success the first one applies again."""
     world = World(vault, server, endpoints, JobTiming(first_pause_s=100, longest_pause_s=300, fresh_s=0))
     world.sign_in(ends_in_s=0)
     server.says(*[answer(b"", status="503 Busy")] * 4)
@@ -1125,10 +1125,10 @@ async def test_pauses_grow_and_have_an_end(vault: Vault, server: TokenServer, en
     assert state.failures == 0
 
 
-async def test_a_service_that_always_says_no_does_not_cost_a_renewal_each_time(
+async def test_a_service_that_always_refuses_does_not_cause_a_renewal_each_time(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """A 401 that is not for the token's age: one renewal, then it is passed on for a while."""
+    """The 401 is not for the token's age: after one renewal it is passed on for a while."""
     world = World(vault, server, endpoints, JobTiming())
     world.sign_in()
     async with served(world):
@@ -1140,10 +1140,10 @@ async def test_a_service_that_always_says_no_does_not_cost_a_renewal_each_time(
     assert len(server.asked) == 1
 
 
-async def test_tokens_that_end_at_once_are_not_renewed_without_end(
+async def test_tokens_that_expire_at_once_are_not_renewed_endlessly(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """`expires_in` of zero: the token is tried, and the provider asked once for a while."""
+    """`expires_in` is zero: the token is used, and the provider is asked once in a while."""
     server.lifetime_s = 0
     world = World(vault, server, endpoints, JobTiming(least_s=600))
     world.sign_in(ends_in_s=0)
@@ -1167,8 +1167,8 @@ async def test_a_clock_set_forward_by_a_day_costs_one_renewal(world: World) -> N
     assert len(world.server.asked) == 1
 
 
-async def test_a_clock_set_back_by_a_day_is_healed_by_the_refusal(world: World) -> None:
-    """The token seems to last: the service says otherwise, and from then on all is by the new clock."""
+async def test_a_clock_set_back_by_a_day_is_corrected_by_a_refusal(world: World) -> None:
+    """The token seems to last: the service refuses it, and from then on the new clock counts."""
     world.clock.now -= DAY_S
     await world.ready()
     asked_before = len(world.server.asked)
@@ -1182,11 +1182,11 @@ async def test_a_clock_set_back_by_a_day_is_healed_by_the_refusal(world: World) 
     assert world.stored == b"canary-access-token-2"
 
 
-# Taken back
+# Revocation
 
 
-async def test_both_tokens_are_taken_back_where_they_were_issued(world: World) -> None:
-    """RFC 7009: the one that renews, and the one that is sent."""
+async def test_both_tokens_are_revoked_where_they_were_issued(world: World) -> None:
+    """RFC 7009: the access token and the refresh token are sent to the revocation endpoint."""
     said = await world.renewals.revoke(world.vault.tokens(NAME))
 
     assert said == "revoked"
@@ -1208,16 +1208,16 @@ async def test_both_tokens_are_taken_back_where_they_were_issued(world: World) -
         ),
     ],
 )
-async def test_a_provider_that_takes_nothing_back_is_quoted_in_our_words(
+async def test_a_provider_that_does_not_revoke_is_described_in_our_words(
     said: bytes, expected: str, world: World
 ) -> None:
-    """What is left to the person is in the answer; one that knows the token no more has nothing to take back."""
+    """The result says what is left to the person; a token that the provider no longer knows counts as revoked."""
     world.server.says(world.server._good, said)
 
     assert await world.renewals.revoke(world.vault.tokens(NAME)) == expected.format(port=world.server.address.port)
 
 
-async def test_a_provider_without_revocation_says_so(world: World) -> None:
+async def test_a_provider_without_revocation_is_reported(world: World) -> None:
     """The tokens end by themselves."""
     tokens = world.vault.tokens(NAME)
     client = msgspec.structs.replace(tokens.client, revocation_url=None)

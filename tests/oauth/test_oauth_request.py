@@ -1,4 +1,4 @@
-"""The address a browser is sent to: whatever a manifest says, what ties the answer to us is ours."""
+"""The address to which a browser is sent: whatever a manifest says, the parameters that tie the answer to us are ours."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ PROVIDER: Final = OAuth2Provider(
 
 
 def changed(**changes: Any) -> OAuth2Provider:
-    """The provider with something else in its manifest."""
+    """Return the provider with changes in its manifest."""
     return OAuth2Provider(**{**{field: getattr(PROVIDER, field) for field in PROVIDER.__struct_fields__}, **changes})
 
 
 def request_of(provider: OAuth2Provider, **options: Any) -> AuthorizationRequest:
-    """The request of the publisher's application, at one port."""
+    """Return the request of the publisher's application, at one port."""
     assert provider.client_id is not None
     return authorization_request(provider, provider.client_id, 4242, **options)
 
 
-def test_the_challenge_is_the_one_of_the_rfc() -> None:
-    """RFC 7636, appendix B."""
+def test_the_challenge_matches_the_example_of_the_rfc() -> None:
+    """The example is in RFC 7636, appendix B."""
     assert challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-def test_the_request_has_what_the_rfcs_ask_for_and_its_secrets_stay_here() -> None:
-    """The verifier is in none of it, only its hash."""
+def test_the_request_has_the_required_parameters_and_no_verifier() -> None:
+    """Only the verifier's hash is in it."""
     numbers = iter([b"\x01" * 32, b"\x02" * 32])
     asked = request_of(PROVIDER, random=lambda count: next(numbers))
     verifier = asked.verifier.reveal().decode()
@@ -60,8 +60,8 @@ def test_the_request_has_what_the_rfcs_ask_for_and_its_secrets_stay_here() -> No
     assert dataclasses.is_dataclass(AuthorizationRequest)
 
 
-def test_what_the_tokens_are_for_is_said_and_no_scope_where_there_is_none() -> None:
-    """RFC 8707 section 2, RFC 6749 section 3.3: an empty `scope` is no scope. The client is the one that asks."""
+def test_a_resource_is_sent_and_an_empty_scope_is_not() -> None:
+    """RFC 8707 section 2, RFC 6749 section 3.3: an empty `scope` is no scope. The client ID is that of the caller."""
     resource = "https://mail.example/mcp?team=a&b"
     found = asked_for(authorization_request(changed(scopes=(), resource=resource), "another-client", 4242).url)
 
@@ -75,7 +75,7 @@ def test_what_the_tokens_are_for_is_said_and_no_scope_where_there_is_none() -> N
     ["https://your-mail.example/client.json", "https://id.example/changeme/xxxxx", "https://placeholder.example/"],
 )
 def test_the_address_of_a_metadata_document_is_a_client_id_to_the_letter(client_id: str) -> None:
-    """Whatever its owner calls it; the same words anywhere else are a publisher's who has not put in theirs."""
+    """The words of the address do not matter; elsewhere they mark a placeholder that a publisher did not replace."""
     assert asked_for(request_of(changed(client_id=client_id)).url)["client_id"] == client_id
 
     for bad in (client_id.removeprefix("https://"), client_id.replace("https", "http"), client_id + "<path>"):
@@ -83,16 +83,16 @@ def test_the_address_of_a_metadata_document_is_a_client_id_to_the_letter(client_
             request_of(changed(client_id=bad))
 
 
-def test_a_query_of_the_providers_own_stays() -> None:
-    """Some have a tenant there."""
+def test_a_query_in_the_authorization_url_is_kept() -> None:
+    """Some providers have a tenant there."""
     asked = request_of(changed(authorize_url="https://id.example/a?tenant=x%20y"))
 
     assert asked.url.startswith("https://id.example/a?tenant=x%20y&response_type=code&")
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_what_is_ours_is_never_the_manifests(name: str) -> None:
-    """Neither as a parameter nor in the address; another name passes."""
+def test_a_manifest_cannot_set_our_parameters(name: str) -> None:
+    """A manifest cannot do so as a parameter nor in the address; another name passes."""
     for bad in (
         changed(authorize_params=((name, "x"),)),
         changed(authorize_url=f"https://id.example/a?{name}=x"),
@@ -120,8 +120,8 @@ def test_what_is_ours_is_never_the_manifests(name: str) -> None:
         "",
     ],
 )
-def test_an_address_that_two_could_read_differently_is_not_asked(url: str) -> None:
-    """Neither for the browser nor as an endpoint. On this machine http is enough, for tests."""
+def test_an_ambiguous_address_is_refused(url: str) -> None:
+    """This holds for the browser's address. An endpoint on this machine may use http, for tests."""
     with pytest.raises(ProviderError) as caught:
         request_of(changed(authorize_url=url))
 
@@ -137,10 +137,8 @@ def test_an_address_that_two_could_read_differently_is_not_asked(url: str) -> No
     ),
     values=st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20), max_size=3),
 )
-def test_whatever_a_manifest_says_comes_out_as_it_was_said(
-    scopes: list[str], client_id: str, values: list[str]
-) -> None:
-    """Every value is one parameter again, and the address is visible ASCII: nothing in it becomes another parameter."""
+def test_values_of_a_manifest_are_encoded_without_change(scopes: list[str], client_id: str, values: list[str]) -> None:
+    """Every value is one parameter again, and the address is visible ASCII: no value becomes another parameter."""
     scopes = [scope for scope in scopes if scope.isprintable()] or ["x"]
     params = tuple((f"p{number}", value) for number, value in enumerate(values))
     asked = request_of(changed(scopes=tuple(scopes), client_id=client_id, authorize_params=params))

@@ -1,4 +1,4 @@
-"""A person signs in, in a browser here or with a code typed in elsewhere; and everything a provider can say instead."""
+"""Sign-in in a browser here or with a code typed in elsewhere, and everything that a provider can answer instead."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AGAIN: Final = "aileron binding setup github://you/mail"
 
 @dataclasses.dataclass
 class Ended:
-    """How a sign-in ended, and what was on the page."""
+    """The end of a sign-in, with the page that was shown."""
 
     granted: GrantedTokens | None
     error: AileronError | None
@@ -47,7 +47,7 @@ class Ended:
 
     @property
     def code(self) -> str:
-        """`details.code` of the failure."""
+        """The `details.code` of the failure."""
         assert self.error is not None
         code = self.error.failure.details["code"]
         assert isinstance(code, str)
@@ -58,7 +58,7 @@ class Ended:
 async def browser_sign_in(
     endpoints: Endpoints, provider: OAuth2Provider
 ) -> AsyncIterator[tuple[SignIn, dict[str, str]]]:
-    """One that waits, and what its address asks for."""
+    """Start a sign-in; yield it with the parameters of its address."""
     with anyio.fail_after(60):
         async with SignIn(provider, endpoints, flow="browser", again=AGAIN, clock=lambda: NOW) as sign_in:
             assert sign_in.invitation.authorize_url is not None
@@ -68,7 +68,7 @@ async def browser_sign_in(
 async def signed_in(
     endpoints: Endpoints, provider: OAuth2Provider, target: Callable[[dict[str, str]], str] = callback
 ) -> Ended:
-    """The whole way, with the person's browser sent back to `target`."""
+    """Run a whole sign-in, with the person's browser sent back to `target`."""
     ended = Ended(None, None, 0, "")
     async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
 
@@ -86,8 +86,8 @@ async def signed_in(
 # In a browser
 
 
-async def test_a_person_signs_in_and_the_tokens_are_there(server: TokenServer, endpoints: Endpoints) -> None:
-    """The code goes to the token endpoint with the verifier; what comes back is granted, and the page says to go back."""
+async def test_a_person_signs_in_and_gets_tokens(server: TokenServer, endpoints: Endpoints) -> None:
+    """The code goes to the token endpoint with the verifier; the answer is granted, and the page tells the person to go back."""
     provider = server.provider(authorize_params=(("access_type", "offline"),))
     async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
         pages: list[Any] = []
@@ -134,8 +134,8 @@ async def test_a_person_signs_in_and_the_tokens_are_there(server: TokenServer, e
     assert fields["referrer-policy"] == "no-referrer"
 
 
-async def test_state_and_verifier_are_new_each_time_and_long(server: TokenServer, endpoints: Endpoints) -> None:
-    """256 bits each, in the letters of base64url; no two sign-ins share one."""
+async def test_state_nonce_and_challenge_are_new_each_time(server: TokenServer, endpoints: Endpoints) -> None:
+    """Each has 256 bits in base64url; no two sign-ins share one."""
     seen = set()
     for _ in range(3):
         async with browser_sign_in(endpoints, server.provider(scopes=("openid", *SCOPES))) as (_, asked):
@@ -146,16 +146,16 @@ async def test_state_and_verifier_are_new_each_time_and_long(server: TokenServer
     assert len(seen) == 9
 
 
-async def test_without_a_client_secret_none_is_sent(server: TokenServer, endpoints: Endpoints) -> None:
-    """PKCE is what protects the flow."""
+async def test_a_provider_without_a_client_secret_is_sent_none(server: TokenServer, endpoints: Endpoints) -> None:
+    """PKCE protects the flow."""
     ended = await signed_in(endpoints, server.provider(client_secret=None))
 
     assert ended.granted is not None
     assert "client_secret" not in server.asked[0].form
 
 
-async def test_who_signed_in_is_what_the_id_token_says(server: TokenServer, endpoints: Endpoints) -> None:
-    """`email`, checked for issuer, audience and the nonce that was sent."""
+async def test_the_account_comes_from_the_id_token(server: TokenServer, endpoints: Endpoints) -> None:
+    """The account is `email`, checked for issuer, audience and the nonce that was sent."""
     provider = server.provider(scopes=("openid", "email", *SCOPES))
     async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
         claims = {
@@ -172,10 +172,10 @@ async def test_who_signed_in_is_what_the_id_token_says(server: TokenServer, endp
 
 
 @pytest.mark.parametrize("code", [code for code in SIGN_IN if code not in OURS])
-async def test_every_error_the_provider_sends_the_browser_back_with_has_its_sentence(
+async def test_every_error_of_the_authorization_page_has_its_message(
     code: str, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """It ends the sign-in with what happened and the command that begins anew; the token endpoint is not asked."""
+    """The error ends the sign-in with what happened and the command that begins again; the token endpoint is not asked."""
     ended = await signed_in(endpoints, server.provider(), lambda asked: callback(asked, code=None, error=code))
 
     assert ended.code == code
@@ -188,10 +188,10 @@ async def test_every_error_the_provider_sends_the_browser_back_with_has_its_sent
 
 
 @pytest.mark.parametrize("code", sorted(OURS))
-async def test_what_we_say_ourselves_is_not_for_a_provider_to_say(
+async def test_a_provider_cannot_use_the_error_codes_of_aileron(
     code: str, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """At both endpoints: a provider cannot have us tell a person that they were slow, or that a port is missing."""
+    """Neither endpoint can make us say that the person was slow, or that a port is missing."""
     server.says(oauth_error(code))
     found = [
         await signed_in(endpoints, server.provider(), lambda asked: callback(asked, code=None, error=code)),
@@ -238,10 +238,10 @@ TOKEN_ERRORS: Final[dict[str, tuple[Said, str]]] = {
 }
 
 
-async def test_a_secret_that_the_token_endpoint_repeats_as_a_code_is_not_named(
+async def test_a_secret_that_the_token_endpoint_repeats_as_a_code_is_not_quoted(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """The client's, in a whole answer that has one."""
+    """The endpoint sends the client secret as its error code."""
     server.says(lambda asked: oauth_error(asked.form["client_secret"]))
     ended = await signed_in(endpoints, server.provider(client_secret="secret_like_a_code"))
 
@@ -256,10 +256,10 @@ def _endless() -> Any:
 
 
 @pytest.mark.parametrize(("said", "code"), TOKEN_ERRORS.values(), ids=TOKEN_ERRORS.keys())
-async def test_whatever_the_token_endpoint_says_ends_with_a_sentence_that_quotes_nothing(
+async def test_a_bad_answer_of_the_token_endpoint_ends_with_a_message_that_quotes_nothing(
     said: Said, code: str, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """Errors of the standard, nonsense, tokens that could not be sent: nothing is granted or quoted, and nothing causes it."""
+    """Standard errors, nonsense and unusable tokens grant nothing, and the failure has neither cause nor context."""
     server.says(said)
     ended = await signed_in(endpoints, server.provider())
     again = await signed_in(endpoints, server.provider())
@@ -274,8 +274,8 @@ async def test_whatever_the_token_endpoint_says_ends_with_a_sentence_that_quotes
     assert again.granted is not None  # the same provider, when it answers as it should
 
 
-async def test_what_was_not_granted_is_named(server: TokenServer, endpoints: Endpoints) -> None:
-    """The person left a box unticked: which one stands in the sentence, harmless whatever it is called."""
+async def test_missing_scopes_are_named(server: TokenServer, endpoints: Endpoints) -> None:
+    """The person left a box unticked: the message names the scope, made harmless."""
     server.says(json_answer(tokens_answer(scope="mail.read openid")))
     ended = await signed_in(endpoints, server.provider(scopes=("mail.read", "mail.send", "x\u202ey", "offline_access")))
 
@@ -286,10 +286,8 @@ async def test_what_was_not_granted_is_named(server: TokenServer, endpoints: End
     )
 
 
-async def test_a_provider_that_cannot_be_reached_is_named_with_what_happened(
-    server: TokenServer, endpoints: Endpoints
-) -> None:
-    """Nobody has such a name: the sentence has the host and the reason."""
+async def test_an_unreachable_provider_is_named(server: TokenServer, endpoints: Endpoints) -> None:
+    """The host does not exist: the message names it."""
     ended = await signed_in(endpoints, server.provider(token_url="https://nobody.invalid:1/token"))
 
     assert ended.code == "unreachable"
@@ -305,10 +303,10 @@ async def test_a_provider_that_cannot_be_reached_is_named_with_what_happened(
         ("https://10.0.0.1/token", "egress.private"),
     ],
 )
-async def test_what_settings_forbid_is_said_before_anybody_signs_in(
+async def test_a_forbidden_provider_is_refused_before_the_sign_in(
     flow: Any, token_url: str, setting: str, server: TokenServer, endpoints: Endpoints, start_server: Callable[..., Any]
 ) -> None:
-    """No page to go to, one cure, and it is the setting; the provider that is allowed is signed in to."""
+    """The person gets no page to open; the one fix is the setting; the allowed provider works."""
     url = token_url.format(port=start_server().address.port)
     with pytest.raises(AileronError) as caught:
         async with SignIn(server.provider(token_url=url), endpoints, flow=flow, again=AGAIN):
@@ -324,8 +322,8 @@ async def test_what_settings_forbid_is_said_before_anybody_signs_in(
         assert sign_in.invitation.authorize_url
 
 
-async def test_a_placeholder_is_never_asked_with(server: TokenServer, endpoints: Endpoints) -> None:
-    """As an unreleased manifest has it, for the name and for the secret: nothing listens, nothing is sent."""
+async def test_a_placeholder_is_never_sent(server: TokenServer, endpoints: Endpoints) -> None:
+    """An unreleased manifest has one as client ID or secret: nothing listens, nothing is sent."""
     for changes in (
         {"client_id": "bound-at-release"},
         {"client_id": "1234567890-xxxxxxx.apps.example"},
@@ -343,10 +341,10 @@ async def test_a_placeholder_is_never_asked_with(server: TokenServer, endpoints:
     assert server.connections == 0
 
 
-async def test_nobody_comes_and_after_ten_minutes_it_is_over(
+async def test_a_sign_in_ends_after_ten_minutes_without_an_answer(
     server: TokenServer, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The port is closed, and the sentence says why."""
+    """The port is closed, and the message says why. The test shortens the time."""
     monkeypatch.setattr("aileron.oauth.signin.SIGN_IN_S", 0.05)
     async with browser_sign_in(endpoints, server.provider()) as (sign_in, asked):
         with pytest.raises(AileronError, match="within 10 minutes") as caught:
@@ -358,8 +356,8 @@ async def test_nobody_comes_and_after_ten_minutes_it_is_over(
     assert caught.value.failure.details["code"] == "timed_out"
 
 
-async def test_a_sign_in_that_is_cancelled_leaves_no_port(server: TokenServer, endpoints: Endpoints) -> None:
-    """Cancelled while it waits: nothing listens after it, and who comes then is not answered."""
+async def test_a_cancelled_sign_in_leaves_no_port_open(server: TokenServer, endpoints: Endpoints) -> None:
+    """The sign-in is cancelled while it waits; a later request is not answered."""
     with anyio.CancelScope() as scope:
         async with (
             browser_sign_in(endpoints, server.provider()) as (sign_in, asked),
@@ -379,7 +377,7 @@ async def test_a_sign_in_that_is_cancelled_leaves_no_port(server: TokenServer, e
 
 
 class Waits:
-    """Stands for the time between two questions, and remembers it."""
+    """A stand-in for the time between two requests, which records it."""
 
     def __init__(self) -> None:
         self.s: list[float] = []
@@ -392,7 +390,7 @@ class Waits:
 async def device_sign_in(
     endpoints: Endpoints, provider: OAuth2Provider, sleep: Callable[[float], Awaitable[None]]
 ) -> GrantedTokens:
-    """The whole way of a device."""
+    """Run a whole device sign-in."""
     with anyio.fail_after(60):
         async with SignIn(provider, endpoints, flow="device", again=AGAIN, clock=lambda: NOW, sleep=sleep) as sign_in:
             assert sign_in.invitation.user_code == "WDJB-MJHT"
@@ -400,8 +398,8 @@ async def device_sign_in(
             return await sign_in.finished()
 
 
-async def test_a_code_typed_in_elsewhere_signs_in(server: TokenServer, endpoints: Endpoints) -> None:
-    """It asks at the provider's pace, slower when told so, and has the tokens when the person is done."""
+async def test_a_device_code_signs_in(server: TokenServer, endpoints: Endpoints) -> None:
+    """The polling follows the provider's pace, slower on request, and gets the tokens when the person is done."""
     good = server._good
     pending, slow = oauth_error("authorization_pending"), oauth_error("slow_down", "200 OK")
     server.says(good, pending, slow, answer(b"", status="503 Busy"), pending)
@@ -422,8 +420,8 @@ async def test_a_code_typed_in_elsewhere_signs_in(server: TokenServer, endpoints
 
 
 @pytest.mark.parametrize("code", ["access_denied", "expired_token", "invalid_client", "invalid_grant"])
-async def test_a_code_that_comes_to_nothing_says_why(code: str, server: TokenServer, endpoints: Endpoints) -> None:
-    """One more question, and the sentence."""
+async def test_a_failed_device_code_says_why(code: str, server: TokenServer, endpoints: Endpoints) -> None:
+    """The failure follows on a further request."""
     server.says(server._good, oauth_error("authorization_pending"), oauth_error(code))
     with pytest.raises(AileronError, match=re.escape(AGAIN)) as caught:
         await device_sign_in(endpoints, server.provider(), Waits())
@@ -431,8 +429,8 @@ async def test_a_code_that_comes_to_nothing_says_why(code: str, server: TokenSer
     assert caught.value.failure.details["code"] == code
 
 
-async def test_a_provider_without_a_page_for_codes_says_so(server: TokenServer, endpoints: Endpoints) -> None:
-    """And where the other way is."""
+async def test_a_provider_without_a_device_flow_is_reported(server: TokenServer, endpoints: Endpoints) -> None:
+    """The message names the other way."""
     with pytest.raises(AileronError, match="on a machine with a browser") as caught:
         await device_sign_in(endpoints, server.provider(device_authorization_url=None), Waits())
 
@@ -457,10 +455,10 @@ async def test_a_provider_without_a_page_for_codes_says_so(server: TokenServer, 
     ],
     ids=str,
 )
-async def test_what_a_terminal_could_not_show_is_no_code(
+async def test_a_device_code_that_a_terminal_could_not_show_is_refused(
     changes: dict[str, Any], server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """A code and an address are shown and opened: what could do more than that is refused."""
+    """A code and an address are shown and opened: values that could do more are refused."""
     whole = {
         "device_code": "canary-device-code",
         "user_code": "WDJB-MJHT",
@@ -475,10 +473,10 @@ async def test_what_a_terminal_could_not_show_is_no_code(
     assert (await device_sign_in(endpoints, server.provider(), Waits())).grant.refreshable
 
 
-async def test_a_code_nobody_types_in_ends_with_its_time(
+async def test_a_device_code_that_nobody_enters_times_out(
     server: TokenServer, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider would wait for ever: we do not."""
+    """The provider would wait for ever."""
     monkeypatch.setattr("aileron.oauth.signin.SIGN_IN_S", 0.3)
     server.says(server._good, *[oauth_error("authorization_pending")] * 10_000)
 
@@ -493,10 +491,10 @@ async def test_a_code_nobody_types_in_ends_with_its_time(
 # Who answers
 
 
-async def test_a_provider_that_does_not_name_itself_is_taken_where_the_manifest_says_so(
+async def test_a_provider_that_does_not_name_itself_is_accepted_if_the_manifest_says_so(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """RFC 9207 section 2.4: what its metadata said was frozen there; without that, nothing is redeemed."""
+    """RFC 9207 section 2.4: the manifest holds the provider's metadata; without that statement no code is redeemed."""
     strict = await signed_in(endpoints, server.provider(issuer=server.url("")))
     was_asked = list(server.asked)
     lax = await signed_in(endpoints, server.provider(issuer=server.url(""), issuer_in_answer=False))
@@ -508,10 +506,10 @@ async def test_a_provider_that_does_not_name_itself_is_taken_where_the_manifest_
 # Where it goes
 
 
-async def test_each_endpoint_is_reached_alone(
+async def test_each_endpoint_needs_the_users_permission(
     authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
 ) -> None:
-    """The user allowed one address on this machine; a manifest that names another there gets nothing, and nothing connects."""
+    """The user allowed one address on this machine; another one that a manifest names there gets no connection."""
     other = start_server()
     async with endpoints_to(authority, server) as endpoints:
         with pytest.raises(AileronError) as refused:

@@ -1,4 +1,4 @@
-"""What a token endpoint is sent without a person: each grant, each way to authenticate, and what does not fit."""
+"""Requests to a token endpoint without a person: each grant, each way to authenticate, and secrets that do not fit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 def credential(secret: bytes = SECRET, client_id: str | None = "a client", **grant: Any) -> ClientCredential:
-    """Of a binding that was agreed to this grant."""
+    """Return the credential of a binding with this grant."""
     whole = {"grant": "client_credentials", "token_url": URL, "client_auth": "client_secret_basic", **grant}
     name = BindingName("oauth2_client", "billing", "work")
     return ClientCredential(name, TokenGrant(**whole), client_id, Secret(secret), Stored("billing-work"))
 
 
 def key_file(**changes: str) -> bytes:
-    """A service account's, with the keys that Google writes."""
+    """Return a service account's key file, with the keys that Google writes."""
     whole = {
         "type": "service_account",
         "project_id": "a-project",
@@ -50,8 +50,8 @@ def key_file(**changes: str) -> bytes:
     return json.dumps({**whole, **changes}, indent=2).encode()
 
 
-def test_basic_is_encoded_as_a_form_first() -> None:
-    """RFC 6749, section 2.3.1: and nothing of the client is in the form."""
+def test_basic_credentials_are_form_encoded_first() -> None:
+    """RFC 6749, section 2.3.1: the form has no part of the client."""
     request = token_request(credential(), NOW)
     assert request.authorization is not None
     scheme, _, encoded = request.authorization.reveal().decode().partition(" ")
@@ -61,8 +61,8 @@ def test_basic_is_encoded_as_a_form_first() -> None:
     assert request.form == {"grant_type": "client_credentials"}
 
 
-def test_what_the_token_is_for_is_said() -> None:
-    """Scopes, audience and resource; the secret in the form, for the other way."""
+def test_scopes_audience_and_resource_are_sent() -> None:
+    """The secret is in the form, which is the other way to authenticate."""
     grant = {
         "scopes": ("b", "a"),
         "audience": "https://api",
@@ -82,8 +82,8 @@ def test_what_the_token_is_for_is_said() -> None:
     }
 
 
-def test_a_private_key_vouches_for_its_client() -> None:
-    """RFC 7523, section 2.2: for the token endpoint, for five minutes, once."""
+def test_a_private_key_authenticates_its_client() -> None:
+    """RFC 7523, section 2.2: the assertion is for the token endpoint, for five minutes, and different each time."""
     asked = credential(pem(RSA), client_auth="private_key_jwt", audience="https://api")
     first, second = (token_request(asked, NOW).form for _time in range(2))
     claims = jwt.decode(
@@ -101,8 +101,8 @@ def test_a_private_key_vouches_for_its_client() -> None:
     assert first["client_assertion"] != second["client_assertion"]
 
 
-def test_a_service_account_asks_as_google_has_it() -> None:
-    """The key file says who; the scopes are in the assertion, and the key's ID in its header."""
+def test_a_service_account_requests_tokens_as_google_requires() -> None:
+    """The key file names the issuer; the scopes are in the assertion, and the key's ID is in its header."""
     asked = credential(key_file(), None, grant="jwt_bearer", client_auth="none", scopes=("https://www/auth/drive",))
     form = token_request(asked, NOW).form
     options = {"verify_exp": False}
@@ -114,8 +114,8 @@ def test_a_service_account_asks_as_google_has_it() -> None:
     assert jwt.get_unverified_header(form["assertion"])["kid"] == "0123abcd"
 
 
-def test_a_bare_key_asks_for_the_client_that_is_named() -> None:
-    """With an audience of its own, and the scopes in the form."""
+def test_a_bare_key_requests_tokens_for_the_named_client() -> None:
+    """The assertion has an audience of its own, and the scopes are in the form."""
     grant = {"grant": "jwt_bearer", "client_auth": "none", "scopes": ("a",), "audience": "https://issuer"}
     form = token_request(credential(pem(RSA), "me", **grant), NOW).form
     options = {"verify_exp": False}
@@ -129,7 +129,7 @@ def test_a_bare_key_asks_for_the_client_that_is_named() -> None:
 
 @pytest.mark.parametrize("auth", ["none", "client_secret_basic", "client_secret_post"])
 def test_a_token_is_exchanged_with_and_without_a_client(auth: str) -> None:
-    """RFC 8693, section 2.1; both secrets are in one document where there are two."""
+    """RFC 8693, section 2.1; if there are two secrets, both are in one document."""
     secret = b"canary-token-1" if auth == "none" else EXCHANGED
     request = token_request(credential(secret, grant="token_exchange", client_auth=auth, audience="api"), NOW)
     form = request.form
@@ -171,8 +171,8 @@ REFUSED: Final[dict[str, tuple[ClientCredential, str]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused_in_words(name: str) -> None:
-    """As the end of a sentence, without a word of the secret."""
+def test_an_unsuitable_secret_is_refused_with_the_reason(name: str) -> None:
+    """The reason is the end of a sentence, and quotes no part of the secret."""
     asked, words = REFUSED[name]
     with pytest.raises(ValueError, match="^" + words.replace("(", r"\(")) as caught:
         token_request(asked, NOW)
@@ -182,8 +182,8 @@ def test_what_does_not_fit_is_refused_in_words(name: str) -> None:
     assert "evil" not in str(caught.value)
 
 
-def test_what_is_sent_of_a_secret_is_known() -> None:
-    """Each of its parts and, with a client ID, the form that `Authorization: Basic` has; nothing of a key."""
+def test_the_sent_parts_of_a_secret_are_known() -> None:
+    """They are each part and, with a client ID, the value of `Authorization: Basic`; a key has none."""
     basic = token_request(credential(), NOW).authorization
     assert basic is not None
     sent = {part.reveal() for part in sent_parts(Secret(SECRET), "a client")}
@@ -194,6 +194,6 @@ def test_what_is_sent_of_a_secret_is_known() -> None:
 
 
 @given(st.binary(max_size=200), st.none() | st.text(max_size=20))
-def test_any_secret_has_parts(data: bytes, client_id: str | None) -> None:
-    """None of them could end a header."""
+def test_no_part_of_any_secret_has_a_line_end(data: bytes, client_id: str | None) -> None:
+    """A line end would end a header."""
     assert all(b"\n" not in part.reveal() for part in sent_parts(Secret(data), client_id))
