@@ -1,4 +1,4 @@
-"""A connector's sources as a stranger ships them, and a store to install them in."""
+"""A connector's sources as a publisher ships them, and a store to install them in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ imports = ["http", "log"]
 
 @pytest.fixture(scope="session")
 def manifest_text() -> Callable[..., str]:
-    """The valid manifest with replacements: `manifest_text(("old", "new"), …)`. Each must be there."""
+    """Return a builder of the valid manifest with replacements: `manifest_text(("old", "new"), …)`. Each `old` must be there."""
 
     def build(*replacements: tuple[str, str]) -> str:
         text = MANIFEST
@@ -42,7 +42,7 @@ def manifest_text() -> Callable[..., str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory with a small Python connector of two modules."""
+    """Return a directory with a small Python connector of two modules."""
     directory = tmp_path / "mail"
     (directory / "parts").mkdir(parents=True)
     (directory / "manifest.toml").write_text(MANIFEST)
@@ -54,5 +54,5 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> ContentStore:
-    """An empty store in a fresh home."""
+    """Return an empty store in a fresh home."""
     return ContentStore(tmp_path / "home" / "store" / "connectors")

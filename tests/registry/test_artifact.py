@@ -1,4 +1,4 @@
-"""An archive held against what was asked for: whose it is, and whether it is that."""
+"""An archive is checked against the request: its signer, its name and its version."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ TRUST = Trust(keyring=Keyring().trusting(Authority.parse("github://acme"), KEY.p
 
 
 def refusal(attempt: Callable[[], object]) -> Failure:
-    """Why the attempt failed."""
+    """Return the failure of the attempt."""
     with pytest.raises(AileronError) as caught:
         attempt()
     return caught.value.failure
 
 
 def signed(members: dict[str, bytes]) -> bytes:
-    """The archive of these with KEY's signature."""
+    """Return an archive of these members with KEY's signature."""
     return pack({**members, "signature.sig": KEY.sign(b"".join(data for _, data in sorted(members.items())))})
 
 
 def action_in(archive: bytes, trust: Trust = TRUST, wanted: ArtifactRequest = SEND) -> ActionArtifact:
-    """What was asked for."""
+    """Return the requested action from the archive."""
     return action_of(archive, trust, wanted=wanted, parse=parse_action)
 
 
@@ -61,8 +61,8 @@ def action_in(archive: bytes, trust: Trust = TRUST, wanted: ArtifactRequest = SE
         "github://acme/m%61il@1.0.0",
     ],
 )
-def test_only_a_name_and_one_version_can_be_asked_for(text: str):
-    """No range, no latest, no scheme of somebody's own."""
+def test_a_request_is_a_name_and_one_exact_version(text: str):
+    """A request takes no range, no `latest` and no other scheme."""
     assert str(ArtifactRequest.parse("github://acme/mail/x@1.0.0-rc.1+a")) == "github://acme/mail/x@1.0.0-rc.1+a"
     with pytest.raises(ValueError, match=r"version|scheme|segment"):
         ArtifactRequest.parse(text)
@@ -71,8 +71,8 @@ def test_only_a_name_and_one_version_can_be_asked_for(text: str):
 # Connectors
 
 
-def test_what_was_asked_for_is_taken_and_its_signer_named(source: Path):
-    """Signed or not: the pin is the same."""
+def test_the_requested_connector_is_taken_and_its_signer_named(source: Path):
+    """The pin is the same with and without a signature."""
     built = build(source)
     members = {"connector": built.connector, "manifest.toml": built.manifest}
 
@@ -95,16 +95,16 @@ def test_what_was_asked_for_is_taken_and_its_signer_named(source: Path):
         "github://other/mail@1.2.0",
     ],
 )
-def test_another_name_or_version_by_its_own_word_is_refused(source: Path, wanted: str):
-    """Whatever it was published as."""
+def test_an_archive_that_names_itself_otherwise_is_refused(source: Path, wanted: str):
+    """The archive's own name and version must be those of the request."""
     failure = refusal(lambda: connector_of(build(source).archive, Trust(), wanted=ArtifactRequest.parse(wanted)))
 
     assert failure.failure_class is FailureClass.INVALID_REQUEST
     assert f"what was published as {wanted} describes itself as github://acme/mail@1.2.0" in failure.message
 
 
-def test_a_flipped_byte_is_refused_before_it_is_read(source: Path):
-    """In the program, in the manifest, in the signature; also where the manifest would not even parse."""
+def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path):
+    """The byte is in the program, the manifest or the signature; a manifest that would not parse fails the same way."""
     members = unpack(signed({"connector": (built := build(source)).connector, "manifest.toml": built.manifest}))
     for name, data in members.items():
         changed = pack({**members, name: data[:-1] + bytes([data[-1] ^ 1])})
@@ -116,8 +116,8 @@ def test_a_flipped_byte_is_refused_before_it_is_read(source: Path):
     assert refusal(lambda: connector_of(garbage, TRUST, wanted=MAIL)).failure_class is FailureClass.SIGNATURE_FAILURE
 
 
-def test_bytes_that_move_from_the_program_to_the_manifest_are_not_what_was_signed(source: Path):
-    """The signature is over both joined, so the split is held by the program's own end."""
+def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path):
+    """The signature covers both joined, so the program's own end fixes the split."""
     built = build(source)
     joined = built.connector + built.manifest
     signature = KEY.sign(joined)
@@ -131,8 +131,8 @@ def test_bytes_that_move_from_the_program_to_the_manifest_are_not_what_was_signe
     assert connector_of(kept, TRUST, wanted=MAIL).signed.status == "verified"
 
 
-def test_a_signature_of_another_artifact_is_no_signature(source: Path):
-    """Good, by the right key, over an older version."""
+def test_the_signature_of_an_older_version_is_refused(source: Path):
+    """The signature is good and by the right key, but over other bytes."""
     old = build(source)
     manifest = source / "manifest.toml"
     manifest.write_text(manifest.read_text().replace("1.2.0", "1.3.0"))
@@ -153,8 +153,8 @@ def test_a_signature_of_another_artifact_is_no_signature(source: Path):
 # Actions
 
 
-def test_an_action_is_what_was_asked_for():
-    """Its source says where it came from, its name is the last part of that, its version is that version."""
+def test_the_requested_action_is_taken():
+    """The action's source is the request, its name the last part of the source, and its version the same."""
     found = action_in(signed({"action.md": ACTION.encode()}))
 
     assert (found.action.name, found.signed.by) == ("send-email", KEY.public.fingerprint)
@@ -180,7 +180,7 @@ def test_an_action_is_what_was_asked_for():
     ],
 )
 def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: str, told: str):
-    """And one that was published before its release was done."""
+    """An action published with its release placeholder is refused too."""
     assert old in ACTION
 
     failure = refusal(lambda: action_in(pack({"action.md": ACTION.replace(old, new, 1).encode()})))
@@ -188,8 +188,8 @@ def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: s
     assert told in failure.message
 
 
-def test_an_actions_signature_is_over_its_file():
-    """One byte more is another file."""
+def test_an_actions_signature_covers_its_whole_file():
+    """A file with one more byte is another file."""
     members = unpack(signed({"action.md": ACTION.encode()}), "action")
 
     changed = pack({**members, "action.md": ACTION.encode() + b"\n"})
@@ -204,8 +204,8 @@ def test_an_actions_signature_is_over_its_file():
     assert action_in(signed({"action.md": ACTION.encode()}), strict).signed.status == "verified"
 
 
-def test_a_key_of_another_owner_speaks_for_nobody_else():
-    """The same key, trusted for a fork."""
+def test_a_key_trusted_for_another_owner_does_not_count():
+    """The key is trusted for a fork."""
     fork = Trust(keyring=Keyring().trusting(Authority.parse("github://fork/mail"), KEY.public))
 
     failure = refusal(lambda: action_in(signed({"action.md": ACTION.encode()}), fork))
@@ -213,8 +213,8 @@ def test_a_key_of_another_owner_speaks_for_nobody_else():
     assert f"you trust no key of {Authority.of_repository(Fqn.parse('github://acme/mail'))}" in failure.message
 
 
-def test_a_bundle_of_sigstore_is_held_against_the_very_bytes(source: Path):
-    """In the place of a key's signature; and only where the name means the public forge."""
+def test_a_sigstore_bundle_is_checked_against_the_exact_bytes(source: Path):
+    """A bundle may replace a key's signature, but only where the name means the public forge."""
     built = build(source)
     bundle = (Path(__file__).parent / "sigstore" / "gitlab-publish.sigstore.json").read_bytes()
     archive = pack({"connector": built.connector, "manifest.toml": built.manifest, "signature.sig": bundle})

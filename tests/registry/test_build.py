@@ -1,4 +1,4 @@
-"""From sources to an artifact: what goes in, and that the same sources always give the same bytes."""
+"""Building an artifact from sources: the files that go in, and the same bytes for the same sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAL, MAIL = HostPort("cal.example.com", 443), HostPort("mail.example.com", 8443)
 
 
 def refusal(directory: Path, *hosts: HostPort) -> str:
-    """The message with which the directory is refused."""
+    """Return the message with which the directory is refused."""
     with pytest.raises(AileronError) as caught:
         build(directory, hosts)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -34,14 +34,14 @@ def refusal(directory: Path, *hosts: HostPort) -> str:
 
 
 def names(directory: Path) -> list[str]:
-    """What is in the built zip."""
+    """Return the names in the built zip."""
     (directory.parent / "built.zip").write_bytes(build(directory).connector)
     with zipfile.ZipFile(directory.parent / "built.zip") as archive:
         return archive.namelist()
 
 
 def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path):
-    """connector.py is the program, and the modules beside it are found."""
+    """connector.py is the program, and finds the modules beside it."""
     built = build(source)
     program = tmp_path / "program"
     program.write_bytes(built.connector)
@@ -53,8 +53,8 @@ def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path
     assert program_kind(built.connector) == "python"
 
 
-def test_what_is_no_part_of_the_program_stays_out_by_name(source: Path):
-    """Tests, actions, notes and hidden files, so that a secret in a dot file is not published; caches go without a word."""
+def test_files_that_are_not_part_of_the_program_are_left_out_by_name(source: Path):
+    """Tests, actions, notes and hidden files stay out, so a secret in a dot file is not published. Caches are not listed."""
     for name in ("actions/a/x.py", "tests/test_x.py", "__pycache__/x.py", ".venv/x.py", "parts/__pycache__/y.py"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
@@ -78,14 +78,14 @@ def test_what_is_no_part_of_the_program_stays_out_by_name(source: Path):
 
 
 def put(source: Path, *paths: str) -> None:
-    """Files with their own names in them."""
+    """Write files that contain their own names; Python files are empty."""
     for path in paths:
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_text(path if not path.endswith(".py") else "")
 
 
 def test_a_package_goes_in_as_it_was_installed(source: Path):
-    """Data files, metadata and licences, and modules under whatever name; a namespace package has no `__init__.py` of its own."""
+    """Data files, metadata, licences and modules of any name go in. A namespace package has no `__init__.py` of its own."""
     goes_in = [
         "lib/__init__.py",
         "lib/data/table.json",
@@ -117,8 +117,8 @@ def test_a_package_goes_in_as_it_was_installed(source: Path):
     assert set(built.data) == {path for path in goes_in if not path.endswith(".py")}
 
 
-def test_what_is_beside_a_compiled_program_is_named(source: Path):
-    """It is one file, so the modules beside it are not in it."""
+def test_files_beside_a_compiled_program_are_listed_as_left_out(source: Path):
+    """The program is one file, so the modules beside it are not in it."""
     (source / "connector.py").unlink()
     (source / "connector").write_bytes(Path("/bin/echo").read_bytes())
     built = build(source)
@@ -128,8 +128,8 @@ def test_what_is_beside_a_compiled_program_is_named(source: Path):
     assert built.data == ()
 
 
-def test_what_is_left_out_is_named_as_far_as_that_helps(source: Path):
-    """And counted beyond: the folder may be a whole repository."""
+def test_the_list_of_left_out_files_is_bounded(source: Path):
+    """The rest is counted, because the folder may be a whole repository."""
     (source / "pages").mkdir()
     for number in range(1200):
         (source / "pages" / f"{number}.html").touch()
@@ -138,15 +138,15 @@ def test_what_is_left_out_is_named_as_far_as_that_helps(source: Path):
     assert (len(built.left_out), built.unnamed) == (1000, 200)
 
 
-def test_a_main_file_leaves_connector_py_a_module(source: Path):
-    """With a `__main__.py`, nothing is renamed."""
+def test_connector_py_stays_a_module_beside_a_main_file(source: Path):
+    """The build renames no file if there is a `__main__.py`."""
     (source / "__main__.py").write_text("import connector\n")
 
     assert names(source) == ["__main__.py", "connector.py", "parts/__init__.py", "parts/greeting.py"]
 
 
 def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path):
-    """Whatever the clock, the umask, the permissions, the order of creation and the folder's name are."""
+    """The clock, the umask, permissions, the order of creation and the folder's name make no difference."""
     first = build(source)
     copy = tmp_path / "elsewhere" / "named-otherwise"
     copy.mkdir(parents=True)
@@ -185,8 +185,8 @@ def test_the_bytes_do_not_depend_on_the_process(source: Path):
     assert len(results) == 1
 
 
-def test_no_clock_and_no_owner_is_in_what_is_built(source: Path):
-    """Every place of the formats that could hold one says the same always: gzip, tar, and the zip inside."""
+def test_a_build_contains_no_time_and_no_owner(source: Path):
+    """Every field of gzip, tar and the inner zip that could hold one is constant."""
     built = build(source)
     plain = gzip.decompress(built.archive)
     with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
@@ -203,7 +203,7 @@ def test_no_clock_and_no_owner_is_in_what_is_built(source: Path):
     assert [entry.filename for entry in entries] == sorted(entry.filename for entry in entries)
 
 
-def test_hosts_are_bound_where_the_manifest_says_so(source: Path, manifest_text: Callable[..., str]):
+def test_hosts_are_bound_where_the_manifest_has_the_placeholder(source: Path, manifest_text: Callable[..., str]):
     """Only the placeholder changes, and other hosts give other bytes."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
     (source / "manifest.toml").write_text(unbound + "# a comment stays\n")
@@ -222,15 +222,15 @@ def test_hosts_are_bound_where_the_manifest_says_so(source: Path, manifest_text:
         ('# "bound-at-build"\n', "is not the value of [capabilities.network] hosts"),
     ],
 )
-def test_hosts_without_a_place_for_them_are_refused(source: Path, text: str, message: str):
-    """A host that was asked for and not bound would surprise later."""
+def test_hosts_without_a_placeholder_are_refused(source: Path, text: str, message: str):
+    """A requested host that was silently not bound would surprise later."""
     (source / "manifest.toml").write_text((source / "manifest.toml").read_text() + text)
 
     assert message in refusal(source, CAL)
 
 
-def test_a_placeholder_that_is_written_twice_is_not_guessed(source: Path, manifest_text: Callable[..., str]):
-    """Which place is meant, only the author knows."""
+def test_a_placeholder_that_appears_twice_is_refused(source: Path, manifest_text: Callable[..., str]):
+    """Only the author knows which place is meant."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
     (source / "manifest.toml").write_text(unbound + '# not "bound-at-build" any more\n')
 
@@ -244,8 +244,8 @@ service = "s3"
 """
 
 
-def test_a_region_is_bound_where_the_manifest_says_so(source: Path, manifest_text: Callable[..., str]):
-    """Beside a host, whose placeholder is the same word."""
+def test_a_region_is_bound_where_the_manifest_has_the_placeholder(source: Path, manifest_text: Callable[..., str]):
+    """The placeholder of a host beside it is the same word."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'), ("api_key", "aws_sigv4")) + SIGNED
     (source / "manifest.toml").write_text(unbound)
     built = build(source, [CAL], region="eu-central-1").manifest
@@ -264,10 +264,10 @@ def test_a_region_is_bound_where_the_manifest_says_so(source: Path, manifest_tex
 
 
 @pytest.mark.parametrize(("hint", "has_aws"), [("# region = 'bound-at-build'\n", False), ("", True)])
-def test_a_region_is_asked_for_by_the_value_alone(
+def test_a_region_is_requested_only_by_the_value(
     source: Path, manifest_text: Callable[..., str], hint: str, has_aws: bool
 ):
-    """A comment that names the placeholder asks for none; the value does, also as a key of an inline table."""
+    """A comment that names the placeholder requests none; the value does, even as a key of an inline table."""
     text = manifest_text(("api_key", "aws_sigv4")) if has_aws else manifest_text()
     inline = 'aws = { service = "s3", region = "bound-at-build" }\n' if has_aws else ""
     text = text.replace("[capabilities.credential]\n", "[capabilities.credential]\n" + inline)
@@ -298,7 +298,7 @@ CLIENT_SECRET = "GOCSPX-a\"b\\c'd"
 
 @pytest.fixture
 def unreleased(source: Path, manifest_text: Callable[..., str]) -> Path:
-    """Sources whose manifest waits for the publisher's application."""
+    """Return sources whose manifest has placeholders for the publisher's application."""
     text = manifest_text()
     start, end = text.index("[capabilities.credential]"), text.index("[capabilities.runtime]")
     (source / "manifest.toml").write_text(f"{text[:start]}{OAUTH2}\n{text[end:]}")
@@ -306,15 +306,15 @@ def unreleased(source: Path, manifest_text: Callable[..., str]) -> Path:
 
 
 def application_refusal(directory: Path, application: Application | None) -> str:
-    """The message with which the directory is refused."""
+    """Return the message with which the directory is refused."""
     with pytest.raises(AileronError) as caught:
         build(directory, (), application)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
     return caught.value.failure.message
 
 
-def test_a_publishers_application_is_bound_where_the_manifest_says_so(unreleased: Path):
-    """Each in its own line, whatever characters it has, and nothing else changes; nothing that prints it shows the secret."""
+def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path):
+    """Each value is bound in its own line, whatever its characters, and nothing else changes. No repr shows the secret."""
     application = Application(client_id="12-ab.apps.example.com", client_secret=Secret(CLIENT_SECRET.encode()))
     before = (unreleased / "manifest.toml").read_text()
     provider = parse_connector_manifest(build(unreleased, (), application).manifest, file="m").oauth2
@@ -344,7 +344,7 @@ def test_a_publishers_application_is_bound_where_the_manifest_says_so(unreleased
 def test_an_application_that_cannot_be_bound_fails_the_build(
     unreleased: Path, changed: tuple[str, str], client_id: str | None, secret: str | None, message: str
 ):
-    """A placeholder that is left, not there, or there twice; a value that is none. The control is above."""
+    """A placeholder is left, missing or there twice, or a value is invalid. The positive control is the test above."""
     path = unreleased / "manifest.toml"
     path.write_text(path.read_text().replace(*changed) if changed[0] else path.read_text())
     given = Secret(secret.encode()) if secret is not None else None
@@ -353,8 +353,8 @@ def test_an_application_that_cannot_be_bound_fails_the_build(
     assert message in application_refusal(unreleased, application)
 
 
-def test_a_compiled_program_is_taken_as_it_is(source: Path):
-    """An ELF file named connector, with no Python beside it."""
+def test_a_compiled_program_is_packed_unchanged(source: Path):
+    """The program is an ELF file named connector, with no Python beside it."""
     (source / "connector.py").unlink()
     (source / "connector").write_bytes(Path("/bin/true").read_bytes())
 
@@ -362,8 +362,8 @@ def test_a_compiled_program_is_taken_as_it_is(source: Path):
     assert program_kind(build(source).connector) == "elf"
 
 
-def test_a_directory_that_is_no_connector_is_refused(source: Path, tmp_path: Path):
-    """With what is missing, or what is there twice."""
+def test_a_directory_that_is_not_a_connector_is_refused(source: Path, tmp_path: Path):
+    """The refusal says what is missing, or what is there twice."""
     assert "not a directory" in refusal(tmp_path / "nothing")
     (source / "connector").write_bytes(b"\x7fELF\x02")
     assert "connector and connector.py could each be the program" in refusal(source)
@@ -376,8 +376,8 @@ def test_a_directory_that_is_no_connector_is_refused(source: Path, tmp_path: Pat
     assert "no manifest.toml" in refusal(source)
 
 
-def test_links_are_refused(source: Path, tmp_path: Path):
-    """Neither a file nor a folder from outside the directory is taken in."""
+def test_symbolic_links_are_refused(source: Path, tmp_path: Path):
+    """A link could bring in a file or folder from outside the directory."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x.py").write_text("SECRET = 1\n")
     (source / "vendored").symlink_to(tmp_path / "outside")
@@ -401,14 +401,14 @@ def test_links_are_refused(source: Path, tmp_path: Path):
         ),
     ],
 )
-def test_a_program_is_known_by_its_first_and_last_bytes(data: bytes, message: str):
+def test_a_program_is_recognized_by_its_first_and_last_bytes(data: bytes, message: str):
     """Anything else is refused before it is stored."""
     with pytest.raises(ValueError, match=message):
         check_program(data)
 
 
-def test_a_zip_with_something_behind_it_is_refused(source: Path):
-    """So no byte of a manifest can be counted to the program."""
+def test_a_zip_followed_by_other_bytes_is_refused(source: Path):
+    """The bytes of a manifest can therefore never count as the program."""
     connector = build(source).connector
 
     assert check_program(connector) == "python"

@@ -1,4 +1,4 @@
-"""What a person is told is new in another version of a connector: where its sign-in leads, and for what."""
+"""The differences that a person sees in another version of a connector: addresses, scopes, logins and commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROVIDER: Final = OAuth2Provider(
 
 
 def asking(**changes: Any) -> ConnectorManifest:
-    """A connector that signs in at that provider."""
+    """Return a connector that signs in at that provider."""
     return ConnectorManifest(
         name=Fqn.parse("github://acme/mail"),
         version="1.0.0",
@@ -39,7 +39,7 @@ SMTP: Final = "c.d:587 by SMTP over TLS (STARTTLS)"
 
 
 def logging_in(logins: tuple[str, ...], commands: tuple[str, ...] = ()) -> ConnectorManifest:
-    """A connector with these logins."""
+    """Return a connector with these logins."""
     targets = tuple(map(LoginTarget.parse, logins))
     return ConnectorManifest(
         name=Fqn.parse("github://acme/mail"),
@@ -63,10 +63,10 @@ def logging_in(logins: tuple[str, ...], commands: tuple[str, ...] = ()) -> Conne
         ({}, []),
     ],
 )  # fmt: skip
-def test_each_address_of_a_sign_in_is_told_and_a_limit_that_is_gone_widens(
+def test_each_changed_sign_in_address_is_listed_and_a_lost_limit_widens(
     changes: dict[str, Any], found: list[tuple[str, str | None, str | None, bool]]
 ) -> None:
-    """What tokens are for and who issues them are limits: without them more is allowed. Put back, they narrow."""
+    """The tokens' resource and issuer are limits, as is `issuer_in_answer`: a version without them is allowed more."""
     expected = [
         Change(where=f"sign-in, {key}", before=before, after=after, widens=widens)
         for key, before, after, widens in found
@@ -78,8 +78,8 @@ def test_each_address_of_a_sign_in_is_told_and_a_limit_that_is_gone_widens(
         assert not back.widens
 
 
-def test_no_scopes_at_all_are_no_limit() -> None:
-    """The provider then decides what it grants. One of two that is gone narrows."""
+def test_having_no_scopes_at_all_widens() -> None:
+    """The provider then decides what it grants. Dropping one of two scopes narrows."""
     two = asking(scopes=("mail.send", "mail.read"))
     (none,) = capability_changes(two, asking(scopes=()))
     (one,) = capability_changes(two, asking())
@@ -99,17 +99,17 @@ def test_no_scopes_at_all_are_no_limit() -> None:
         (("imap://a.b:993", "smtp://c.d:587"), ("imap://a.b:993",), [("logs in at", SMTP, None, False)]),
     ],
 )  # fmt: skip
-def test_each_login_is_told_and_another_widens(
+def test_each_changed_login_is_listed_and_a_new_one_widens(
     before: tuple[str, ...], after: tuple[str, ...], found: list[tuple[str, str | None, str | None, bool]]
 ) -> None:
-    """Where, by which protocol, and whether it is encrypted."""
+    """The change names the place, the protocol and the encryption."""
     changes = capability_changes(*map(logging_in, (before, after)))
 
     assert [(one.where, one.before, one.after, one.widens) for one in changes] == found
 
 
-def test_another_command_widens_and_so_does_a_role_that_may_write() -> None:
-    """What ssh may execute, and as what an operation runs."""
+def test_a_new_command_widens_and_so_does_a_role_that_may_write() -> None:
+    """The changes name the commands that ssh may execute, and the role of each operation."""
     less, more = (logging_in(("ssh://a.b:22",), commands=commands) for commands in (("ls",), ("ls", "rm *")))
     reading, seen, writing = (
         msgspec.structs.replace(logging_in(("postgres://a.b:1",)), operations=(Operation(name="query", login=login),))

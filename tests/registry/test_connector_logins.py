@@ -83,12 +83,12 @@ scopes = ["mail"]
 
 
 def parse(text: str) -> ConnectorManifest:
-    """The manifest as installed."""
+    """Parse the manifest as an installed one."""
     return parse_connector_manifest(text.encode(), file="manifest.toml")
 
 
 def refusal(text: str) -> str:
-    """The message with which it is refused."""
+    """Return the message with which the manifest is refused."""
     with pytest.raises(AileronError) as caught:
         parse(text)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -96,12 +96,12 @@ def refusal(text: str) -> str:
 
 
 def target(text: str) -> LoginTarget:
-    """What the text says."""
+    """Return the login target of the text."""
     return LoginTarget.parse(text)
 
 
 def test_the_logins_of_a_mail_account_are_read():
-    """Where, by which protocol, and with the encryption that the port is for."""
+    """Each login has its place, its protocol, and the encryption that its port implies."""
     need = parse(MAIL).credential
 
     assert need is not None
@@ -113,15 +113,15 @@ def test_the_logins_of_a_mail_account_are_read():
 
 
 def test_an_ssh_login_names_its_commands():
-    """As written."""
+    """The commands are kept as written."""
     need = parse(GIT).credential
 
     assert need is not None
     assert need.commands == ("git-upload-pack 'team/*.git'", "subsystem sftp")
 
 
-def test_a_sign_in_can_log_in_too():
-    """Mail, with the token of a sign-in."""
+def test_an_oauth2_credential_can_log_in_too():
+    """The connector logs in to mail with the token of a sign-in."""
     found = parse(MAIL.replace('"login"', '"oauth2"') + OAUTH2)
 
     assert found.credential is not None
@@ -241,13 +241,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "what", "instead", "words"), WRONG)
-def test_what_contradicts_itself_is_refused_with_its_cure(text: str, what: str, instead: str, words: str):
-    """Each by its line and what to do."""
+def test_contradictory_logins_are_refused_with_their_cure(text: str, what: str, instead: str, words: str):
+    """Each refusal names the line and what to do."""
     assert words in refusal(text.replace(what, instead))
 
 
 def test_there_are_at_most_eight_logins():
-    """Eight are read, nine are not."""
+    """Eight logins are read, nine are refused."""
 
     def with_logins(count: int) -> str:
         hosts = [f"h{number}.example.com:993" for number in range(count)]
@@ -261,8 +261,8 @@ def test_there_are_at_most_eight_logins():
     assert "9 logins; at most 8" in refusal(with_logins(9))
 
 
-def test_a_build_binds_the_logins_and_the_hosts(tmp_path: Path):
-    """The placeholder of each protocol, as it is written out; the hosts are those of the logins."""
+def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path):
+    """Each protocol has its own placeholder, and the hosts become those of the logins."""
     text = MAIL.replace("imap.example.com:993", "bound-at-build").replace("smtp.example.com:587", "bound-at-build")
     text = text.replace('["bound-at-build", "bound-at-build"]', '["bound-at-build"]')
     (tmp_path / "manifest.toml").write_text(text)
@@ -284,8 +284,8 @@ def test_a_build_binds_the_logins_and_the_hosts(tmp_path: Path):
     assert parse(released.built.manifest.decode()).hosts == built.hosts
 
 
-def test_a_host_is_enough_for_the_only_login(tmp_path: Path):
-    """And what is bound is not bound again."""
+def test_a_host_alone_binds_the_only_login(tmp_path: Path):
+    """Logins without a placeholder cannot be bound again."""
     (tmp_path / "manifest.toml").write_text(DATABASE)
     (tmp_path / "__main__.py").write_text("pass\n")
 
@@ -311,8 +311,8 @@ WIDER = [
 
 
 @pytest.mark.parametrize(("what", "instead", "words"), WIDER)
-def test_another_login_is_more_than_was_agreed_to(what: str, instead: str, words: str):
-    """Another protocol and another encryption ask again; the same, in another order, does not."""
+def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words: str):
+    """Another protocol or encryption asks again; the same logins in another order do not."""
     agreed = Reach.of(parse(MAIL))
     swapped = MAIL.replace(
         '["imap://imap.example.com:993", "smtp://smtp.example.com:587"]',
@@ -323,8 +323,8 @@ def test_another_login_is_more_than_was_agreed_to(what: str, instead: str, words
     assert agreed.widened_to(Reach.of(parse(swapped))) == ()
 
 
-def test_one_login_or_command_more_asks_again_and_one_less_does_not():
-    """In words that say which."""
+def test_an_added_login_or_command_widens_and_a_removed_one_does_not():
+    """The words name the login or the command."""
     git, less = Reach.of(parse(GIT)), Reach.of(parse(GIT.replace(', "subsystem sftp"', "")))
     mail = Reach.of(parse(MAIL))
     imap_only = Reach.of(parse(MAIL.replace(', "smtp://smtp.example.com:587"', "")))
@@ -335,8 +335,8 @@ def test_one_login_or_command_more_asks_again_and_one_less_does_not():
     assert git.logins == (target("ssh://git.example.com:22"),)
 
 
-def test_a_header_that_is_called_login_is_no_login():
-    """The words of a wire form are told apart by how they begin."""
+def test_a_header_named_login_is_not_a_login():
+    """The beginning of a wire form tells its kind."""
     agreed = Reach(wire="header X: login {key}")
 
     assert agreed.logins == ()
@@ -346,7 +346,7 @@ def test_a_header_that_is_called_login_is_no_login():
 
 
 @given(st.text(max_size=80) | st.from_regex(r"(oauth2 )?login [a-z+]{1,6}://[a-z.]{1,6}:[0-9]{1,3}( \[.{0,9})?"))
-def test_any_wire_of_a_file_is_told_without_failing(wire: str):
-    """A vault's file may have been written by anybody."""
+def test_any_stored_wire_form_is_described_without_failing(wire: str):
+    """Anybody may have written the vault's file."""
     assert Reach(wire=wire).widened_to(Reach(wire=wire)) == ()
     assert isinstance(Reach(wire="basic").widened_to(Reach(wire=wire)), tuple)

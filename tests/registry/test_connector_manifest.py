@@ -30,12 +30,12 @@ scopes = ["https://example.com/mail.send", "openid"]
 
 
 def parse(text: str) -> ConnectorManifest:
-    """The manifest as installed."""
+    """Parse the manifest as an installed one."""
     return parse_connector_manifest(text.encode(), file="manifest.toml")
 
 
 def refusal(text: str) -> str:
-    """The message with which the manifest is refused."""
+    """Return the message with which the manifest is refused."""
     with pytest.raises(AileronError) as caught:
         parse(text)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -43,7 +43,7 @@ def refusal(text: str) -> str:
     return caught.value.failure.message
 
 
-def test_a_whole_manifest_is_read(manifest_text: Text):
+def test_a_complete_manifest_is_read(manifest_text: Text):
     """Every field arrives as a value."""
     found = parse(
         manifest_text(
@@ -70,8 +70,8 @@ def test_a_whole_manifest_is_read(manifest_text: Text):
     assert found.intents == ("send_email",)
 
 
-def test_a_name_without_a_port_is_reached_at_that_of_https(manifest_text: Text):
-    """Both names mean the same host, so a manifest with both has it twice."""
+def test_a_host_without_a_port_means_port_443(manifest_text: Text):
+    """The two spellings mean the same host, so a manifest with both has it twice."""
     bare = manifest_text(("mail.example.com:443", "mail.example.com"))
     twice = manifest_text(('"mail.example.com:443"', '"mail.example.com:443", "mail.example.com"'))
 
@@ -80,8 +80,8 @@ def test_a_name_without_a_port_is_reached_at_that_of_https(manifest_text: Text):
         parse(twice)
 
 
-def test_the_least_manifest_asks_for_nothing():
-    """A name and a version: no network, no credential, no host function, default limits."""
+def test_a_minimal_manifest_requests_nothing():
+    """A name and a version give no network, no credential, no host function, and default limits."""
     found = parse('[connector]\nname = "hub://a/b"\nversion = "1.0.0"\n')
 
     assert (found.hosts, found.credential, found.oauth2, found.imports) == ((), None, None, frozenset())
@@ -89,7 +89,7 @@ def test_the_least_manifest_asks_for_nothing():
 
 
 def test_an_oauth2_manifest_is_read_with_its_provider(manifest_text: Text):
-    """The publisher's application, as the seeds of this format show it."""
+    """The provider is the publisher's application, as in the examples of the format."""
     found = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2)
 
     assert found.oauth2 is not None
@@ -99,8 +99,10 @@ def test_an_oauth2_manifest_is_read_with_its_provider(manifest_text: Text):
 
 
 @pytest.mark.parametrize(("name", "function"), WASI_NAMES.items())
-def test_names_of_the_component_model_are_understood(manifest_text: Text, name: str, function: HostFunction | None):
-    """With or without a version behind; time and randomness ask for nothing."""
+def test_host_function_names_of_the_component_model_are_understood(
+    manifest_text: Text, name: str, function: HostFunction | None
+):
+    """The names may carry a version. Names for time and randomness request nothing."""
     for spelled in (name, f"{name}{VERSION_MARK}0.2.0"):
         found = parse(manifest_text(('"log"', f'"{spelled}"')))
         assert found.imports == {HostFunction.HTTP, *([function] if function else [])}
@@ -180,16 +182,16 @@ WRONG = [
     "runtime",
     ["", "[capabilities.runtime]\n", "[capabilities.runtime]\nimports = []\n", "[capabilities]\n"],
 )
-def test_who_calls_no_host_function_need_not_say_so(runtime: str):
-    """Whether the key, its table or both are left out; the connector computes, and nothing else."""
+def test_a_connector_without_host_functions_need_not_declare_any(runtime: str):
+    """The key, its table or both may be left out; such a connector only computes."""
     text = f'[connector]\nname = "github://acme/plain"\nversion = "1.0.0"\n\n{runtime}'
 
     assert parse_connector_manifest(text.encode(), file="manifest.toml").imports == frozenset()
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}" for n in range(len(WRONG))])
-def test_a_mistake_is_told_with_its_line(manifest_text: Text, old: str, new: str, message: str):
-    """Each mistake in an otherwise good manifest is refused by name, with the line it stands on."""
+def test_a_mistake_is_reported_with_its_line(manifest_text: Text, old: str, new: str, message: str):
+    """Each mistake in an otherwise good manifest is refused by name, with its line."""
     assert message in refusal(manifest_text((old, new)))
 
 
@@ -212,8 +214,8 @@ def test_a_mistake_is_told_with_its_line(manifest_text: Text, old: str, new: str
         ('["https://example.com/mail.send", "openid"]', str([f"s{n}" for n in range(65)]), "65 scopes; at most 64"),
     ],
 )
-def test_a_wrong_provider_is_refused(manifest_text: Text, old: str, new: str, message: str):
-    """A placeholder fails closed, and an authorization never travels in the clear."""
+def test_an_invalid_provider_is_refused(manifest_text: Text, old: str, new: str, message: str):
+    """A placeholder fails closed, and a sign-in never travels unencrypted."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     assert old in whole
 
@@ -224,7 +226,7 @@ ADDRESSES = ["authorize_url", "token_url", "issuer", "device_authorization_url",
 
 
 def with_address(manifest_text: Text, key: str, url: str) -> str:
-    """An oauth2 manifest in which one address of the provider is another."""
+    """Return an oauth2 manifest with `url` as one address of the provider."""
     kept = "".join(line + "\n" for line in OAUTH2.splitlines() if not line.startswith(f"{key} "))
     return manifest_text(('"api_key"', '"oauth2"')) + kept + f"{key} = '{url}'\n"
 
@@ -242,8 +244,8 @@ def with_address(manifest_text: Text, key: str, url: str) -> str:
      "https://a.example/a b", "https://a.example/\\x", "https://a.example/ä", "https://ä.example/x", "", "ftp://a.example/",
      "javascript:alert(1)", "https://a.example/" + "x" * 500, "http://localhost.example/x", "http://127.0.0.2/x"],
 )  # fmt: skip
-def test_an_address_that_could_be_read_in_two_ways_is_refused(manifest_text: Text, key: str, url: str):
-    """Another host for one reader than for the next, or a way in the clear: on the key's line, by its name."""
+def test_an_ambiguous_provider_address_is_refused(manifest_text: Text, key: str, url: str):
+    """Two readers could take it for two hosts, or it is unencrypted. The refusal names the key and its line."""
     whole = with_address(manifest_text, key, url)
     line = next(number for number, text in enumerate(whole.splitlines(), 1) if text.startswith(f"{key} ="))
 
@@ -256,8 +258,8 @@ def test_an_address_that_could_be_read_in_two_ways_is_refused(manifest_text: Tex
     ["https://a.example", "https://a.example/", "https://a.example:8443/o/v2.0/tok%2Fen;x", "https://192.0.2.1/t",
      "http://localhost:8080/x", "http://127.0.0.1/x"],
 )  # fmt: skip
-def test_an_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url: str):
-    """What was read is what is shown, compared and asked; egress reads it as it stands."""
+def test_a_provider_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url: str):
+    """Aileron shows, compares and requests the same text; egress reads it to the same host."""
     found = parse(with_address(manifest_text, key, url)).oauth2
 
     assert getattr(found, key) == url
@@ -270,8 +272,8 @@ def test_an_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url:
         "https://a.example/".__add__
     )
 )
-def test_what_is_taken_as_an_address_egress_reads_as_it_stands(manifest_text: Text, url: str):
-    """The two parsers never differ: what this one lets pass, that one reads to the same letters."""
+def test_egress_reads_every_accepted_address_to_the_same_text(manifest_text: Text, url: str):
+    """The two parsers never differ: an address that this one accepts, that one reads to the same letters."""
     try:
         found = parse(with_address(manifest_text, "token_url", url.replace("'", ""))).oauth2
     except AileronError:
@@ -283,8 +285,8 @@ def test_what_is_taken_as_an_address_egress_reads_as_it_stands(manifest_text: Te
     assert read.query is None
 
 
-def test_what_else_the_provider_wants_is_read(manifest_text: Text):
-    """Sorted by name, each a word for the provider; without the table there is nothing else."""
+def test_optional_settings_of_the_provider_are_read(manifest_text: Text):
+    """The parameters are sorted by name; without their table there are none."""
     params = '[capabilities.credential.oauth2.authorize_params]\nprompt = "consent"\naccess_type = "offline"\n'
     found = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2 + params).oauth2
     plain = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2).oauth2
@@ -296,8 +298,8 @@ def test_what_else_the_provider_wants_is_read(manifest_text: Text):
     assert plain.device_authorization_url is None
 
 
-def test_a_client_is_registered_where_the_publisher_has_none(manifest_text: Text):
-    """A `registration_url` stands for a `client_id`, and stays beside one; no scopes is a list that is empty."""
+def test_a_registration_url_may_replace_the_client_id(manifest_text: Text):
+    """Both may stand side by side. An empty list means no scopes."""
     without = manifest_text(('"api_key"', '"oauth2"')) + "".join(
         line + "\n" for line in OAUTH2.splitlines() if not line.startswith("client_")
     ).replace('["https://example.com/mail.send", "openid"]', "[]")
@@ -315,8 +317,8 @@ def test_a_client_is_registered_where_the_publisher_has_none(manifest_text: Text
     assert "client_secret without client_id" in refusal(without + where + 'client_secret = "x"\n')
 
 
-def test_what_the_tokens_are_for_is_an_address_that_may_have_a_query(manifest_text: Text):
-    """RFC 8707 section 2: absolute, no fragment; in one spelling, as all addresses."""
+def test_the_resource_of_the_tokens_may_have_a_query(manifest_text: Text):
+    """RFC 8707 section 2: an absolute address without a fragment. It has one spelling, as all addresses."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     for good in ("https://mcp.example.com", "https://mcp.example.com/mcp?team=a/b&c", "http://localhost:8080/mcp"):
         found = parse(whole + f"resource = '{good}'\n").oauth2
@@ -329,8 +331,8 @@ def test_what_the_tokens_are_for_is_an_address_that_may_have_a_query(manifest_te
         assert ": resource: " in refusal(whole + f"resource = '{bad}'\n")
 
 
-def test_an_answer_without_an_issuer_is_allowed_by_name_only(manifest_text: Text):
-    """What is not said is the strict form; it needs an issuer."""
+def test_an_answer_without_an_issuer_must_be_allowed_explicitly(manifest_text: Text):
+    """The default is strict, and allowing it needs an issuer."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     issuer = 'issuer = "https://accounts.example.com"\n'
     strict, lax = parse(whole + issuer).oauth2, parse(whole + issuer + "issuer_in_answer = false\n").oauth2
@@ -370,8 +372,8 @@ def test_an_answer_without_an_issuer_is_allowed_by_name_only(manifest_text: Text
         ("\n".join(f'p{n} = "x"' for n in range(17)), "17 parameters; at most 16"),
     ],
 )
-def test_what_is_not_a_manifests_to_say_is_refused(manifest_text: Text, param: str, message: str):
-    """With the reason: the rest of the request to the provider is the supervisor's."""
+def test_sign_in_parameters_of_the_supervisor_are_refused(manifest_text: Text, param: str, message: str):
+    """The refusal says why: the supervisor sets the rest of the request to the provider."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     params = f"[capabilities.credential.oauth2.authorize_params]\n{param}\n"
     found = refusal(whole + params)
@@ -381,8 +383,8 @@ def test_what_is_not_a_manifests_to_say_is_refused(manifest_text: Text, param: s
     assert f":{whole.count(chr(10)) + (1 if many else 2)}: " in found
 
 
-def test_a_placeholder_is_read_only_where_it_will_be_bound(manifest_text: Text):
-    """As it stands, and where hosts are: everywhere else it fails closed."""
+def test_a_placeholder_is_accepted_only_before_it_is_bound(manifest_text: Text):
+    """Parsing with `allow_unbound` keeps it as it stands; any other parsing fails closed."""
     unbound = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", "bound-at-release")
 
     found = parse_connector_manifest(unbound.encode(), file="manifest.toml", allow_unbound=True)
@@ -392,27 +394,27 @@ def test_a_placeholder_is_read_only_where_it_will_be_bound(manifest_text: Text):
     assert "a placeholder" in refusal(unbound)
 
 
-def test_a_message_does_not_say_a_client_secret(manifest_text: Text):
-    """Whatever is wrong with it: it may be a real one with a character too many."""
+def test_a_message_never_quotes_the_client_secret(manifest_text: Text):
+    """The value may be a real secret with a character too many."""
     for value in ("s3cret-välue", "s3cret-" + "x" * 600, "s3cret-<value>"):
         whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", value)
         assert "s3cret" not in refusal(whole)
 
 
-def test_a_provider_without_the_kind_is_refused(manifest_text: Text):
-    """The table says nothing for a key that is not OAuth's."""
+def test_a_provider_for_another_kind_of_credential_is_refused(manifest_text: Text):
+    """The table has no meaning for a key that is not OAuth's."""
     assert "must be used together" in refusal(manifest_text() + OAUTH2)
 
 
 def test_a_provider_on_loopback_may_be_plain_http(manifest_text: Text):
-    """So that a test can run one."""
+    """A test can then run a provider."""
     local = OAUTH2.replace("https://accounts.example.com", "http://localhost:8080")
 
     assert parse(manifest_text(('"api_key"', '"oauth2"')) + local).oauth2 is not None
 
 
 def test_a_credential_without_a_network_is_refused(manifest_text: Text):
-    """It could go nowhere; with a host to send it to, it is fine."""
+    """The credential could go nowhere; with a host it is accepted."""
     alone = manifest_text(('[capabilities.network]\nhosts = ["mail.example.com:443"]\n', ""))
 
     assert "[capabilities.credential] without [capabilities.network]" in refusal(alone)
@@ -420,14 +422,14 @@ def test_a_credential_without_a_network_is_refused(manifest_text: Text):
 
 
 def test_bytes_that_are_not_utf_8_are_refused():
-    """A manifest is text, and says where it stops being one."""
+    """The refusal names the byte at which the manifest stops being text."""
     with pytest.raises(AileronError, match=r"manifest\.toml: not valid UTF-8 \(byte 2\)"):
         parse_connector_manifest(b"# \xff", file="manifest.toml")
 
 
 @given(cut=st.tuples(st.integers(0, 330), st.integers(0, 30)), piece=st.text(max_size=8))
 def test_a_mutated_manifest_is_read_or_refused(manifest_text: Text, cut: tuple[int, int], piece: str):
-    """A valid manifest with a piece cut out and another put in never escapes as another exception."""
+    """A valid manifest with a piece cut out and another put in raises only AileronError."""
     text, (start, length) = manifest_text(), cut
     with contextlib.suppress(AileronError):
         parse(text[:start] + piece + text[start + length :])

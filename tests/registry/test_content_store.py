@@ -1,4 +1,4 @@
-"""The store: what was hashed is what runs, and an install is there whole or not at all."""
+"""The store: the bytes that were hashed are the bytes that run, and an install is complete or absent."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ MAIL = Fqn.parse("github://acme/mail")
 
 @pytest.fixture
 def built(source: Path) -> Built:
-    """The small connector, built."""
+    """Build the small connector."""
     return build(source)
 
 
 @pytest.fixture
 def pin(store: ContentStore, built: Built) -> ConnectorPin:
-    """The small connector, installed."""
+    """Install the small connector, and return its pin."""
     return store.put(built.connector, built.manifest)
 
 
 @pytest.fixture
 def entry(tmp_path: Path, pin: ConnectorPin) -> Path:
-    """Where its files are."""
+    """Return the directory of the installed connector's files."""
     return tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
 
 
 def refusal(attempt: Callable[[], object]) -> Failure:
-    """Why the attempt failed."""
+    """Return the failure of the attempt."""
     with pytest.raises(AileronError) as caught:
         attempt()
     return caught.value.failure
@@ -57,8 +57,8 @@ def rewrite(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def test_what_is_opened_is_exactly_what_was_put(store: ContentStore, built: Built, pin: ConnectorPin):
-    """The pin is over program and manifest, and the descriptor holds those bytes from the start."""
+def test_opening_gives_exactly_the_stored_bytes(store: ContentStore, built: Built, pin: ConnectorPin):
+    """The pin covers program and manifest, and the descriptor holds those bytes from the start."""
     assert pin == ConnectorPin("github://acme/mail", "1.2.0", sha256_digest(built.connector + built.manifest))
     with store.open(pin) as opened:
         assert os.read(opened.program_fd, len(built.connector) + 1) == built.connector
@@ -68,8 +68,8 @@ def test_what_is_opened_is_exactly_what_was_put(store: ContentStore, built: Buil
     opened.close()  # twice is fine
 
 
-def test_what_was_opened_is_opened_again_without_reading_it(store: ContentStore, built: Built, pin: ConnectorPin):
-    """Once it was verified: the same bytes, in a memory file of its own each time, sealed. Before that there is nothing."""
+def test_an_opened_connector_is_opened_again_from_memory(store: ContentStore, built: Built, pin: ConnectorPin):
+    """Each opening of a verified connector gets a sealed memory file of its own. Before the first opening, none is kept."""
     assert store.open_kept(pin) is None
     store.open(pin).close()
     one, other = store.open_kept(pin), store.open_kept(pin)
@@ -85,9 +85,9 @@ def test_what_was_opened_is_opened_again_without_reading_it(store: ContentStore,
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
-def test_what_was_touched_is_read_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
-    """Written with the same bytes, it is verified and kept anew; with others it is refused, though the old ones were kept, and
-    though its time of modification is put back.
+def test_a_touched_file_is_read_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
+    """Identical bytes, written again, are verified and kept anew. Other bytes are refused, although the old ones were kept and
+    the modification time is put back.
     """
     store.open(pin).close()
     file = entry / name
@@ -105,8 +105,8 @@ def test_what_was_touched_is_read_again(store: ContentStore, pin: ConnectorPin, 
     kept.close()
 
 
-def test_what_was_removed_or_is_large_is_not_kept(store: ContentStore, built: Built, pin: ConnectorPin):
-    """Removed: not there, whatever is in memory. Large: it would hold up the event loop. Another name for the bytes: refused."""
+def test_removed_or_large_connectors_are_not_kept(store: ContentStore, built: Built, pin: ConnectorPin):
+    """Removing drops the memory too, and a large program would hold up the event loop. Another name for kept bytes is refused."""
     store.open(pin).close()
     renamed = ConnectorPin("github://acme/other", pin.version, pin.hash)
     assert refusal(lambda: store.open_kept(renamed)).failure_class is FailureClass.HASH_MISMATCH
@@ -117,8 +117,8 @@ def test_what_was_removed_or_is_large_is_not_kept(store: ContentStore, built: Bu
     assert store.open_kept(large) is None
 
 
-def test_no_more_than_32_programs_are_kept(store: ContentStore, built: Built):
-    """The one that was opened longest ago makes room."""
+def test_at_most_32_programs_are_kept(store: ContentStore, built: Built):
+    """The program that was opened longest ago makes room."""
     pins = [store.put(built.connector, built.manifest.replace(b"1.2.0", f"1.2.{n}".encode())) for n in range(33)]
     for pin in pins:
         store.open(pin).close()
@@ -143,7 +143,7 @@ def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: C
 
 
 def test_an_opened_elf_program_can_be_executed(store: ContentStore, built: Built):
-    """Also where memory files are not executable unless asked for."""
+    """The memory file is executable even where such files are not by default."""
     pin = store.put(Path("/bin/echo").read_bytes(), built.manifest)
     with store.open(pin) as opened:
         assert opened.kind == "elf"
@@ -158,8 +158,8 @@ def test_an_opened_elf_program_can_be_executed(store: ContentStore, built: Built
     assert ran.stdout == "hello\n"
 
 
-def test_an_opened_program_cannot_be_changed_any_more(store: ContentStore, pin: ConnectorPin):
-    """Sealed against writing, growing, shrinking and unsealing, and not inherited."""
+def test_an_opened_program_cannot_be_changed(store: ContentStore, pin: ConnectorPin):
+    """The descriptor is sealed against writing, growing, shrinking and unsealing, and is not inherited."""
     with store.open(pin) as opened:
         for change in (
             lambda: os.write(opened.program_fd, b"x"),
@@ -177,7 +177,7 @@ def test_an_opened_program_cannot_be_changed_any_more(store: ContentStore, pin: 
 def test_one_changed_byte_is_a_mismatch_with_both_hashes(
     store: ContentStore, pin: ConnectorPin, entry: Path, name: str
 ):
-    """Also after the manifest was read and remembered; nothing of it is used."""
+    """The mismatch is found even after the manifest was read and remembered, and nothing of it is used."""
     assert store.manifest(pin)
     data = bytearray((entry / name).read_bytes())
     data[len(data) // 2] ^= 1
@@ -191,7 +191,7 @@ def test_one_changed_byte_is_a_mismatch_with_both_hashes(
 
 
 def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin, entry: Path):
-    """The most useful edit for an attacker: one more host."""
+    """An added host is the most useful edit for an attacker."""
     text = (entry / "manifest.toml").read_text()
     rewrite(entry / "manifest.toml", text.replace('["mail', '["evil.example.com:443", "mail').encode())
 
@@ -199,8 +199,8 @@ def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_a_change_that_keeps_size_and_time_is_found(store: ContentStore, pin: ConnectorPin, entry: Path):
-    """What is remembered hangs on the change time, which a user cannot set."""
+def test_a_change_that_keeps_size_and_modification_time_is_found(store: ContentStore, pin: ConnectorPin, entry: Path):
+    """The memory of a check depends on the change time, which a user cannot set."""
     assert store.manifest(pin)
     path = entry / "manifest.toml"
     before = path.stat()
@@ -211,8 +211,8 @@ def test_a_change_that_keeps_size_and_time_is_found(store: ContentStore, pin: Co
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_the_same_bytes_split_elsewhere_are_refused(store: ContentStore, built: Built):
-    """The hash is over the two joined, and where one ends is the program's own word: at most one split is a connector."""
+def test_the_same_bytes_with_another_split_are_refused(store: ContentStore, built: Built):
+    """The hash covers the two joined, and the program's own format fixes its end: at most one split is a connector."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
     line = manifest.index(b"\n") + 1
@@ -226,8 +226,8 @@ def test_the_same_bytes_split_elsewhere_are_refused(store: ContentStore, built: 
     assert store.put(program, manifest) == pin
 
 
-def test_files_moved_to_another_split_in_the_store_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path):
-    """Same pin, same joined bytes, other manifest: also when who moved them wrote down the new lengths."""
+def test_stored_files_with_another_split_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path):
+    """The pin and the joined bytes are the same, the manifest is not. Writing down the new lengths does not help an attacker."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
     entry = tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
@@ -246,7 +246,7 @@ def test_files_moved_to_another_split_in_the_store_are_a_mismatch(store: Content
 
 
 def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, pin: ConnectorPin):
-    """The right hash under a wrong name is not what a person agreed to."""
+    """The right hash under a wrong name is not what a person approved."""
     for wrong in (ConnectorPin(pin.name, "1.2.1", pin.hash), ConnectorPin("github://acme/other", "1.2.0", pin.hash)):
         for attempt in (lambda: store.open(wrong), lambda: store.manifest(wrong)):  # noqa: B023  # called at once
             failure = refusal(attempt)
@@ -254,8 +254,8 @@ def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, p
             assert "the bytes of github://acme/mail@1.2.0" in failure.message
 
 
-def test_a_missing_connector_is_not_found_and_other_bytes_a_mismatch(store: ContentStore, pin: ConnectorPin):
-    """Nothing of that name and version: install it. The same version with other bytes: the two hashes."""
+def test_a_missing_connector_is_not_found_and_other_bytes_are_a_mismatch(store: ContentStore, pin: ConnectorPin):
+    """The first failure says how to install it; the second names both hashes."""
     absent = refusal(lambda: store.open(ConnectorPin("github://acme/other", "1.0.0", "sha256:" + "0" * 64)))
     moved = refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, "sha256:" + "0" * 64)))
 
@@ -266,14 +266,14 @@ def test_a_missing_connector_is_not_found_and_other_bytes_a_mismatch(store: Cont
 
 
 @pytest.mark.parametrize("pin_hash", ["sha256:../../..", "sha256:" + "A" * 64, "", "sha256:" + "a" * 63])
-def test_a_hash_cannot_leave_the_store(store: ContentStore, pin: ConnectorPin, pin_hash: str):
-    """What is not a pin names no directory."""
+def test_a_malformed_hash_cannot_leave_the_store(store: ContentStore, pin: ConnectorPin, pin_hash: str):
+    """A text that is not a pin names no directory."""
     assert "is not sha256: and 64" in refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, pin_hash))).message
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
 def test_links_in_the_store_are_not_followed(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
-    """Even to the very same bytes: what a link points to may change between two looks."""
+    """A link to identical bytes is refused too, because its target may change between two checks."""
     (entry / name).rename(entry.parent / name)
     (entry / name).symlink_to(entry.parent / name)
 
@@ -281,16 +281,14 @@ def test_links_in_the_store_are_not_followed(store: ContentStore, pin: Connector
 
 
 def test_an_entry_that_others_may_write_is_refused(store: ContentStore, pin: ConnectorPin, entry: Path):
-    """Its directory belongs to the user alone."""
+    """An entry's directory belongs to the user alone."""
     entry.chmod(0o777)
 
     assert "open for others to write" in refusal(lambda: store.open(pin)).message
 
 
-def test_a_damaged_entry_is_mended_by_the_next_install(
-    store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
-):
-    """A changed byte, a missing file, a link in its place: put the right bytes back."""
+def test_the_next_install_repairs_a_damaged_entry(store: ContentStore, built: Built, pin: ConnectorPin, entry: Path):
+    """The damage is a changed byte, a missing file, or a link in its place."""
     for damage in (
         lambda: rewrite(entry / "connector", b"x"),
         lambda: (entry / "meta.json").unlink(),
@@ -302,8 +300,8 @@ def test_a_damaged_entry_is_mended_by_the_next_install(
         store.open(pin).close()
 
 
-def test_provenance_is_checked_when_given(store: ContentStore, built: Built):
-    """The publisher's word about the program alone; wrong, and nothing is stored."""
+def test_a_provenance_hash_is_checked_if_given(store: ContentStore, built: Built):
+    """The hash is the publisher's word about the program alone. A connector with a wrong one is not stored."""
 
     def manifest(digest: str) -> bytes:
         return built.manifest.replace(b'"1.2.0"', f'"1.2.0"\nprovenance_hash = "{digest}"'.encode(), 1)
@@ -322,7 +320,7 @@ def test_provenance_is_checked_when_given(store: ContentStore, built: Built):
 def test_entries_are_listed_and_found_by_name_and_version(
     store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
 ):
-    """Several bytes of one version live side by side; a damaged one is shown with its problem, and not found."""
+    """Different bytes of one version live side by side; a damaged entry is listed with its problem, and not found."""
     other = store.put(built.connector, built.manifest + b"# other\n")
     newer = store.put(built.connector, built.manifest.replace(b"1.2.0", b"1.10.0"))
 
@@ -338,7 +336,7 @@ def test_entries_are_listed_and_found_by_name_and_version(
 
 
 def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, entry: Path):
-    """And cannot be removed twice."""
+    """Removing it a second time fails with `not_found`."""
     store.remove(pin)
 
     assert not entry.exists()
@@ -346,8 +344,8 @@ def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, ent
     assert refusal(lambda: store.remove(pin)).failure_class is FailureClass.NOT_FOUND
 
 
-def test_stored_files_are_the_users_own(entry: Path):
-    """Readable by the user alone, whatever the umask."""
+def test_stored_files_are_readable_by_the_user_alone(entry: Path):
+    """The umask makes no difference."""
     assert {path.name: path.stat().st_mode & 0o777 for path in entry.iterdir()} == {
         "connector": 0o400,
         "manifest.toml": 0o400,
@@ -356,7 +354,7 @@ def test_stored_files_are_the_users_own(entry: Path):
     assert [path.stat().st_mode & 0o777 for path in (entry, entry.parent, entry.parent.parent)] == [0o700] * 3
 
 
-def test_what_is_no_connector_is_not_stored(store: ContentStore, built: Built, tmp_path: Path):
+def test_an_invalid_connector_is_not_stored(store: ContentStore, built: Built, tmp_path: Path):
     """Every check comes before the first byte is written."""
     for connector, manifest in ((b"#!/bin/sh", built.manifest), (built.connector, b""), (b"", b"")):
         assert refusal(lambda: store.put(connector, manifest)).failure_class is FailureClass.INVALID_REQUEST  # noqa: B023
@@ -364,7 +362,7 @@ def test_what_is_no_connector_is_not_stored(store: ContentStore, built: Built, t
 
 
 def test_concurrent_installs_of_the_same_bytes_all_succeed(store: ContentStore, built: Built, tmp_path: Path):
-    """Eight processes at once: each ends well, one entry, nothing left over."""
+    """Eight processes at once all succeed, and leave one entry and no temporary file."""
     children = [in_child(lambda: store.put(built.connector, built.manifest)) for _ in range(8)]
 
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
@@ -373,7 +371,7 @@ def test_concurrent_installs_of_the_same_bytes_all_succeed(store: ContentStore, 
 
 
 def in_child(task: Callable[[], object], die_at: int | None = None) -> int:
-    """Run `task` in a forked process; its id. With `die_at`, that process is gone at its n-th call that writes."""
+    """Run `task` in a forked process and return its id. With `die_at`, that process ends at its n-th writing call."""
     child = os.fork()
     if child == 0:
         if die_at is not None:
@@ -407,7 +405,7 @@ def dying(at: int) -> None:
 
 
 def test_a_crash_at_any_step_leaves_the_connector_whole_or_absent(built: Built, tmp_path: Path):
-    """And the next install succeeds, over whatever was left."""
+    """The next install succeeds over the leftovers."""
     for at in range(200):
         store = ContentStore(tmp_path / f"home{at}")
         child = in_child(lambda: store.put(built.connector, built.manifest), die_at=at)  # noqa: B023  # called at once
@@ -422,8 +420,8 @@ def test_a_crash_at_any_step_leaves_the_connector_whole_or_absent(built: Built, 
     assert 15 < at < 100  # it died at every step, and in the end at none
 
 
-def test_what_a_crash_left_is_swept_up_later(store: ContentStore, built: Built, tmp_path: Path):
-    """An hour later; a younger one may be an install under way."""
+def test_leftovers_of_a_crash_are_removed_after_an_hour(store: ContentStore, built: Built, tmp_path: Path):
+    """A younger leftover may be an install in progress, and stays."""
     store.put(built.connector, built.manifest)
     staging = tmp_path / "home" / "store" / "connectors" / "tmp"
     for name in ("old", "young"):
@@ -435,10 +433,10 @@ def test_what_a_crash_left_is_swept_up_later(store: ContentStore, built: Built, 
     assert [path.name for path in staging.iterdir()] == ["young"]
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_no_files(
     store: ContentStore, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The message says what to do, and the store is as it was."""
+    """The message says what to do, and the store is unchanged."""
 
     def full(descriptor: int, data: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

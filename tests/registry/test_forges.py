@@ -1,4 +1,4 @@
-"""Forges asked over real TLS and the real way out: what they have, what they say when they have not, where they send us."""
+"""Forges over real TLS and the real egress: versions and archives, failures, and redirects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEY = SigningKey(Secret(b"k" * 32)).public
 
 @pytest.fixture
 def server(authority: Authority) -> Iterator[ForgeServer]:
-    """With two connectors and an action of one repository at each place, in some versions."""
+    """Run a server with two connectors of one repository at each forge, in some versions."""
     with ForgeServer(authority) as running:
         for scheme in SCHEMES:
             for version in ("1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1", "1.9.0+build.7"):
@@ -51,7 +51,7 @@ Started = Callable[..., Forge]
 
 @pytest.fixture
 async def start(server: ForgeServer) -> AsyncIterator[Started]:
-    """A forge as the daemon makes it."""
+    """Return a function that starts a forge as the daemon does."""
     async with contextlib.AsyncExitStack() as stack:
 
         def made(scheme: str, *, token: str | None = None, **changes: Any) -> Forge:
@@ -72,14 +72,14 @@ def _forge(scheme: str, web: ForgeWeb, settings: Settings, token: Secret | None)
 
 
 async def refused(work: Any) -> Failure:
-    """Why it was not given."""
+    """Return the failure of the work."""
     with pytest.raises(AileronError) as error:
         await work
     return error.value.failure
 
 
 def name(scheme: str, path: str = "acme/mail") -> Fqn:
-    """A full name there."""
+    """Return a full name at that forge."""
     return Fqn.parse(f"{scheme}://{path}")
 
 
@@ -88,8 +88,10 @@ def name(scheme: str, path: str = "acme/mail") -> Fqn:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("path", ["acme/mail", "acme/mail/connectors/imap"])
-async def test_a_version_is_fetched(server: ForgeServer, start: Started, scheme: str, path: str) -> None:
-    """By its tag, slashes and plus signs included, from the storage where the forge has one; and it is told how far it is."""
+async def test_an_archive_is_fetched_by_its_version(
+    server: ForgeServer, start: Started, scheme: str, path: str
+) -> None:
+    """The tag may have slashes and plus signs. The archive comes from the forge's storage, if any, and progress is reported."""
     wanted = "0.1.0" if "imap" in path else "1.9.0+build.7"
     told: list[tuple[int, int | None]] = []
 
@@ -101,8 +103,8 @@ async def test_a_version_is_fetched(server: ForgeServer, start: Started, scheme:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_versions_are_listed_in_their_order(start: Started, scheme: str) -> None:
-    """Of that artifact alone, as SemVer orders them."""
+async def test_versions_are_listed_in_semver_order(start: Started, scheme: str) -> None:
+    """Only the versions of that artifact are listed."""
     forge = start(scheme)
 
     assert await forge.versions(name(scheme)) == ("1.0.0", "1.9.0", "1.9.0+build.7", "1.10.0", "2.0.0-rc.1")
@@ -110,10 +112,8 @@ async def test_versions_are_listed_in_their_order(start: Started, scheme: str) -
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_version_that_nobody_could_compare_is_not_listed(
-    server: ForgeServer, start: Started, scheme: str
-) -> None:
-    """A number of five thousand digits, between others; it was a failure of ours once."""
+async def test_an_uncomparable_version_is_not_listed(server: ForgeServer, start: Started, scheme: str) -> None:
+    """A number of five thousand digits among the tags once was an internal failure."""
     for version in ("1.0." + "9" * 5000, "latest", "v1", "1.0.0-" + "a" * 100, "1.1.0"):
         server.publish(f"{scheme}://acme/odd", version, b"")
 
@@ -121,8 +121,8 @@ async def test_a_version_that_nobody_could_compare_is_not_listed(
 
 
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_pages_of_versions_are_followed(server: ForgeServer, start: Started, scheme: str) -> None:
-    """A hundred at a time."""
+async def test_all_pages_of_versions_are_read(server: ForgeServer, start: Started, scheme: str) -> None:
+    """A page has a hundred versions."""
     for number in range(250):
         server.publish(f"{scheme}://acme/many", f"0.0.{number}", b"")
 
@@ -133,7 +133,7 @@ async def test_pages_of_versions_are_followed(server: ForgeServer, start: Starte
 async def test_the_key_of_a_repository_is_on_its_default_branch(
     server: ForgeServer, start: Started, scheme: str
 ) -> None:
-    """None, or something that is no key, is said."""
+    """A missing or invalid key is reported."""
     forge, repository = start(scheme), Publisher.parse(f"{scheme}://acme/mail")
     assert await forge.publisher_key(repository) == KEY
 
@@ -146,7 +146,7 @@ async def test_the_key_of_a_repository_is_on_its_default_branch(
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_a_suite_is_read_at_its_ref(server: ForgeServer, start: Started, scheme: str) -> None:
-    """A tag or a commit; `latest` where there is such a thing."""
+    """The ref is a tag or `latest`; a Hub has no latest release."""
     repository = Publisher.parse(f"{scheme}://acme/suites")
     server.files[str(repository), "v1.0.0", "suites/mail one.toml"] = "a suite"
     server.publish(f"{scheme}://acme/suites", "1.0.0", b"")
@@ -166,8 +166,8 @@ async def test_a_suite_is_read_at_its_ref(server: ForgeServer, start: Started, s
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_a_version_that_is_not_there_is_told_with_those_that_are(start: Started, scheme: str) -> None:
-    """The newest first."""
+async def test_a_missing_version_is_reported_with_the_existing_ones(start: Started, scheme: str) -> None:
+    """The newest come first."""
     failure = await refused(start(scheme).archive(name(scheme), "1.2.3"))
 
     assert failure.failure_class is FailureClass.NOT_FOUND
@@ -176,8 +176,8 @@ async def test_a_version_that_is_not_there_is_told_with_those_that_are(start: St
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("path", ["acme/nothing", "nobody/mail"])
-async def test_what_nobody_published_is_not_found(start: Started, scheme: str, path: str) -> None:
-    """Versions and archive alike."""
+async def test_an_unpublished_artifact_is_not_found(start: Started, scheme: str, path: str) -> None:
+    """This holds for its versions and its archive."""
     forge = start(scheme)
 
     for work in (forge.versions(name(scheme, path)), forge.archive(name(scheme, path), "1.0.0")):
@@ -185,8 +185,8 @@ async def test_what_nobody_published_is_not_found(start: Started, scheme: str, p
 
 
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_what_is_private_takes_a_token(server: ForgeServer, start: Started, scheme: str) -> None:
-    """Which goes to the forge alone, and never to the storage; another one, or none, is told what is missing."""
+async def test_a_private_repository_needs_a_token(server: ForgeServer, start: Started, scheme: str) -> None:
+    """The token goes to the forge alone, never to its storage. With another token or none, the failure does not quote it."""
     server.private.add(f"{scheme}://acme/mail")
     server.files[f"{scheme}://acme/mail", "v1.0.0", "suite.toml"] = "a suite"
     forge = start(scheme, token=TOKEN)
@@ -215,7 +215,7 @@ async def test_what_is_private_takes_a_token(server: ForgeServer, start: Started
     ],
 )
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_a_refusal_says_what_to_do(
+async def test_a_forges_refusal_says_what_to_do(
     server: ForgeServer,
     start: Started,
     scheme: str,
@@ -224,7 +224,7 @@ async def test_a_refusal_says_what_to_do(
     failure_class: FailureClass,
     told: str,
 ) -> None:
-    """A limit with when it ends, a closed door with what opens it."""
+    """A rate limit says when it ends, a forbidden repository what opens it."""
     server.disturb(answer(b"{}", *fields, status=f"{status} No"))
 
     failure = await refused(start(scheme).versions(name(scheme)))
@@ -236,8 +236,8 @@ async def test_a_refusal_says_what_to_do(
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"message": "hello"}', b'[{"tag_name": 7}]', b"[" * 5000])
-async def test_an_answer_that_is_none_is_refused(server: ForgeServer, start: Started, scheme: str, body: bytes) -> None:
-    """With the address that gave it."""
+async def test_an_unexpected_response_is_refused(server: ForgeServer, start: Started, scheme: str, body: bytes) -> None:
+    """The failure has no status to go by: the response says 200, but its body has another form."""
     server.disturb(answer(body))
 
     failure = await refused(start(scheme).versions(name(scheme)))
@@ -247,10 +247,10 @@ async def test_an_answer_that_is_none_is_refused(server: ForgeServer, start: Sta
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_an_answer_has_a_bound(
+async def test_a_response_is_bounded(
     server: ForgeServer, start: Started, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that says nothing of its length."""
+    """The bound holds for a response without a length too."""
     monkeypatch.setattr(forges, "MAX_ARCHIVE_BYTES", 1000)
     monkeypatch.setattr(forges, "MAX_JSON_BYTES", 1000)
     server.publish(f"{scheme}://acme/large", "1.0.0", b"x" * 1001)
@@ -264,8 +264,8 @@ async def test_an_answer_has_a_bound(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_an_answer_is_counted_before_it_is_built(server: ForgeServer, start: Started, scheme: str) -> None:
-    """Four megabytes of nothing would be a hundred in memory; as many versions as there may be are read."""
+async def test_a_response_is_counted_before_it_is_decoded(server: ForgeServer, start: Started, scheme: str) -> None:
+    """A short text can decode to many times its size in memory."""
     flood = b"[" + b"{}," * 500_000 + b"{}]" if scheme != "hub" else b"[" + b'"1.0.0",' * 1000 + b'"1.0.0"]'
     server.disturb(answer(flood))
     tracemalloc.start()
@@ -281,8 +281,10 @@ async def test_an_answer_is_counted_before_it_is_built(server: ForgeServer, star
 
 
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_a_page_has_no_more_than_was_asked_for(server: ForgeServer, start: Started, scheme: str) -> None:
-    """Ten pages of a hundred are a thousand; ten of ten thousand would be sorted for minutes."""
+async def test_a_page_with_more_entries_than_requested_is_refused(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
+    """Ten pages of a hundred are a thousand entries; ten pages of ten thousand would take minutes to sort."""
     server.disturb(answer(b"[" + b",".join([b'{"tag_name": "v1.0.0"}'] * 101) + b"]"))
 
     assert (
@@ -295,8 +297,8 @@ async def test_a_page_has_no_more_than_was_asked_for(server: ForgeServer, start:
 
 
 @pytest.mark.parametrize("scheme", FORGES)
-async def test_a_redirect_elsewhere_is_not_followed(server: ForgeServer, start: Started, scheme: str) -> None:
-    """Another host, plain http, another repository there, an address that only begins alike: named, and nothing is asked."""
+async def test_a_redirect_elsewhere_is_refused(server: ForgeServer, start: Started, scheme: str) -> None:
+    """The targets are another host, plain http, another repository and lookalike addresses. No other host gets a connection."""
     forge, base = start(scheme), server.url(scheme)
     places = (
         f"https://localhost:{server.elsewhere.port}/aileron.tar.gz",
@@ -326,10 +328,10 @@ async def test_a_redirect_elsewhere_is_not_followed(server: ForgeServer, start: 
 
 @pytest.mark.parametrize("scheme", FORGES)
 @pytest.mark.parametrize("token", [None, TOKEN])
-async def test_a_repository_that_moved_is_another_publishers(
+async def test_a_moved_repository_counts_as_another_publishers(
     server: ForgeServer, start: Started, scheme: str, token: str | None
 ) -> None:
-    """The forge knows where it went; we do not follow."""
+    """The forge redirects to the new place, but Aileron does not follow."""
     server.moved[f"{scheme}://acme/mail"] = f"{scheme}://eve/mail"
     server.publish(f"{scheme}://eve/mail", "1.0.0", b"hers")
 
@@ -339,15 +341,15 @@ async def test_a_repository_that_moved_is_another_publishers(
     assert server.storage.connections == 0
 
 
-async def test_redirects_end(server: ForgeServer, start: Started) -> None:
-    """One that leads to itself."""
+async def test_redirects_are_bounded(server: ForgeServer, start: Started) -> None:
+    """The redirect leads to itself."""
     server.redirect_to = f"{server.url('github')}/acme/mail/releases/download/v1.0.0/aileron.tar.gz"
 
     assert "redirects more than 3 times" in (await refused(start("github").archive(name("github"), "1.0.0"))).message
 
 
-async def test_a_signed_address_is_not_told(server: ForgeServer, start: Started) -> None:
-    """What the storage refuses is said without the query, in which its secret is."""
+async def test_the_query_of_a_signed_address_is_never_reported(server: ForgeServer, start: Started) -> None:
+    """The query holds the storage's secret."""
     server.redirect_to = f"https://localhost:{server.storage.port}/stored/none?signature=s3cret"
 
     failure = await refused(start("github").archive(name("github"), "1.0.0"))
@@ -357,17 +359,15 @@ async def test_a_signed_address_is_not_told(server: ForgeServer, start: Started)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-async def test_the_machines_own_network_is_out_of_reach(start: Started, scheme: str) -> None:
-    """A forge at an address that is not public takes the user's word, as any destination."""
+async def test_a_forge_on_the_machines_own_network_is_out_of_reach(start: Started, scheme: str) -> None:
+    """A forge at a private address needs the user's permission, as any destination does."""
     failure = await refused(start(scheme, egress_private=frozenset()).archive(name(scheme), "1.0.0"))
 
     assert failure.failure_class is FailureClass.CAPABILITY_DENIED
 
 
-async def test_a_connection_that_breaks_off_is_an_error_and_not_half_an_archive(
-    server: ForgeServer, start: Started
-) -> None:
-    """Fewer bytes than were announced."""
+async def test_a_broken_connection_is_an_error_and_not_half_an_archive(server: ForgeServer, start: Started) -> None:
+    """The server sends fewer bytes than it announced."""
     server.storage._script = lambda _: [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", CLOSE]
 
     failure = await refused(start("github").archive(name("github"), "1.0.0"))
@@ -375,8 +375,8 @@ async def test_a_connection_that_breaks_off_is_an_error_and_not_half_an_archive(
     assert failure.failure_class is FailureClass.NETWORK_ERROR
 
 
-async def test_no_hub_is_named_by_default(start: Started) -> None:
-    """And that is said with what to write where."""
+async def test_there_is_no_default_hub(start: Started) -> None:
+    """The failure says which setting to write."""
     failure = await refused(Hub(start("hub")._way._web, Settings().forges.hub).versions(name("hub")))  # type: ignore[attr-defined]
 
     assert '[hub] url = "https://' in failure.message
@@ -389,30 +389,30 @@ async def test_no_hub_is_named_by_default(start: Started) -> None:
     ("path", "version", "tag"),
     [("acme/mail", "1.0.0", "v1.0.0"), ("acme/mail/actions/send", "1.0.0-rc.1", "actions/send/v1.0.0-rc.1")],
 )
-async def test_a_version_has_one_tag(path: str, version: str, tag: str) -> None:
-    """With the artifact's place in its repository before it; and the tag has that version."""
+async def test_a_version_has_exactly_one_tag(path: str, version: str, tag: str) -> None:
+    """The artifact's place in its repository comes before the version, and the tag reads back as that version."""
     assert tag_of(name("github", path), version) == tag
     others = [f"x{tag}", f"{tag}/x", f"actions/other/{tag}", "other/v3.0.0"]
     assert versions_in([tag, *others], name("github", path)) == (version,)
 
 
-async def test_what_is_no_version_is_not_listed() -> None:
-    """Tags of other things, and versions that are not SemVer."""
+async def test_tags_that_are_no_versions_are_not_listed() -> None:
+    """The tags are those of other things, and versions that are not SemVer."""
     tags = ["v1.0.0", "v1.0", "1.0.0", "vlatest", "v01.0.0", "v1.0.0-", 7, None, "v1.0.0/evil", "release/v2.0.0"]
 
     assert versions_in(tags, name("github")) == ("1.0.0",)
 
 
-async def test_the_newest_is_no_prerelease_unless_asked() -> None:
-    """Build metadata is no pre-release."""
+async def test_the_newest_version_is_no_prerelease_unless_requested() -> None:
+    """Build metadata makes no pre-release."""
     assert newest(("1.0.0", "1.1.0+a-b", "2.0.0-rc.1")) == "1.1.0+a-b"
     assert newest(("1.0.0", "2.0.0-rc.1"), prerelease=True) == "2.0.0-rc.1"
     assert newest(("2.0.0-rc.1",)) is None
 
 
 @pytest.mark.parametrize("ref", ["", "-x", "a..b", "a//b", "a/", "/a", "a b", "ä", "a" * 201, "HEAD^", "a:b", "x."])
-async def test_what_is_no_ref_is_refused(ref: str) -> None:
-    """Nothing of it reaches an address."""
+async def test_an_invalid_ref_is_refused(ref: str) -> None:
+    """A part of it could otherwise reach an address."""
     assert check_ref("connectors/slack/v1.0.0") == "connectors/slack/v1.0.0"
     with pytest.raises(ValueError, match="is not a tag"):
         check_ref(ref)

@@ -1,4 +1,4 @@
-"""A Hub built from what was released: what comes out, what is refused and why, and that nothing is written then."""
+"""A Hub built from a release: its files, the refusals with their reasons, and no file written after a refusal."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PIN = "sha256:" + "ab" * 32
 
 
 def built(release: Release, site: Path, but: Sequence[str] = ()) -> Done:
-    """What became of it, without some of its files."""
+    """Build the site from the release without some of its files, and return the result."""
     for name in but:
         (release.path / name).unlink()
     return build_site(release.path, site, parse_action)
 
 
 def wrong(release: Release, site: Path) -> dict[str, str]:
-    """Why nothing was written, by file as the release has it; and nothing was."""
+    """Return the refusals by the release's file. Check that the build wrote no file."""
     before = files_in(site)
     with pytest.raises(AileronError) as caught:
         built(release, site)
@@ -48,19 +48,19 @@ def wrong(release: Release, site: Path) -> dict[str, str]:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    """Every file by its path."""
+    """Return the bytes of every file by its path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Release:
-    """An empty one."""
+    """Return an empty release."""
     return Release(tmp_path / "out")
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """Where a Hub will be."""
+    """Return the path where a Hub will be."""
     return tmp_path / "site"
 
 
@@ -68,7 +68,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path) -> None:
-    """Each archive at its place with its document beside, versions in SemVer's order, the key, and the index."""
+    """Each archive has its place with its document beside it; the versions are in SemVer's order; key and index are there."""
     release.key()
     pin = release.connector(version="1.10.0", signed_by=KEY)
     release.connector(version="1.9.0", signed_by=KEY)
@@ -105,8 +105,8 @@ def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path
     assert send.published.hash == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def test_any_order_of_the_same_archives_is_the_same_bytes(tmp_path: Path) -> None:
-    """All at once, or one by one in whatever order."""
+def test_the_order_of_the_archives_does_not_change_the_bytes(tmp_path: Path) -> None:
+    """They are built all at once, or one by one in every order."""
     archives = [connector_archive(tmp_path / "source", version=version)[0] for version in ("1.0.0", "1.1.0", "1.1.0+b")]
     seen = set()
     for number, order in enumerate(itertools.permutations(archives)):
@@ -126,8 +126,8 @@ def test_any_order_of_the_same_archives_is_the_same_bytes(tmp_path: Path) -> Non
     assert len(seen) == 1
 
 
-def test_building_again_changes_nothing(release: Release, site: Path) -> None:
-    """Not even the time of a file; a file of somebody's own stays where it is, and what was damaged is mended."""
+def test_building_again_changes_no_file(release: Release, site: Path) -> None:
+    """Even the modification times stay. Files of others stay, and damaged files are repaired."""
     release.key()
     release.connector(signed_by=KEY)
     built(release, site)
@@ -142,8 +142,8 @@ def test_building_again_changes_nothing(release: Release, site: Path) -> None:
     assert build_site(site, site, parse_action) == Done(1, 1, 0, 0)
 
 
-def test_others_may_read_what_was_built_and_nobody_else_write_it(release: Release, site: Path) -> None:
-    """A file server is another user; whatever the umask says."""
+def test_everybody_may_read_a_built_site_and_only_its_owner_write_it(release: Release, site: Path) -> None:
+    """A file server is another user, and the umask may be strict."""
     before = os.umask(0o077)
     try:
         release.connector()
@@ -157,7 +157,7 @@ def test_others_may_read_what_was_built_and_nobody_else_write_it(release: Releas
 
 
 def test_the_index_is_written_last(release: Release, site: Path) -> None:
-    """Where a file cannot be written, the index says nothing of it; the next build ends what was begun."""
+    """An index never names a file that could not be written; the next build completes the work."""
     release.connector(version="1.0.0")
     built(release, site)
     old = (site / "index.json").read_bytes()
@@ -177,8 +177,8 @@ def test_the_index_is_written_last(release: Release, site: Path) -> None:
     assert parse_index((site / "index.json").read_bytes()).entries[0].version == "1.1.0"
 
 
-def test_two_builds_do_not_work_at_one_time(release: Release, site: Path) -> None:
-    """The second says so; once the first is done it works."""
+def test_two_builds_of_one_site_do_not_run_at_once(release: Release, site: Path) -> None:
+    """The second fails with `busy`, and works once the first is done."""
     release.connector()
     site.mkdir()
     other = os.open(site, os.O_RDONLY)
@@ -193,8 +193,8 @@ def test_two_builds_do_not_work_at_one_time(release: Release, site: Path) -> Non
     assert built(release, site).new_versions == 1
 
 
-def test_a_site_that_another_build_has_made_meanwhile_is_left_to_it(release: Release, site: Path) -> None:
-    """Between the look, when there was none, and the writing."""
+def test_a_build_does_not_touch_a_site_that_another_build_made_meanwhile(release: Release, site: Path) -> None:
+    """The other build writes the site between this one's check and its writing."""
     release.action(needs=("github://acme/mail", "1.0.0", PIN))
 
     def meanwhile(text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
@@ -217,7 +217,7 @@ Edit = Callable[[str], str]
 
 
 def replacing(old: str, new: str) -> Edit:
-    """Another manifest."""
+    """Return an edit that replaces `old` in a manifest."""
 
     def edit(text: str) -> str:
         assert old in text, old
@@ -249,7 +249,7 @@ def replacing(old: str, new: str) -> Edit:
     ],
 )
 def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
-    """With file and reason; beside it the same one as it was is taken."""
+    """The refusal names file and reason; the unchanged manifest is taken."""
     release.connector(edit=edit)
     assert told in wrong(release, site)["0"]
 
@@ -276,7 +276,7 @@ def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Pa
     ],
 )
 def test_an_action_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
-    """With file and reason; as it was it is taken."""
+    """The refusal names file and reason; the unchanged action is taken."""
     needs = ("github://acme/mail", "1.0.0", PIN)
     release.action(needs=needs, edit=edit)
     assert told in wrong(release, site)["0"]
@@ -286,8 +286,8 @@ def test_an_action_that_a_hub_cannot_take_is_refused(release: Release, site: Pat
     assert built(release, site).new_versions == 1
 
 
-def test_an_action_has_its_connectors_here_and_a_tool_of_its_own(release: Release, site: Path) -> None:
-    """What it needs of a Hub is in this one with that pin; no two actions of a repository are one tool, none is Aileron's own."""
+def test_an_action_needs_its_connectors_in_the_hub_and_a_unique_tool_name(release: Release, site: Path) -> None:
+    """A required connector of a Hub must be in this one with that pin. Two actions of a repository may not share a tool name."""
     here = (CONNECTOR, "1.0.0", release.connector())
     release.action(needs=(CONNECTOR, "1.1.0", here[2]), at="missing")
     release.action(f"{SEND}-2", needs=(CONNECTOR, "1.0.0", PIN), at="other")
@@ -304,8 +304,8 @@ def test_an_action_has_its_connectors_here_and_a_tool_of_its_own(release: Releas
     assert "is the name of an Aileron tool" in problems["reserved"]
 
 
-def test_a_signature_is_by_the_key_that_its_repository_publishes(release: Release, site: Path) -> None:
-    """Signed without a key, or by another one, is refused; unsigned is taken as that."""
+def test_a_signature_must_be_by_the_published_key_of_its_repository(release: Release, site: Path) -> None:
+    """An archive signed without a published key, or by another key, is refused. An unsigned archive is taken as unsigned."""
     release.key()
     release.connector(version="1.0.0", signed_by=KEY, at="good")
     release.connector(version="1.1.0", at="unsigned")
@@ -326,8 +326,8 @@ def test_a_signature_is_by_the_key_that_its_repository_publishes(release: Releas
     assert [one.signed_by for one in entry.versions] == [KEY.public.fingerprint, None]
 
 
-def test_a_key_is_replaced_only_with_the_former_one_beside_it(tmp_path: Path, site: Path) -> None:
-    """Else who writes one file could speak for a publisher; what was signed before stays, what comes is signed anew."""
+def test_a_key_is_replaced_only_with_the_former_key_beside_it(tmp_path: Path, site: Path) -> None:
+    """Otherwise whoever writes one file could speak for a publisher. Old signatures stay; new archives need the new key."""
     first, stranger, rotated, late = (Release(tmp_path / name) for name in ("first", "stranger", "rotated", "late"))
     first.key(KEY.public)
     first.connector(signed_by=KEY)
@@ -352,8 +352,8 @@ def test_a_key_is_replaced_only_with_the_former_one_beside_it(tmp_path: Path, si
     assert built(again, site).versions == 3  # of three keys
 
 
-def test_what_is_no_key_or_lies_elsewhere_is_refused(release: Release, site: Path) -> None:
-    """A private one is not quoted."""
+def test_an_invalid_or_misplaced_key_is_refused(release: Release, site: Path) -> None:
+    """A private key is not quoted."""
     release.connector()
     for place, text in (
         ("acme/mail", KEY.to_pem().reveal().decode()),
@@ -375,8 +375,8 @@ def test_what_is_no_key_or_lies_elsewhere_is_refused(release: Release, site: Pat
         assert "keys belong in OWNER/REPOSITORY/keys/publisher.pub" in problems[place]
 
 
-def test_what_is_published_stays_as_it_is(tmp_path: Path, release: Release, site: Path) -> None:
-    """Other bytes of a version that is there, or twice among what comes, are refused; the same bytes are no second version."""
+def test_a_published_version_never_changes(tmp_path: Path, release: Release, site: Path) -> None:
+    """Other bytes for an existing version, or two archives of one version, are refused. The same bytes are no second version."""
     release.connector(at="a")
     release.connector(at="b")
     assert built(release, site).new_versions == 1
@@ -391,8 +391,8 @@ def test_what_is_published_stays_as_it_is(tmp_path: Path, release: Release, site
     assert f"{CONNECTOR}@1.1.0 is also in" in wrong(twice, site)["b"]
 
 
-def test_an_archive_in_a_place_that_says_what_it_is_is_that(release: Release, site: Path) -> None:
-    """A folder called after a tag, or the very place in a Hub; any other folder says nothing."""
+def test_an_archive_must_match_the_place_that_names_it(release: Release, site: Path) -> None:
+    """The place is a folder named after a tag, or the exact path in a Hub. Any other folder says nothing."""
     release.connector(version="1.0.0", at="connectors/mail/v1.0.0")
     release.connector(version="1.1.0", at="acme/mail/1.1.0")
     release.connector(version="1.2.0", at="whatever/1.9.9")
@@ -406,8 +406,8 @@ def test_an_archive_in_a_place_that_says_what_it_is_is_that(release: Release, si
     assert "which belongs in acme/mail/2.2.0/" in problems["other/mail/2.2.0"]
 
 
-def test_what_is_in_the_site_is_checked_again(tmp_path: Path, release: Release, site: Path) -> None:
-    """An archive that was moved, exchanged or put in a second place since."""
+def test_the_archives_in_the_site_are_checked_again(tmp_path: Path, release: Release, site: Path) -> None:
+    """They were moved, exchanged or copied to a second place since the last build."""
     release.key()
     release.connector(signed_by=KEY)
     release.connector(version="1.1.0", signed_by=KEY)
@@ -433,10 +433,10 @@ def test_what_is_in_the_site_is_checked_again(tmp_path: Path, release: Release, 
         (("hub://acme/mail", "1.0.0-rc"), ("hub://acme/mail", "1.0.0-RC")),
     ],
 )
-def test_names_that_differ_by_case_alone_are_refused(
+def test_names_that_differ_only_in_case_are_refused(
     release: Release, site: Path, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """At any part of the place; they are one folder to some file systems, and one name to most readers."""
+    """Any part of the place counts: some file systems see one folder, and most readers one name."""
     release.connector(*first, at="a")
     built(release, site)
     release.connector(*second, at="b")
@@ -444,16 +444,16 @@ def test_names_that_differ_by_case_alone_are_refused(
     assert "differ only in upper and lower case" in wrong(release, site)["b"]
 
 
-def test_a_name_is_a_connectors_or_an_actions(release: Release, site: Path) -> None:
-    """Not one in one version and the other in the next."""
+def test_a_name_belongs_to_a_connector_or_an_action_and_not_to_both(release: Release, site: Path) -> None:
+    """A name cannot be a connector's in one version and an action's in the next."""
     pin = release.connector(SEND, at="a")
     release.action(SEND, "1.1.0", needs=(SEND, "1.0.0", pin), at="b")
 
     assert f"{SEND} is the name of a connector in" in wrong(release, site)["b"]
 
 
-def test_everything_that_is_wrong_is_said_at_once(release: Release, site: Path) -> None:
-    """In the order of the files, what is no archive too."""
+def test_all_problems_are_reported_at_once(release: Release, site: Path) -> None:
+    """They are in the order of the files, and include files that are no archives."""
     release.connector(at="good")
     release.put(b"not gzip", "garbage")
     release.put(b"", "nothing")
@@ -472,8 +472,8 @@ def test_everything_that_is_wrong_is_said_at_once(release: Release, site: Path) 
     assert not site.exists()
 
 
-def test_a_site_may_lie_in_what_it_is_built_from_and_not_the_other_way_round(release: Release) -> None:
-    """It is left out of what comes; and what comes is not served."""
+def test_a_site_may_lie_inside_its_release_but_not_the_other_way_round(release: Release) -> None:
+    """The site is left out of the release, and the release is not served."""
     release.connector()
     site = release.path / "site"
     assert built(release, site).new_versions == 1
@@ -484,8 +484,8 @@ def test_a_site_may_lie_in_what_it_is_built_from_and_not_the_other_way_round(rel
         built(inside, site)
 
 
-def test_no_reader_is_told_of_a_file_that_is_not_there(tmp_path: Path, site: Path) -> None:
-    """Somebody reads all the time, while versions come one by one: each that the index names is there, whole, with that pin."""
+def test_a_reader_never_sees_a_version_whose_archive_is_missing(tmp_path: Path, site: Path) -> None:
+    """A reader runs while versions are added one by one: each version in the index has a whole archive with that pin."""
     release = Release(tmp_path / "out")
     release.connector(version="1.0.0")
     built(release, site)
@@ -514,8 +514,8 @@ def test_no_reader_is_told_of_a_file_that_is_not_there(tmp_path: Path, site: Pat
     assert len(seen) > 1, "nobody read while it was built"
 
 
-def test_a_folder_that_is_not_there_is_said(release: Release, site: Path) -> None:
-    """And an empty one makes an empty Hub."""
+def test_a_missing_release_folder_is_reported(release: Release, site: Path) -> None:
+    """An empty folder makes an empty Hub."""
     with pytest.raises(AileronError, match="no such directory"):
         build_site(release.path / "none", site, parse_action)
     assert built(release, site) == Done(0, 0, 0, 1)

@@ -1,4 +1,4 @@
-"""The index of a Hub: what is written is read, what anybody else writes is refused in words, and words find what they should."""
+"""The index of a Hub: a written index is read back, any other is refused in words, and a search finds what it should."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _always(about: About) -> Callable[[str], About]:
 
 @st.composite
 def entries(draw: st.DrawFn) -> list[Entry]:
-    """Any that a build could make, each name once."""
+    """Return entries that a build could make, each name once."""
     names = draw(st.lists(st.lists(SEGMENT, min_size=2, max_size=4).map(tuple), max_size=4, unique=True))
     made = []
     for name in names:
@@ -68,7 +68,7 @@ def entries(draw: st.DrawFn) -> list[Entry]:
 
 
 def read_or_refused(data: bytes) -> Index | str:
-    """The index, or why it is none."""
+    """Return the index, or the message with which it is refused."""
     try:
         return parse_index(data)
     except ValueError as error:
@@ -76,8 +76,8 @@ def read_or_refused(data: bytes) -> Index | str:
 
 
 @given(entries(), st.randoms())
-def test_what_is_written_is_read(made: list[Entry], random: Any) -> None:
-    """Whatever the order in which it came; and written again it is the same bytes."""
+def test_a_written_index_is_read_back(made: list[Entry], random: Any) -> None:
+    """The order of the entries makes no difference, and writing the index again gives the same bytes."""
     data = encoded(made)
     random.shuffle(made)
 
@@ -90,7 +90,7 @@ def test_what_is_written_is_read(made: list[Entry], random: Any) -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_bytes_are_an_index_or_refused_in_words(data: bytes) -> None:
-    """And the words can be shown."""
+    """The words have no hidden character."""
     said = read_or_refused(data)
 
     assert not isinstance(said, str) or hidden_at(said) is None
@@ -98,7 +98,7 @@ def test_any_bytes_are_an_index_or_refused_in_words(data: bytes) -> None:
 
 @given(entries(), st.data())
 def test_an_index_with_one_byte_changed_is_an_index_or_refused(made: list[Entry], data: st.DataObject) -> None:
-    """Never something else."""
+    """An accepted index has only names of a Hub, and a refusal has no hidden character."""
     good = bytearray(encoded(made))
     good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
 
@@ -111,7 +111,7 @@ def test_an_index_with_one_byte_changed_is_an_index_or_refused(made: list[Entry]
 
 
 def entry(**changes: Any) -> dict[str, Any]:
-    """One as JSON, with changes; None takes a key out."""
+    """Return an entry as JSON, with changes; None takes a key out."""
     good = {
         "name": "hub://acme/mail",
         "kind": "connector",
@@ -123,12 +123,12 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 def index(*made: dict[str, Any], **changes: Any) -> bytes:
-    """A file of these."""
+    """Return an index file with these entries."""
     return json.dumps({"version": 1, "entries": made, **changes}).encode()
 
 
 def versions(*listed: str) -> dict[str, Any]:
-    """An entry's keys for these."""
+    """Return the version keys of an entry with these versions."""
     return {"version": listed[-1], "versions": [{"version": one, "hash": PIN} for one in listed]}
 
 
@@ -175,8 +175,8 @@ def versions(*listed: str) -> dict[str, Any]:
         (index(*[{}] * 3), "missing required field"),
     ],
 )
-def test_an_index_of_somebody_elses_is_refused_with_what_is_wrong(data: bytes, told: str) -> None:
-    """In words that can be shown; and the same without it is read."""
+def test_an_invalid_index_is_refused_with_its_fault(data: bytes, told: str) -> None:
+    """The words can be shown and are short. The positive control is a valid entry."""
     said = read_or_refused(data)
 
     assert isinstance(said, str)
@@ -185,8 +185,8 @@ def test_an_index_of_somebody_elses_is_refused_with_what_is_wrong(data: bytes, t
     assert parse_index(index(entry())).entries[0].name == "hub://acme/mail"
 
 
-def test_an_index_has_bounds_where_it_is_written_and_where_it_is_read() -> None:
-    """In bytes, in entries, in versions of one: the last that fits is read."""
+def test_an_index_is_bounded_when_written_and_when_read() -> None:
+    """The bounds are on bytes, entries, and versions of one entry. The largest number of entries is read."""
     many = [entry(name=f"hub://acme/m{number:05}") for number in range(20_001)]
     assert (
         len(
@@ -215,8 +215,8 @@ def test_an_index_has_bounds_where_it_is_written_and_where_it_is_read() -> None:
         )
 
 
-def test_an_index_is_counted_before_it_is_built() -> None:
-    """Eight megabytes of the smallest versions there are would be a hundred in memory; what is refused costs none."""
+def test_an_index_is_counted_before_it_is_decoded() -> None:
+    """Eight megabytes of the smallest versions would be a hundred in memory; the refusal allocates less than one."""
     one = b'{"version":"","hash":""},'
     flood = b'{"version":1,"entries":[{"name":"x","kind":"action","version":"1","about":{},"versions":[%b{}]}]}'
     data = flood.replace(b"%b", one * 300_000)
@@ -231,8 +231,8 @@ def test_an_index_is_counted_before_it_is_built() -> None:
         encoded(msgspec.convert([entry(about={"intents": [""] * MAX_INDEX_VALUES})], list[Entry]))
 
 
-def test_the_page_has_the_schema_and_the_limits_of_the_code() -> None:
-    """Every key as code, every bound as a number."""
+def test_the_reference_page_has_the_keys_and_bounds_of_the_code() -> None:
+    """The page has every key as code, and every bound as a number."""
     page = (Path(__file__).resolve().parents[2] / "docs/reference/hub.md").read_text(encoding="utf-8")
     keys = {key for shape in (Index, Entry, Published, About, CredentialWanted) for key in shape.__struct_fields__}
 
@@ -252,7 +252,7 @@ def test_the_page_has_the_schema_and_the_limits_of_the_code() -> None:
 
 @pytest.fixture
 def found() -> Callable[..., list[tuple[str, str]]]:
-    """What a few artifacts are found by: why, and the name without its scheme."""
+    """Return a function that searches a few artifacts: reason and name, without the scheme, of each hit."""
     made = parse_index(
         index(
             entry(name="hub://acme/mail", about={"intents": ["send_email", "list_folders"], "publisher": "Acme Post"}),
@@ -270,8 +270,8 @@ def found() -> Callable[..., list[tuple[str, str]]]:
     return searched
 
 
-def test_an_intent_comes_before_a_name_and_a_name_before_words(found: Callable[..., list[tuple[str, str]]]) -> None:
-    """Each with its reason; within one reason by name. Case, hyphens and underscores are no difference."""
+def test_a_search_ranks_intents_before_names_before_words(found: Callable[..., list[tuple[str, str]]]) -> None:
+    """Each hit has its reason, and hits of one reason are sorted by name. Case, hyphens and underscores make no difference."""
     assert found("send EMAIL") == [
         ("intent", "acme/mail"),
         ("intent", "acme/mail/actions/send-email"),
@@ -289,8 +289,8 @@ def test_an_intent_comes_before_a_name_and_a_name_before_words(found: Callable[.
     assert found("acme/mail/actions/tidy") == [("name", "acme/mail/actions/tidy")]
 
 
-def test_every_word_has_to_be_somewhere(found: Callable[..., list[tuple[str, str]]]) -> None:
-    """None finds everything; a kind leaves the others out."""
+def test_every_word_of_a_search_must_match(found: Callable[..., list[tuple[str, str]]]) -> None:
+    """An empty search finds everything, and a kind leaves the others out."""
     assert found("mail nowhere") == []
     assert [match for match, _ in found("")] == ["all"] * 4
     assert found("mail", "action") == found("mail")[1:]
@@ -298,16 +298,16 @@ def test_every_word_has_to_be_somewhere(found: Callable[..., list[tuple[str, str
 
 
 @given(entries(), st.text(max_size=20))
-def test_a_search_finds_only_what_is_there_and_by_its_whole_name(made: list[Entry], text: str) -> None:
-    """Any text; and each artifact by its own name."""
+def test_a_search_finds_existing_artifacts_and_each_by_its_full_name(made: list[Entry], text: str) -> None:
+    """The search may be any text."""
     read = parse_index(encoded(made))
     assert {one.name for _, one in search(read, text)} <= {one.name for one in made}
     for one in made:
         assert one in [hit for _, hit in search(read, one.name.removeprefix("hub://"))]
 
 
-def test_the_newest_is_no_pre_release_where_there_is_another() -> None:
-    """And its words are what is searched."""
+def test_the_newest_version_is_a_prerelease_only_if_there_is_no_other() -> None:
+    """The description is read from that version."""
     published = [Published(version=one, hash=PIN) for one in ("2.0.0-rc.1", "1.10.0", "1.9.0")]
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""From a directory or an archive into the store, and what stops on the way."""
+"""Installing a directory or an archive into the store, and what stops an install."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from aileron.registry.tarball import pack, unpack
 
 
 def refusal(attempt: Callable[[], object]) -> Failure:
-    """Why the attempt failed."""
+    """Return the failure of the attempt."""
     with pytest.raises(AileronError) as caught:
         attempt()
     return caught.value.failure
 
 
 def test_a_directory_and_its_archive_install_as_the_same_connector(store: ContentStore, source: Path, tmp_path: Path):
-    """The second is not new: the pin says they are the same bytes."""
+    """The second install is not new: by its pin, it has the same bytes."""
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)
     first = install(read_artifact(source), store)
@@ -38,10 +38,10 @@ def test_a_directory_and_its_archive_install_as_the_same_connector(store: Conten
     assert first.manifest == store.manifest(first.pin)
 
 
-def test_hosts_are_bound_while_a_directory_is_installed(
+def test_hosts_are_bound_when_a_directory_is_installed(
     store: ContentStore, source: Path, tmp_path: Path, manifest_text: Callable[..., str]
 ):
-    """And cannot be bound in an archive, whose bytes are what they are."""
+    """They cannot be bound in an archive, because its bytes are fixed."""
     (source / "manifest.toml").write_text(manifest_text(('"mail.example.com:443"', '"bound-at-build"')))
     host = HostPort("cal.example.com", 443)
     installed = install(read_artifact(source, [host]), store)
@@ -52,8 +52,8 @@ def test_hosts_are_bound_while_a_directory_is_installed(
     assert "--host works only when a directory is built" in refusal(lambda: read_artifact(archive, [host])).message
 
 
-def test_a_version_with_other_bytes_needs_a_word(store: ContentStore, source: Path):
-    """Refused by default with both hashes; replaced or kept beside the other when asked."""
+def test_other_bytes_of_an_installed_version_need_a_choice(store: ContentStore, source: Path):
+    """The default refuses them with both hashes. The choices replace the old bytes or keep both."""
     first = install(read_artifact(source), store)
     (source / "connector.py").write_text("print('changed')\n")
     changed = read_artifact(source)
@@ -71,7 +71,7 @@ def test_a_version_with_other_bytes_needs_a_word(store: ContentStore, source: Pa
     assert store.find(first.manifest.name, "1.2.0") == (changed.pin,)
 
 
-def test_another_version_is_no_conflict(store: ContentStore, source: Path):
+def test_another_version_is_not_a_conflict(store: ContentStore, source: Path):
     """Versions live side by side."""
     install(read_artifact(source), store)
     manifest = (source / "manifest.toml").read_text()
@@ -81,8 +81,8 @@ def test_another_version_is_no_conflict(store: ContentStore, source: Path):
     assert len(store.list_connectors()) == 2
 
 
-def test_a_signed_archive_takes_a_key_that_is_trusted(source: Path, tmp_path: Path):
-    """Another's, or none, is a stop that nothing overrides; without the signature the same archive is unsigned."""
+def test_a_signed_archive_needs_a_trusted_key(source: Path, tmp_path: Path):
+    """An untrusted key fails and cannot be overridden. Without the signature, the same archive is unsigned."""
     members = unpack(build(source).archive)
     key = SigningKey.generate()
     signed, unsigned = tmp_path / "signed.tar.gz", tmp_path / "unsigned.tar.gz"
@@ -98,8 +98,8 @@ def test_a_signed_archive_takes_a_key_that_is_trusted(source: Path, tmp_path: Pa
     assert read_artifact(signed, trust=trust).pin == read_artifact(unsigned).pin
 
 
-def test_where_a_signature_is_required_nothing_goes_without(source: Path, tmp_path: Path):
-    """A directory is built here, and signed by nobody."""
+def test_a_required_signature_must_be_there(source: Path, tmp_path: Path):
+    """A directory is built locally, so it has no signature and is refused too."""
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)
     for found in (source, archive):
@@ -108,8 +108,8 @@ def test_where_a_signature_is_required_nothing_goes_without(source: Path, tmp_pa
         assert "connectors.require_signature" in failure.message
 
 
-def test_what_is_not_there_or_not_a_file_is_refused(tmp_path: Path):
-    """By name; a FIFO does not hold the installer."""
+def test_a_missing_or_special_file_is_refused(tmp_path: Path):
+    """The refusal names the path, and a FIFO does not block the installer."""
     os.mkfifo(tmp_path / "fifo")
 
     missing = refusal(lambda: read_artifact(tmp_path / "gone.tar.gz"))
@@ -118,8 +118,8 @@ def test_what_is_not_there_or_not_a_file_is_refused(tmp_path: Path):
     assert "neither a directory nor a regular file" in refusal(lambda: read_artifact(tmp_path / "fifo")).message
 
 
-def test_installing_runs_nothing_of_the_connector(store: ContentStore, source: Path, tmp_path: Path):
-    """Neither as a module nor as a program nor while it is compiled."""
+def test_installing_never_runs_the_connector(store: ContentStore, source: Path, tmp_path: Path):
+    """The code would show if it were imported, executed or compiled."""
     (source / "connector.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     (source / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     (source / "syntax_error.py").write_text("this is not Python\n")

@@ -1,4 +1,4 @@
-"""Whom a person trusts, and what a signature is worth with that."""
+"""The publishers' keys that a person trusts, and what a signature is worth with them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _keyring(pairs: list[tuple[Authority, PublicKey]]) -> Keyring:
 
 
 def refusal(name: Fqn, signature: bytes, keyring: Keyring) -> str:
-    """Why it is not taken."""
+    """Return the message with which the signature is refused."""
     with pytest.raises(AileronError) as refused:
         check_signature(name, BYTES, signature, keyring)
     assert refused.value.failure.failure_class is FailureClass.SIGNATURE_FAILURE
@@ -56,7 +56,7 @@ def refusal(name: Fqn, signature: bytes, keyring: Keyring) -> str:
     ],
 )
 def test_an_authority_is_an_owner_or_a_repository(text: str, meant: str) -> None:
-    """Whatever is in a repository stands for it."""
+    """An artifact's authority is its repository, or the owner of that."""
     assert str(Authority.parse(text)) == meant
     assert Authority.parse(text).is_owner is (meant.count("/") == 2)
 
@@ -64,15 +64,15 @@ def test_an_authority_is_an_owner_or_a_repository(text: str, meant: str) -> None
 @pytest.mark.parametrize(
     "text", ["", "acme", "github://", "github:///acme", "https://acme", "github://acme/", "github://..", "github://a b"]
 )
-def test_what_is_no_authority_is_refused(text: str) -> None:
-    """As a name would be."""
+def test_a_text_that_is_no_authority_is_refused(text: str) -> None:
+    """The rules are those of a full name."""
     with pytest.raises(ValueError, match="://"):
         Authority.parse(text)
 
 
 @pytest.mark.parametrize("authority", [REPOSITORY, OWNER])
-def test_a_signature_counts_by_repository_or_owner(authority: Authority) -> None:
-    """And it is said by whose key, and why that counts."""
+def test_a_key_of_the_repository_or_its_owner_counts(authority: Authority) -> None:
+    """The result says which key signed, and for which authority it is trusted."""
     keyring = _keyring([(authority, OTHER.public), (authority, KEY.public)])
 
     signed = check_signature(MAIL, BYTES, KEY.sign(BYTES), keyring)
@@ -84,16 +84,16 @@ def test_a_signature_counts_by_repository_or_owner(authority: Authority) -> None
     "authority",
     ["github://acme/mail2", "github://acm", "github://Acme", "gitlab://acme", "gitlab://acme/mail", "hub://acme"],
 )
-def test_a_key_of_somebody_else_does_not_count(authority: str) -> None:
-    """Another repository, another owner, the same name elsewhere: refused, though the signature is good."""
+def test_a_key_of_another_authority_does_not_count(authority: str) -> None:
+    """Another repository, another owner and the same name at another forge are refused, although the signature is good."""
     keyring = _keyring([(Authority.parse(authority), KEY.public)])
 
     assert "you trust no key of github://acme/mail" in refusal(MAIL, KEY.sign(BYTES), keyring)
     assert check_signature(MAIL, BYTES, KEY.sign(BYTES), keyring.trusting(OWNER, KEY.public)).status == "verified"
 
 
-def test_a_signature_over_something_else_does_not_count() -> None:
-    """Another artifact's, another key's, one cut short: each says what is known, and what to do."""
+def test_a_wrong_signature_is_refused_with_what_to_do() -> None:
+    """The signature is over other bytes, by another key, or cut short."""
     keyring = _keyring([(REPOSITORY, KEY.public)])
 
     assert "from none of the keys that you trust for it" in refusal(MAIL, KEY.sign(BYTES + b"x"), keyring)
@@ -102,14 +102,14 @@ def test_a_signature_over_something_else_does_not_count() -> None:
     assert "aileron keyring trust github://acme/mail" in refusal(MAIL, KEY.sign(BYTES), Keyring())
 
 
-def test_unsigned_is_said_and_louder_where_a_key_is_known() -> None:
-    """It may be a publisher who does not sign, or somebody who cannot."""
+def test_a_missing_signature_is_expected_only_with_a_trusted_key() -> None:
+    """The publisher may not sign at all, or the archive may be from somebody who has no key."""
     assert check_signature(MAIL, BYTES, None, Keyring()).expected is False
     assert check_signature(MAIL, BYTES, None, _keyring([(OWNER, KEY.public)])).expected is True
 
 
 def test_a_key_is_rotated_beside_the_old_one() -> None:
-    """Both count until the first is revoked; then signatures of before do not."""
+    """Both count until the first is revoked; then its earlier signatures no longer count."""
     both = _keyring([(OWNER, KEY.public), (OWNER, OTHER.public), (OWNER, KEY.public)])
     after = both.without(OWNER, KEY.public.fingerprint)
 
@@ -120,8 +120,8 @@ def test_a_key_is_rotated_beside_the_old_one() -> None:
     assert both.without(OWNER) == Keyring()
 
 
-def test_what_is_not_there_cannot_be_revoked_and_there_are_not_endless_keys() -> None:
-    """By the fingerprint, or at all."""
+def test_only_trusted_keys_can_be_revoked_and_their_number_is_bounded() -> None:
+    """An unknown authority or fingerprint is refused. Trusting a key again is allowed at the bound."""
     keyring = _keyring([(OWNER, PublicKey(bytes([number]) * 32)) for number in range(MAX_KEYS)])
     for authority, fingerprint in ((REPOSITORY, None), (OWNER, KEY.public.fingerprint)):
         with pytest.raises(AileronError, match="see `aileron keyring list`"):
@@ -131,8 +131,8 @@ def test_what_is_not_there_cannot_be_revoked_and_there_are_not_endless_keys() ->
     assert keyring.trusting(OWNER, PublicKey(bytes(32))) is keyring
 
 
-def test_only_what_was_agreed_to_counts() -> None:
-    """All keys of one authority are agreed to together: one more in the file, and none of them counts."""
+def test_only_approved_keys_count() -> None:
+    """A person approves all keys of one authority together: one more key in the file, and none of them counts."""
     keyring = _keyring([(OWNER, KEY.public), (REPOSITORY, KEY.public)])
     agreed = {str(one): trust_digest(one, keys) for one, keys in keyring.keys.items()}
     written = keyring.trusting(OWNER, OTHER.public)
@@ -147,8 +147,8 @@ def test_only_what_was_agreed_to_counts() -> None:
 
 
 @given(KEYRINGS)
-def test_a_keyring_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, keyring: Keyring) -> None:
-    """Whatever is in it; the file is its owner's alone."""
+def test_a_keyring_is_read_back_as_written(tmp_path_factory: pytest.TempPathFactory, keyring: Keyring) -> None:
+    """Only its owner may read the file."""
     path = tmp_path_factory.mktemp("home") / "keyring.json"
     KeyringFile(path).write(keyring)
 
@@ -156,8 +156,8 @@ def test_a_keyring_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFa
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_no_file_is_an_empty_keyring_and_the_first_version_is_read(tmp_path: Path) -> None:
-    """It had repositories alone."""
+def test_a_missing_file_is_an_empty_keyring_and_version_1_is_read(tmp_path: Path) -> None:
+    """Version 1 had repositories only."""
     path = tmp_path / "keyring.json"
     assert KeyringFile(path).read() == Keyring()
     path.write_text(
@@ -181,8 +181,8 @@ def test_no_file_is_an_empty_keyring_and_the_first_version_is_read(tmp_path: Pat
         ('{"version": 2, "publishers": {"github://acme/mail/x": ["KEY"]}}', "is not a repository"),
     ],
 )
-def test_a_file_that_is_not_one_closes_it(tmp_path: Path, text: str, problem: str) -> None:
-    """Nothing is guessed, and it is said where."""
+def test_an_invalid_keyring_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    """The failure names the file; Aileron does not guess at its meaning."""
     path = tmp_path / "keyring.json"
     path.write_text(text.replace("KEY", KEY.public.to_base64()), encoding="utf-8")
     with pytest.raises(AileronError) as refused:
@@ -192,8 +192,8 @@ def test_a_file_that_is_not_one_closes_it(tmp_path: Path, text: str, problem: st
     assert str(path) in refused.value.failure.message
 
 
-def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
-    """Nor a link."""
+def test_a_keyring_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
+    """A link to a good file is not read either."""
     path = tmp_path / "keyring.json"
     KeyringFile(path).write(_keyring([(OWNER, KEY.public)]))
     os.chmod(path, 0o666)

@@ -1,4 +1,4 @@
-"""Credentials that sign, are a certificate, or get tokens: what a manifest says of them, and how people read it."""
+"""Credentials that sign, are a certificate, or get tokens: their tables in a manifest, and their words for people."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ TABLES = {"aws_sigv4": AWS, "hmac": HMAC, "oauth2_client": TOKEN, "mtls": "", "d
 
 
 def parse(text: str) -> ConnectorManifest:
-    """The manifest as installed."""
+    """Parse the manifest as an installed one."""
     return parse_connector_manifest(text.encode(), file="manifest.toml")
 
 
 def of_kind(manifest_text: Text, kind: str, *replacements: tuple[str, str]) -> str:
-    """The valid manifest with a credential of that kind, and replacements in its table."""
+    """Return the valid manifest with a credential of that kind, and with replacements in its table."""
     table = TABLES[kind]
     for old, new in replacements:
         assert old in table, old
@@ -53,31 +53,31 @@ def of_kind(manifest_text: Text, kind: str, *replacements: tuple[str, str]) -> s
 
 
 def placed(manifest_text: Text, line: str, imports: str = '["http", "log"]') -> str:
-    """The valid manifest with the key of an api_key elsewhere."""
+    """Return the valid manifest with an api_key that is sent elsewhere."""
     return manifest_text(('scope = "Send mail"', f'scope = "Send mail"\n{line}'), ('["http", "log"]', imports))
 
 
 def need_of(text: str) -> CredentialNeed:
-    """Its credential."""
+    """Return the credential of the manifest."""
     need = parse(text).credential
     assert need is not None
     return need
 
 
 def words_of(text: str) -> str:
-    """How it is sent, as a person reads it."""
+    """Return how the credential is sent, in words."""
     return wire_words(Reach.of(parse(text)).wire)
 
 
 def refusal(text: str) -> str:
-    """The message with which it is refused."""
+    """Return the message with which the manifest is refused."""
     with pytest.raises(AileronError) as caught:
         parse(text)
     return caught.value.failure.message
 
 
 def test_each_table_is_read(manifest_text: Text) -> None:
-    """As values; what a table does not say has a default."""
+    """Keys that a table leaves out have defaults."""
     assert need_of(of_kind(manifest_text, "aws_sigv4")).aws == AwsScope(region="eu-central-1", service="s3")
     assert need_of(of_kind(manifest_text, "hmac")).hmac == HmacTemplate(
         message="v0:{time}:{body}", headers=(("X-Time", "{time}"), ("X-Signature", "v0={signature}"))
@@ -93,16 +93,16 @@ def test_each_table_is_read(manifest_text: Text) -> None:
         assert (need.kind, need.aws, need.hmac, need.token) == (kind, UNSET, UNSET, UNSET)
 
 
-def test_a_manifest_of_before_has_no_new_field_in_a_plan(manifest_text: Text) -> None:
-    """Digests of what waits, and of what is on record, stay what they were."""
+def test_new_credential_fields_do_not_appear_in_older_plans(manifest_text: Text) -> None:
+    """The digests of waiting and recorded plans must stay the same."""
     assert msgspec.to_builtins(need_of(manifest_text())).keys() == {
         "kind", "scope", "header", "format", "query", "logins", "commands"
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("auth", ["none", "client_secret_basic", "client_secret_post"])
-def test_a_token_exchange_may_authenticate_its_client(manifest_text: Text, auth: str) -> None:
-    """By a secret beside the token; not by a key, which would be a third."""
+def test_a_token_exchange_may_authenticate_its_client_by_a_secret(manifest_text: Text, auth: str) -> None:
+    """The secret stands beside the token; a private key would be a third proof, and is refused."""
     grant, before = ('"client_credentials"', '"token_exchange"'), '"client_secret_basic"'
     token = need_of(of_kind(manifest_text, "oauth2_client", grant, (before, f'"{auth}"'))).token
 
@@ -114,7 +114,7 @@ def test_a_token_exchange_may_authenticate_its_client(manifest_text: Text, auth:
 
 @pytest.mark.parametrize("kind", ["aws_sigv4", "hmac", "oauth2_client"])
 def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) -> None:
-    """Neither without the other."""
+    """Neither is accepted without the other."""
     both = of_kind(manifest_text, kind)
     table = TABLES[kind]
     name = "aws" if kind == "aws_sigv4" else kind
@@ -135,13 +135,13 @@ def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) 
         ('query = "token"', "the query parameter token"),
     ],
 )
-def test_a_key_can_stand_elsewhere(manifest_text: Text, line: str, words: str) -> None:
-    """And a person reads where."""
+def test_a_key_can_be_sent_in_another_place(manifest_text: Text, line: str, words: str) -> None:
+    """The words name the place."""
     assert words_of(placed(manifest_text, line)) == words
 
 
-def test_a_first_message_needs_the_host_function(manifest_text: Text) -> None:
-    """Nothing else sends one."""
+def test_a_first_message_needs_the_websocket_function(manifest_text: Text) -> None:
+    """The other host functions send no first message."""
     line = """first_message = '{"auth": "{key}"}'"""
     text = placed(manifest_text, line, '["websocket"]')
 
@@ -166,8 +166,8 @@ def test_a_first_message_needs_the_host_function(manifest_text: Text) -> None:
         ('body = "form:token"\nheader = "X-Key"', "body and header together: a key is sent in one place only"),
     ],
 )
-def test_a_place_that_is_none_is_refused(manifest_text: Text, line: str, problem: str) -> None:
-    """With the rule."""
+def test_an_invalid_place_of_a_key_is_refused(manifest_text: Text, line: str, problem: str) -> None:
+    """The refusal states the rule."""
     assert problem in refusal(placed(manifest_text, line))
 
 
@@ -196,8 +196,8 @@ def test_a_place_that_is_none_is_refused(manifest_text: Text, line: str, problem
         ("oauth2_client", '["invoices.read"]', '["a b"]', "scopes is not a list of the provider's scopes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_signed_is_refused(manifest_text: Text, kind: str, old: str, new: str, problem: str) -> None:
-    """With the rule; the whole one is taken."""
+def test_an_invalid_signing_table_is_refused(manifest_text: Text, kind: str, old: str, new: str, problem: str) -> None:
+    """The refusal states the rule; the unchanged table is accepted."""
     assert parse(of_kind(manifest_text, kind))
     assert problem in refusal(of_kind(manifest_text, kind, (old, new)))
 
@@ -214,13 +214,13 @@ WORDS = {
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_a_person_reads_how_it_is_sent(manifest_text: Text, kind: str) -> None:
-    """And that the secret itself is not, where it is not."""
+def test_each_kind_says_in_words_how_it_is_sent(manifest_text: Text, kind: str) -> None:
+    """The words say that the secret itself is not sent, if it is not."""
     assert words_of(of_kind(manifest_text, kind)) == WORDS[kind]
 
 
-def test_who_asks_for_tokens_where_is_part_of_what_was_agreed_to(manifest_text: Text) -> None:
-    """With the scopes."""
+def test_the_token_grant_and_its_scopes_are_part_of_the_reach(manifest_text: Text) -> None:
+    """A person approves where the client gets tokens, by which grant, and for which scopes."""
     reach = Reach.of(parse(of_kind(manifest_text, "oauth2_client")))
 
     assert (reach.client, reach.scopes) == (
@@ -243,8 +243,8 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("kind", "old", "new"), CHANGED)
-def test_another_way_is_more_than_was_agreed_to(manifest_text: Text, kind: str, old: str, new: str) -> None:
-    """A binding is suspended, and a new version says what is new."""
+def test_another_way_to_sign_widens_the_reach(manifest_text: Text, kind: str, old: str, new: str) -> None:
+    """A wider version suspends the binding, and lists the change."""
     before, after = parse(of_kind(manifest_text, kind)), parse(of_kind(manifest_text, kind, (old, new)))
 
     assert words_of(of_kind(manifest_text, kind)) != words_of(of_kind(manifest_text, kind, (old, new)))
@@ -253,8 +253,8 @@ def test_another_way_is_more_than_was_agreed_to(manifest_text: Text, kind: str, 
     assert [change.widens for change in capability_changes(before, after)] == [True]
 
 
-def test_fewer_scopes_are_less_and_others_are_more(manifest_text: Text) -> None:
-    """Scopes are told apart by name, not as another way of getting tokens. Without any the server decides: an update says so."""
+def test_fewer_scopes_narrow_and_other_scopes_widen(manifest_text: Text) -> None:
+    """Scopes are compared by name. Without any, the server decides, so an update lists that as a widening."""
     both, one, none = (
         parse(of_kind(manifest_text, "oauth2_client", ('["invoices.read"]', scopes)))
         for scopes in ('["invoices.read", "invoices.write"]', '["invoices.read"]', "[]")
@@ -267,8 +267,8 @@ def test_fewer_scopes_are_less_and_others_are_more(manifest_text: Text) -> None:
         assert [change.widens for change in capability_changes(before, after)] == [widens]
 
 
-def test_the_grant_that_was_agreed_to_has_the_scopes_that_were(manifest_text: Text) -> None:
-    """It serves a version that asks for fewer, and none that asks for another, or for a token of another kind."""
+def test_an_approved_token_grant_serves_only_its_scopes(manifest_text: Text) -> None:
+    """The grant serves a version with fewer scopes, but none with another scope or another kind of token."""
     agreed = Reach.of(parse(of_kind(manifest_text, "oauth2_client"))).token_grant
     assert agreed is not None
     replace = msgspec.structs.replace
@@ -315,10 +315,11 @@ TEMPLATES = st.builds(
 
 
 @given(st.tuples(GRANTS, GRANTS) | st.tuples(TEMPLATES, TEMPLATES))
-def test_what_differs_reads_differently(two: tuple[Any, Any]) -> None:
-    """Every field of a grant and of a template is in the words: a question about a new version never shows two equal sentences.
+def test_different_grants_and_templates_read_differently(two: tuple[Any, Any]) -> None:
+    """The words have every field of a grant and of a template, so a question about a new version never shows two equal
+    sentences.
 
-    But for `subject_token_type`, which a manifest has for a token exchange alone.
+    The exception is `subject_token_type`, which a manifest has for a token exchange alone.
     """
     two = tuple(
         msgspec.structs.replace(one, subject_token_type=VALUES["subject_token_type"][0])
@@ -341,8 +342,8 @@ def test_what_differs_reads_differently(two: tuple[Any, Any]) -> None:
     assert (two[0] == two[1]) == (len({wire_words(reach.wire) for reach in reaches}) == 1)
 
 
-def test_each_place_of_a_key_is_another(manifest_text: Text) -> None:
-    """None of them stands for another."""
+def test_moving_a_key_to_another_place_widens_the_reach(manifest_text: Text) -> None:
+    """The places are path, JSON body, form, query and header; each move in either direction widens."""
     lines = ['path = "/bot{key}"', 'body = "json:/t"', 'body = "form:t"', 'query = "t"', 'header = "X-Key"']
     reaches = [Reach.of(parse(placed(manifest_text, line))) for line in lines]
 

@@ -1,4 +1,4 @@
-"""The login of an operation, said once in the code: it is in the built manifest, or nothing is built."""
+"""The login of an operation, stated once in the code: it is in the built manifest, or the build fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRITTEN = '\n[[operations]]\nname = "query"\n'
 
 
 def built(folder: Path, source: str, manifest: str = MANIFEST, **others: str) -> dict[str, object]:
-    """The logins of the built manifest, by operation."""
+    """Build the connector and return the login of each operation in its manifest."""
     (folder / "manifest.toml").write_text(manifest)
     for name, text in {"__main__": HEAD + source, **others}.items():
         (folder / f"{name}.py").write_text(text)
@@ -40,8 +40,8 @@ def built(folder: Path, source: str, manifest: str = MANIFEST, **others: str) ->
     return {one.name: one.login or None for one in operations or ()}
 
 
-def test_what_a_decorator_says_is_in_the_manifest(tmp_path: Path) -> None:
-    """Under any name that it has, with parameters from the signature, and also where another decorator is in between."""
+def test_the_login_of_a_decorator_is_in_the_built_manifest(tmp_path: Path) -> None:
+    """The decorator may have any name, and another decorator may stand between. Parameters come from the signature."""
     source = (
         f"{QUERY}@sdk.op(login='previewed')\ndef execute(sql: str): pass\n"
         "@declared(login='previewed')\n@functools.cache\ndef preview(sql): pass\n"
@@ -54,8 +54,8 @@ def test_what_a_decorator_says_is_in_the_manifest(tmp_path: Path) -> None:
     assert again.operation("query").parameters[0].types == ("string",)
 
 
-def test_one_who_writes_the_operations_by_hand_says_the_same(tmp_path: Path) -> None:
-    """Also a login that the code does not say, as a compiled program cannot."""
+def test_handwritten_operations_may_state_the_same_login(tmp_path: Path) -> None:
+    """They may also state a login that the code does not, as a compiled program cannot."""
     by_hand = f'{MANIFEST}{WRITTEN}login = "read_only"\n'
     assert built(tmp_path, QUERY, by_hand) == {"query": "read_only"}
     assert built(tmp_path, "@op\ndef query(sql: str): pass\n", by_hand) == {"query": "read_only"}
@@ -93,8 +93,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_login_that_would_be_lost_ends_the_build(tmp_path: Path, case: str) -> None:
-    """Else an operation that its author holds for a reader's would run as the role that writes."""
+def test_a_login_that_cannot_be_read_from_the_code_fails_the_build(tmp_path: Path, case: str) -> None:
+    """Otherwise an operation that its author believes to be read-only would run with the role that writes."""
     source, manifest, others, words = REFUSED[case]
     with pytest.raises(AileronError) as refused:
         built(tmp_path, source, manifest, **others)
@@ -106,8 +106,8 @@ def test_a_login_that_would_be_lost_ends_the_build(tmp_path: Path, case: str) ->
     "text",
     ["client.login(user='me', login=True)", "connect(login='me')", "run(op, **options)", "login = 'read_only'"],
 )
-def test_a_library_that_logs_in_is_no_operation(tmp_path: Path, text: str) -> None:
-    """What is packed with a connector may call anything `login`, and an argument `op`."""
+def test_a_library_that_logs_in_declares_no_operation(tmp_path: Path, text: str) -> None:
+    """Code packed with a connector may call anything `login`, and an argument `op`."""
     assert built(tmp_path, QUERY, library=f"def go(client, connect, run, op, options):\n    {text}\n") == {
         "query": "read_only"
     }

@@ -1,4 +1,4 @@
-"""The operations read from a connector's sources: complete or not there, and never narrower than what the SDK takes."""
+"""The operations read from a connector's sources: complete or absent, and never narrower than what the SDK accepts."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class Row(msgspec.Struct, array_like=True):
 
 
 def found(source: str, **others: str) -> dict[str, Operation] | None:
-    """The operations of a connector whose program is `source`, by name."""
+    """Return the operations of a connector whose program is `source`, by name."""
     sources = {"__main__.py": source.encode(), **{f"{name}.py": text.encode() for name, text in others.items()}}
     operations = recorded(sources)
     return None if operations is None else {one.name: one for one in operations}
 
 
 def quiet(**fields: Any) -> Operation:
-    """An operation that asks for nothing."""
+    """Return an operation that requests nothing."""
     return Operation(network=False, credential=False, **fields)
 
 
 def parameter(annotation: str) -> Parameter:
-    """What is recorded of a parameter `x` with this annotation."""
+    """Return the record of a parameter `x` with this annotation."""
     operations = found(f"{HEAD}\n@op\ndef go(x: {annotation}): pass\n")
     assert operations is not None
     (only,) = operations["go"].parameters
     return only
 
 
-def test_a_signature_is_recorded_with_what_is_required() -> None:
-    """By its decorator under any name it has; defaults, keyword-only parameters and `**rest` count."""
+def test_a_signature_is_recorded_with_its_required_parameters() -> None:
+    """The decorator may have any name. Defaults, keyword-only parameters and `**rest` are recorded."""
     operations = found(
         f"{HEAD}\n@op\ndef send(to: str, copies: int = 1, *, when: datetime.datetime | None = None): pass\n"
         "@sdk.op\ndef loose(a, **rest): pass\n"
@@ -108,8 +108,8 @@ def test_a_signature_is_recorded_with_what_is_required() -> None:
         ("'not python ('", None),
     ],
 )
-def test_a_type_is_recorded_where_it_can_be_read_off(annotation: str, said: dict[str, Any] | None) -> None:
-    """And says nothing where it cannot."""
+def test_a_type_is_recorded_if_it_can_be_read_from_the_source(annotation: str, said: dict[str, Any] | None) -> None:
+    """A type that cannot be read rules nothing out."""
     if said is None:
         assert found(f"{HEAD}\n@op\ndef go(x: {annotation}): pass\n") is None
     else:
@@ -147,8 +147,8 @@ SDK_GO = "import aileron_connector as sdk\n@sdk.op\ndef go(): pass\n"
         (f"{GO}from typing import Union\nX = Union[{'X, ' * 40}X]\n@op\ndef other(x: X): pass\n", {}),
     ],
 )
-def test_what_may_be_declared_otherwise_leaves_no_record(source: str, others: dict[str, str]) -> None:
-    """Half a record would refuse what the connector can do; without the trick there is one."""
+def test_operations_that_may_be_declared_otherwise_leave_no_record(source: str, others: dict[str, str]) -> None:
+    """Half a record would refuse what the connector can do. The positive controls have a record."""
     assert found(source, **others) is None
     assert found(GO) == {"go": quiet(name="go")}
     assert found(
@@ -159,8 +159,8 @@ def test_what_may_be_declared_otherwise_leaves_no_record(source: str, others: di
     }
 
 
-def test_an_operation_whose_parameters_are_not_its_own_takes_anything() -> None:
-    """Under another decorator, or declared in two places."""
+def test_an_operation_with_unknown_parameters_accepts_anything() -> None:
+    """The operation stands under another decorator, or is declared in two places."""
     wrapped = found(f"{HEAD}\n@op\n@other\ndef go(x: int): pass\n@other\n@op\ndef mine(x: int): pass\n")
     twice = found(f"{GO}", more="from aileron_connector import op\n@op\ndef go(x: int): pass\n")
 
@@ -171,8 +171,8 @@ def test_an_operation_whose_parameters_are_not_its_own_takes_anything() -> None:
     assert twice == {"go": Operation(name="go", rest=True)}
 
 
-def test_the_record_is_in_the_built_manifest_and_read_from_it(source: Path) -> None:
-    """Where the pin covers it; nothing else of the manifest changes. What the author says there stands instead."""
+def test_the_record_is_written_to_the_built_manifest(source: Path) -> None:
+    """The pin covers it there, and the rest of the manifest is unchanged. Operations that the author wrote take its place."""
     (source / "connector.py").write_text(f"{HEAD}\n@op\ndef go(x: Days, y: Literal['ü', 'b'] = 'b'): pass\n")
     built = build(source)
     manifest = parse_connector_manifest(built.manifest, file="m")
@@ -188,8 +188,8 @@ def test_the_record_is_in_the_built_manifest_and_read_from_it(source: Path) -> N
 
 
 @pytest.mark.parametrize(("choice", "is_held"), [("a", True), ("x" * 300_000, False), ("\u3164", False)])
-def test_a_record_that_no_manifest_can_hold_is_left_out(source: Path, choice: str, is_held: bool) -> None:
-    """Too large, or with a character that cannot be seen: the connector is built as it was before there were records."""
+def test_a_record_that_a_manifest_cannot_hold_is_left_out(source: Path, choice: str, is_held: bool) -> None:
+    """The record is too large, or has an invisible character. The connector is built without it."""
     (source / "connector.py").write_text(f"{HEAD}\n@op\ndef go(x: Literal['{choice}']): pass\n")
     manifest = build(source).manifest.decode()
 
@@ -197,7 +197,7 @@ def test_a_record_that_no_manifest_can_hold_is_left_out(source: Path, choice: st
     assert (manifest != MANIFEST) is is_held
 
 
-def test_what_is_written_is_what_is_read() -> None:
+def test_a_written_record_is_read_back() -> None:
     """Every key of a parameter survives."""
     whole = Parameter(
         name="x",
@@ -231,8 +231,8 @@ def test_what_is_written_is_what_is_read() -> None:
         ('[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a"\nenum = [1.5]\n', "strings and integers"),
     ],
 )
-def test_operations_by_hand_are_checked(text: str, problem: str) -> None:
-    """With file and line; the schema is closed."""
+def test_handwritten_operations_are_checked(text: str, problem: str) -> None:
+    """The refusal has file and line, and the schema is closed."""
     with pytest.raises(AileronError) as refused:
         parse_connector_manifest((MANIFEST + text).encode(), file="manifest.toml")
 
@@ -241,8 +241,8 @@ def test_operations_by_hand_are_checked(text: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["caldav", "google", "s3", "slack"])
-def test_the_connectors_here_have_a_record_their_actions_fit(name: str) -> None:
-    """Each operation that an action of theirs names, with everything it is given."""
+def test_the_actions_of_the_bundled_connectors_fit_the_record(name: str) -> None:
+    """The record has each operation that an action names, with all its inputs."""
     from aileron.actions.fitting import check_action
     from aileron.actions.manifest import parse_action
 
@@ -259,8 +259,8 @@ def test_the_connectors_here_have_a_record_their_actions_fit(name: str) -> None:
         check_action(action, lambda _pin: manifest, file=str(path))
 
 
-def test_the_sdk_takes_no_less_than_the_record(tmp_path: Path) -> None:
-    """The probe of these tests, built: each of its operations is in the record, and its parameters are those of the code."""
+def test_the_record_has_the_parameters_of_the_code(tmp_path: Path) -> None:
+    """The connector is the tests' own probe."""
     directory = REPOSITORY / "tests" / "support" / "connectors" / "probe"
     manifest = parse_connector_manifest(build(directory, [HostPort("localhost", 1)]).manifest, file="m")
 
@@ -307,8 +307,8 @@ def by_global():
         ("return getattr(json, 'dumps')", True, True),
     ],
 )
-def test_what_an_operation_leads_to_is_followed(body: str, network: bool, credential: bool) -> None:
-    """Where the program is one file; another, or transports, rule everything out."""
+def test_the_record_follows_what_an_operation_calls(body: str, network: bool, credential: bool) -> None:
+    """This works for a program of one file; another file, or transports, could lead anywhere."""
     source = f"{REACH}\n@op\ndef go():\n    {body}\n"
 
     assert reached(source) == (network, credential)
@@ -378,14 +378,14 @@ OPERATION = "@sdk.op\ndef go(kind: str = ''): "
         ("class Made:\n    def __post_init__(self): fetch()\ndef more(x: 'Made'): pass\n", "return more"),
     ],
 )
-def test_what_may_lead_to_a_request_in_another_way_is_taken_to_do_so(around: str, body: str) -> None:
-    """Else a run would begin, and a person be asked, for what cannot work. What only stands beside it is not."""
+def test_code_that_may_lead_to_a_request_is_recorded_as_doing_so(around: str, body: str) -> None:
+    """Otherwise a run would begin, and a person be asked, for something that cannot work. Harmless code is the control."""
     assert reached(f"{ASK}{around}{OPERATION}{body}\n") == (True, True)
     assert reached(f"{ASK}{OPERATION}return json.dumps(urllib.parse.quote(kind))\n") == (False, False)
 
 
 def reached(source: str, **others: str) -> tuple[bool, bool]:
-    """What is recorded of the operation `go`: whether it may ask for a request, and name a credential."""
+    """Return what is recorded of the operation `go`: whether it may request, and whether with a credential."""
     operations = found(source, **others)
     assert operations is not None
     return operations["go"].network, operations["go"].credential

@@ -1,4 +1,4 @@
-"""What is a program and what is not, told by its bytes; and that it ends where it says."""
+"""The bytes decide what counts as a program, and a program ends where its own format says."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _end(entries: int, size: int, start: int) -> bytes:
 
 
 def _zip_of(directory: bytes, said: int, *, size: int | None = None, before: bytes = b"") -> bytes:
-    """One whose end record says what is given here of a directory that stands after 64 bytes."""
+    """Return a zip whose end record says what is given here about a directory that stands after 64 bytes."""
     head = b"PK\x03\x04".ljust(64, b"\0")
     return head + directory + before + _end(said, len(directory) if size is None else size, len(head))
 
 
 def _zip64(directory: bytes, entries: int) -> bytes:
-    """One that says in the old record that it has one entry, and in the new one that it has more."""
+    """Return a zip whose old end record says one entry, and whose Zip64 record says more."""
     start = 64
     end64 = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, len(directory), start)
     locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + len(directory), 1)
@@ -77,8 +77,8 @@ MANY = _ENTRY * 100_000
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_directory_without_number_is_refused_before_it_is_read(program: bytes, why: str):
-    """Whatever it says of itself. A list of them has 600 bytes an entry; what is refused here leaves nothing behind."""
+def test_an_oversized_zip_directory_is_refused_before_it_is_read(program: bytes, why: str):
+    """The zip may claim anything of itself. A parsed list takes 600 bytes an entry; the refusal allocates less than 1 MiB."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=re.escape(why)):
@@ -88,8 +88,8 @@ def test_a_directory_without_number_is_refused_before_it_is_read(program: bytes,
         tracemalloc.stop()
 
 
-def test_as_many_entries_as_there_may_be_are_read():
-    """The positive control: the last that fits, with directories among them, as other tools make them."""
+def test_a_zip_with_the_most_entries_is_read():
+    """The positive control is the largest allowed zip, with directories among its entries, as other tools write them."""
     for count, is_read in ((MAX_ENTRIES, True), (MAX_ENTRIES + 1, False)):
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:
@@ -104,13 +104,13 @@ def test_as_many_entries_as_there_may_be_are_read():
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_whole_program_is_of_its_kind(kind: str):
-    """The positive control of this page."""
+def test_a_whole_program_is_recognized(kind: str):
+    """This is the positive control of the module."""
     assert program_kind(PROGRAMS[kind]) == check_program(PROGRAMS[kind]) == kind
 
 
-def test_programs_as_linkers_make_them_end_where_they_say():
-    """The compiled programs of this machine that begin with a to f: none is refused."""
+def test_the_programs_of_this_machine_end_where_they_say():
+    """The compiled programs in /usr/bin that begin with a to f are all accepted."""
     programs = [data for path in Path("/usr/bin").glob("[a-f]*") if (data := path.read_bytes()).startswith(b"\x7fELF")]
 
     assert len(programs) > 10
@@ -120,7 +120,7 @@ def test_programs_as_linkers_make_them_end_where_they_say():
 @pytest.mark.parametrize("kind", PROGRAMS)
 @given(st.data())
 def test_no_other_split_of_program_and_manifest_is_a_connector(kind: str, data: st.DataObject):
-    """Wherever the joined bytes are cut, there is one place at most where the program ends."""
+    """Wherever the joined bytes are cut, the program ends at one place at most."""
     program = PROGRAMS[kind]
     joined = program + _MANIFEST
     near = st.integers(-len(_MANIFEST), len(_MANIFEST)).map(lambda by: len(program) + by)
@@ -130,8 +130,8 @@ def test_no_other_split_of_program_and_manifest_is_a_connector(kind: str, data: 
         check_program(joined[:cut])
 
 
-def test_what_is_linked_but_no_program_is_refused():
-    """An object file and a core dump are ELF files too."""
+def test_elf_files_that_are_not_programs_are_refused():
+    """Object files and core dumps are ELF files too."""
     for kind in (1, 4):
         data = bytearray(_ECHO)
         struct.pack_into("<H", data, 16, kind)
@@ -141,8 +141,8 @@ def test_what_is_linked_but_no_program_is_refused():
 
 
 @given(st.data())
-def test_any_elf_header_is_understood_or_refused(data: st.DataObject):
-    """Offsets and counts of any size: never another error than ValueError."""
+def test_any_elf_header_is_accepted_or_refused(data: st.DataObject):
+    """Offsets and counts of any size raise nothing but ValueError."""
     program = bytearray(_ECHO)
     for _ in range(data.draw(st.integers(1, 8))):
         program[data.draw(st.integers(6, 700) | st.integers(len(program) - 2048, len(program) - 1))] = data.draw(

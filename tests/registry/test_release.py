@@ -1,4 +1,4 @@
-"""From a publisher's sources to what a forge serves: what is bound, signed and checked, and what cannot be released."""
+"""A release from a publisher's sources: what is bound, signed and checked, and what cannot be released."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ The prose may say version = "0.0.0-dev" and hash = "sha256:bound-at-release".
 
 @pytest.fixture
 def sources(source: Path) -> Path:
-    """A repository of a connector and one action, as it lies there between releases."""
+    """Return a repository of a connector and one action, as it is between releases."""
     manifest = source / "manifest.toml"
     manifest.write_text(manifest.read_text().replace('"1.2.0"', '"0.0.0-dev"'))
     folder = source / "actions" / "send-mail"
@@ -61,12 +61,12 @@ def sources(source: Path) -> Path:
 
 
 def released(directory: Path, version: str = "1.2.0", key: SigningKey | None = KEY) -> Release:
-    """As the command does it."""
+    """Release the directory as the command does."""
     return release(directory, version, parse=parse_action, fits=check_action, key=key)
 
 
 def refusal(attempt: Callable[[], object]) -> str:
-    """The message with which the attempt is refused, by whoever wrote the sources."""
+    """Return the message with which the attempt is refused as invalid."""
     with pytest.raises(AileronError) as caught:
         attempt()
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -74,14 +74,14 @@ def refusal(attempt: Callable[[], object]) -> str:
 
 
 def change(directory: Path, old: str, new: str, *, file: str = "actions/send-mail/action.md") -> None:
-    """Of one file; `old` must be there."""
+    """Replace `old`, which must be there, in one file."""
     path = directory / file
     assert old in path.read_text(), old
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_a_release_is_what_an_install_takes(sources: Path):
-    """The connector, and each action with the connector's real pin, under the tags where a forge is asked for them."""
+def test_a_release_can_be_installed(sources: Path):
+    """The release has the connector, and each action with its real pin, under the tags that an install requests."""
     done = released(sources)
     connector, action = done.artifacts
 
@@ -94,8 +94,8 @@ def test_a_release_is_what_an_install_takes(sources: Path):
     assert (connector.hash, action.hash) == (fetched.pin.hash, found.digest)
 
 
-def test_only_the_placeholders_change_and_only_in_the_copy(sources: Path):
-    """Comments, quotes elsewhere and prose stay as they are, and so do the files."""
+def test_a_release_changes_only_placeholders_and_only_in_its_copy(sources: Path):
+    """Comments, other quotes and prose stay, and so do the source files."""
     before = {path: path.read_bytes() for path in sources.rglob("*") if path.is_file()}
     done = released(sources)
     text = unpack(done.artifacts[1].archive, "action")["action.md"].decode()
@@ -110,7 +110,7 @@ def test_only_the_placeholders_change_and_only_in_the_copy(sources: Path):
 
 
 def test_the_same_sources_version_and_key_give_the_same_bytes(sources: Path, tmp_path: Path):
-    """Wherever they lie, whatever the umask and the times are; another key or version gives others."""
+    """The place, the umask and the times make no difference; another key or version gives other bytes."""
     copy = tmp_path / "elsewhere"
     before = os.umask(0o077)
     try:
@@ -127,7 +127,7 @@ def test_the_same_sources_version_and_key_give_the_same_bytes(sources: Path, tmp
 
 
 def test_without_a_key_the_archives_are_unsigned(sources: Path):
-    """Which an install says, and takes unless it is told to take none such."""
+    """An install says so, and accepts them unless it requires signatures."""
     done = released(sources, key=None)
 
     assert done.signed_by is None
@@ -135,8 +135,8 @@ def test_without_a_key_the_archives_are_unsigned(sources: Path):
     assert connector_of(released(sources).artifacts[0].archive, TRUST).signed.status == "verified"
 
 
-def test_a_connector_with_a_place_in_its_repository_is_released_under_it(sources: Path):
-    """Its actions are where their own `source` says."""
+def test_a_connector_inside_a_repository_is_released_under_its_path(sources: Path):
+    """The actions are where their own `source` says."""
     change(sources, '"github://acme/mail"', '"github://acme/mail/connectors/smtp"', file="manifest.toml")
     change(sources, 'ctor = "github://acme/mail"', 'ctor = "github://acme/mail/connectors/smtp"')
     change(sources, 'name = "github://acme/mail"', 'name = "github://acme/mail/connectors/smtp"')
@@ -149,8 +149,8 @@ def test_a_connector_with_a_place_in_its_repository_is_released_under_it(sources
 
 
 @pytest.mark.parametrize("version", ["v1.2.0", "latest", "^1.2", "1.2", "1.2.0 ", "01.0.0", "", "0.0.0-dev"])
-def test_only_one_exact_version_is_released(sources: Path, version: str):
-    """No leading v, no range, no word for one; a pre-release is one."""
+def test_only_an_exact_version_is_released(sources: Path, version: str):
+    """A leading v, a range and a word are refused; a pre-release is accepted."""
     assert released(sources, "1.2.0-rc.1").artifacts[0].tag == "v1.2.0-rc.1"
     assert refusal(lambda: released(sources, version)).startswith("--version")
 
@@ -175,17 +175,17 @@ def test_only_one_exact_version_is_released(sources: Path, version: str):
         ("action", "hash = ", "hash\u00a0= ", "action.md"),
     ],
 )  # fmt: skip
-def test_what_is_not_bound_as_it_should_be_is_named_with_its_line(
+def test_a_value_that_cannot_be_bound_is_reported_with_its_line(
     sources: Path, file: str, old: str, new: str, message: str
 ):
-    """Nothing is guessed and nothing is left; the control is above."""
+    """Aileron does not guess, and leaves no placeholder. The positive control is above."""
     change(sources, old, new, file="actions/send-mail/action.md" if file == "action" else file)
 
     assert message in refusal(lambda: released(sources))
 
 
-def test_a_connector_of_somebody_else_has_to_be_pinned_by_hand(sources: Path):
-    """Its hash is known where it was published; with it the action is released."""
+def test_a_connector_of_another_publisher_must_be_pinned_by_hand(sources: Path):
+    """The hash is known from that connector's release; with it, the action is released."""
     theirs = (
         '\n[[requires.connectors]]\nname = "github://acme/log"\nversion = "2.0.0"\nhash = "{}"\ncapabilities = ["x"]\n'
     )
@@ -196,8 +196,8 @@ def test_a_connector_of_somebody_else_has_to_be_pinned_by_hand(sources: Path):
     assert len(released(sources).artifacts) == 2
 
 
-def test_a_file_where_the_actions_would_be_is_an_error(sources: Path):
-    """Told with its place, as everything that is wrong with sources."""
+def test_a_file_in_place_of_the_actions_folder_is_an_error(sources: Path):
+    """The error names the place."""
     shutil.rmtree(sources / "actions")
     (sources / "actions").write_text("")
 
@@ -205,7 +205,7 @@ def test_a_file_where_the_actions_would_be_is_an_error(sources: Path):
 
 
 def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_path: Path):
-    """A file beside the folders, a folder without a file, a link to elsewhere, two of one name."""
+    """The cases are a file beside the folders, a folder without a file, a link to elsewhere, and two actions of one name."""
     (sources / "actions" / "notes.md").write_text("")
     assert "notes.md: not a directory" in refusal(lambda: released(sources))
     (sources / "actions" / "notes.md").unlink()
@@ -219,7 +219,7 @@ def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_
 
 
 def test_a_publishers_application_and_hosts_are_bound_too(sources: Path):
-    """With what the job knows; without it, the error names the option."""
+    """The release job knows the values; if one is missing, the error names the option."""
     manifest = sources / "manifest.toml"
     text = manifest.read_text().replace("mail.example.com:443", "bound-at-build").replace("api_key", "oauth2")
     table = """
@@ -254,8 +254,8 @@ scopes = ["mail"]
 # Writing
 
 
-def test_what_is_written_is_all_of_it_or_nothing(sources: Path, tmp_path: Path):
-    """Each archive at its tag; where something is there already, or cannot be written, nothing is left behind."""
+def test_a_release_is_written_completely_or_not_at_all(sources: Path, tmp_path: Path):
+    """Each archive lies at its tag. If the target exists or cannot be written, no file is left behind."""
     done = released(sources)
     write_release(done, tmp_path / "dist")
     files = {str(path.relative_to(tmp_path / "dist")) for path in (tmp_path / "dist").rglob("*") if path.is_file()}
@@ -272,8 +272,8 @@ def test_what_is_written_is_all_of_it_or_nothing(sources: Path, tmp_path: Path):
 # Signing what was built
 
 
-def test_an_archive_is_signed_without_changing_what_is_in_it(sources: Path):
-    """Of a connector and of an action; a signature that is there already is replaced."""
+def test_signing_an_archive_does_not_change_its_contents(sources: Path):
+    """Connectors and actions are signed alike, and an existing signature is replaced."""
     for artifact in released(sources, key=None).artifacts:
         signed = sign(artifact.archive, KEY, parse=parse_action, file="x.tar.gz")
         again = sign(
@@ -287,8 +287,8 @@ def test_an_archive_is_signed_without_changing_what_is_in_it(sources: Path):
     assert [one.archive for one in released(sources).artifacts][1] == signed.archive
 
 
-def test_what_no_install_would_take_is_not_signed(sources: Path):
-    """A placeholder, a file that is no archive, an action that does not say where it is from."""
+def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path):
+    """The cases are a placeholder, a file that is no archive, and an action without a source."""
     connector, action = released(sources, key=None).artifacts
     unbound = pack({"action.md": ACTION.encode()})
     nowhere = pack({"action.md": unpack(action.archive, "action")["action.md"].replace(b"source", b"# source")})
@@ -304,8 +304,8 @@ def test_what_no_install_would_take_is_not_signed(sources: Path):
         assert message in refusal(lambda archive=archive: sign(archive, KEY, parse=parse_action, file="f"))
 
 
-def test_the_key_has_to_be_the_one_the_repository_publishes(sources: Path):
-    """Otherwise nobody could install what is signed with it; where none is published yet, that is told."""
+def test_the_signing_key_must_be_the_published_one(sources: Path):
+    """Otherwise nobody could install what it signed. The caller is told if no key is published yet."""
     done = released(sources)
     assert check_key_is_published(sources, done, KEY) is False
     (sources / "keys").mkdir()
@@ -316,8 +316,8 @@ def test_the_key_has_to_be_the_one_the_repository_publishes(sources: Path):
     assert "not a public key" in refusal(lambda: check_key_is_published(sources, done, KEY))
 
 
-def test_the_key_of_a_connector_inside_a_repository_is_at_its_top(sources: Path):
-    """As many directories up as its name says, and no further."""
+def test_the_key_of_a_connector_inside_a_repository_is_at_the_top(sources: Path):
+    """The search goes as many directories up as the connector's name has parts, and no further."""
     change(sources, '"github://acme/mail"', '"github://acme/mail/mail"', file="manifest.toml")
     change(sources, '"github://acme/mail"', '"github://acme/mail/mail"')
     done = released(sources)
@@ -332,8 +332,8 @@ def test_the_key_of_a_connector_inside_a_repository_is_at_its_top(sources: Path)
         (sources.parent.parent / "keys").rename(sources.parent / "keys")
 
 
-def test_both_rooms_mean_the_same_placeholder():
-    """What an action file may say unbound is what a release binds."""
+def test_actions_and_releases_use_the_same_placeholder():
+    """An action file may leave unbound exactly what a release binds."""
     read = parse_action(ACTION, file="action.md", allow_placeholder=True)
 
     assert read.connectors[0].hash == UNBOUND_HASH == "sha256:bound-at-release"

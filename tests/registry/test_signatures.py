@@ -1,4 +1,4 @@
-"""Keys as people have them, and signatures as other tools make and check them."""
+"""Keys in the forms that people have them, and signatures that other tools make and check."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SIGNATURE = bytes.fromhex(
 KEY = SigningKey(Secret(SEED))
 
 
-def test_it_is_ed25519_as_the_rfc_says() -> None:
-    """Key, signature and check, against the published vector."""
+def test_keys_and_signatures_match_the_vector_of_rfc_8032() -> None:
+    """The test checks key, signature and verification against section 7.1, test 2."""
     assert KEY.public.raw == PUBLIC
     assert KEY.sign(b"\x72") == SIGNATURE
     assert KEY.public.is_signature(SIGNATURE, b"\x72")
 
 
 @given(st.integers(0, 63), st.integers(1, 255), st.binary(max_size=40))
-def test_any_other_signature_or_message_is_not_its_own(at: int, flip: int, message: bytes) -> None:
-    """One changed byte, another length, another message, another key."""
+def test_a_changed_signature_or_message_does_not_verify(at: int, flip: int, message: bytes) -> None:
+    """The cases are one changed byte, another length, another message and another key."""
     signature = KEY.sign(message)
     changed = bytearray(signature)
     changed[at] ^= flip
@@ -44,8 +44,8 @@ def test_any_other_signature_or_message_is_not_its_own(at: int, flip: int, messa
     assert not SigningKey.generate().public.is_signature(signature, message)
 
 
-def test_keys_come_as_people_have_them() -> None:
-    """PEM or base64, with blanks around; and go out as PEM."""
+def test_keys_are_read_as_pem_or_base64() -> None:
+    """Blanks and text may surround them, and they are written as PEM."""
     pem = KEY.public.to_pem()
 
     assert PublicKey.parse(pem) == PublicKey.parse(f"\n{base64.b64encode(PUBLIC).decode()}\n") == KEY.public
@@ -54,8 +54,8 @@ def test_keys_come_as_people_have_them() -> None:
     assert SigningKey.parse(Secret(base64.b64encode(SEED))).public == KEY.public
 
 
-def test_openssl_makes_and_checks_the_same(tmp_path: Path) -> None:
-    """A key of its own signs here and verifies there, and the other way round."""
+def test_openssl_and_aileron_accept_each_others_signatures(tmp_path: Path) -> None:
+    """The key is one that openssl made."""
     key, public, message, signature = (tmp_path / name for name in ("key", "public", "message", "signature"))
     message.write_bytes(b"connector" + b"manifest")
 
@@ -81,8 +81,8 @@ def test_openssl_makes_and_checks_the_same(tmp_path: Path) -> None:
         (["genpkey", "-algorithm", "ed25519", "-aes-256-cbc", "-pass", "pass:hunter2-hunter2"], "it is encrypted"),
     ],
 )
-def test_another_key_is_told_apart(command: list[str], problem: str) -> None:
-    """And nothing of a private key is in the message."""
+def test_a_key_of_another_kind_is_refused(command: list[str], problem: str) -> None:
+    """The message quotes no part of a private key."""
     pem = subprocess.run(["openssl", *command], check=True, capture_output=True, timeout=60).stdout
     with pytest.raises(ValueError, match=problem) as refused:
         SigningKey.parse(Secret(pem))
@@ -95,16 +95,16 @@ def test_another_key_is_told_apart(command: list[str], problem: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "AAAA", base64.b64encode(b"x" * 33).decode(), "-----BEGIN PUBLIC KEY-----\nAAAA\n"]
 )
-def test_what_is_no_key_is_refused(text: str) -> None:
-    """Also one that is cut short."""
+def test_an_invalid_key_is_refused(text: str) -> None:
+    """A truncated key is one of the cases."""
     with pytest.raises(ValueError, match="it is not"):
         PublicKey.parse(text)
     with pytest.raises(ValueError, match="it is not"):
         SigningKey.parse(Secret(text.encode()))
 
 
-def test_a_fingerprint_can_be_compared_with_what_openssl_says() -> None:
-    """The first 22 characters of the base64 of the key's sha256."""
+def test_a_fingerprint_can_be_computed_with_openssl() -> None:
+    """A fingerprint is the first 22 characters of the base64 of the key's SHA-256."""
     digest = subprocess.run(
         ["openssl", "dgst", "-sha256", "-binary"], input=PUBLIC, check=True, capture_output=True, timeout=30
     )
@@ -113,8 +113,8 @@ def test_a_fingerprint_can_be_compared_with_what_openssl_says() -> None:
     assert FINGERPRINT.fullmatch(KEY.public.fingerprint)
 
 
-def test_a_private_key_prints_nowhere() -> None:
-    """Not in a repr, a string, a format or a traceback's locals."""
+def test_a_private_key_is_never_printed() -> None:
+    """Neither repr, str nor a format shows it, so the locals in a traceback do not either."""
     assert repr(KEY) == str(KEY) == f"{KEY}" == "<signing key>"
     assert repr(KEY.to_pem()) == "<secret>"
     assert repr(KEY.public) == f"<key {KEY.public.fingerprint}>"

@@ -1,4 +1,4 @@
-"""Signatures without a key: bundles as they were published, held against whose name they are under."""
+"""Sigstore signatures: published bundles, checked against the identity that the name implies."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ PROVENANCE_NAME = "github://trailofbits/pypi-attestations"
 def signed(
     name: str, artifact: bytes = GITLAB_ARTIFACT, bundle: bytes = GITLAB, public: frozenset[str] = PUBLIC_FORGES
 ) -> Signed:
-    """What it is worth under that name."""
+    """Return the result of checking the signature under that name."""
     return check_signature(Fqn.parse(name), artifact, bundle, Keyring(), public)
 
 
 def refusal(attempt: Callable[[], object]) -> str:
-    """Why it is a hard stop."""
+    """Return the message with which the attempt is refused as a signature failure."""
     with pytest.raises(AileronError) as refused:
         attempt()
     assert refused.value.failure.failure_class is FailureClass.SIGNATURE_FAILURE
@@ -57,14 +57,14 @@ def refusal(attempt: Callable[[], object]) -> str:
 
 
 def problem(name: str, digest: bytes, bundle: bytes) -> str:
-    """Why a bundle does not count."""
+    """Return why a bundle does not count."""
     with pytest.raises(BundleError) as refused:
         check_bundle(Fqn.parse(name), digest, bundle, PUBLIC_FORGES)
     return str(refused.value)
 
 
 def changed(bundle: bytes, *path: str | int, value: Any) -> bytes:
-    """The same with another value at one place."""
+    """Return the bundle with another value at one place."""
     document = json.loads(bundle)
     inner = document
     for key in path[:-1]:
@@ -76,8 +76,8 @@ def changed(bundle: bytes, *path: str | int, value: Any) -> bytes:
 # Whose it is
 
 
-def test_what_a_workflow_signed_is_verified_under_its_repositorys_name() -> None:
-    """Whatever is in that repository; it is said which workflow that was."""
+def test_a_bundle_by_a_workflow_of_the_repository_is_verified() -> None:
+    """The name may be anything in that repository, and the result names the workflow."""
     found = signed(f"{GITLAB_NAME}/connectors/mail")
 
     assert found.status == "verified"
@@ -85,8 +85,8 @@ def test_what_a_workflow_signed_is_verified_under_its_repositorys_name() -> None
     assert found.trusted_for == GITLAB_NAME
 
 
-def test_it_is_said_louder_where_a_key_of_the_publisher_is_trusted() -> None:
-    """Whoever can change the repository can have its workflow sign, and does not have that key."""
+def test_a_bundle_is_flagged_if_a_key_of_the_publisher_is_trusted() -> None:
+    """Anybody who can change the repository can have its workflow sign, without having that key."""
     key = SigningKey(Secret(b"k" * 32)).public
     keyring = Keyring().trusting(Authority.parse("gitlab://facutuesca"), key)
     name = Fqn.parse(GITLAB_NAME)
@@ -112,7 +112,7 @@ def test_it_is_said_louder_where_a_key_of_the_publisher_is_trusted() -> None:
     ids=["message", "provenance"],
 )
 def test_both_forms_of_a_bundle_are_read(name: str, digest: bytes, bundle: bytes, workflow: str) -> None:
-    """A signature over the bytes, and a statement about their digest."""
+    """A bundle holds a signature over the bytes, or a statement about their digest."""
     found = check_bundle(Fqn.parse(name), digest, bundle, PUBLIC_FORGES)
 
     assert found == f"https://github.com/trailofbits/{workflow}"
@@ -134,21 +134,21 @@ def test_both_forms_of_a_bundle_are_read(name: str, digest: bytes, bundle: bytes
     ],
 )
 def test_another_repository_is_another_publisher(name: str) -> None:
-    """Of the same owner, of another, one that begins alike, one in other letters: the whole name is compared."""
+    """Aileron compares the whole name: of the same owner, of another, with the same beginning, or in other case."""
     said = problem(name, PROVENANCE_DIGEST, PROVENANCE)
 
     assert "was signed by 'https://github.com/trailofbits/pypi-attestations/.github/workflows/release.yml" in said
     assert f"not a workflow of https://github.com/{'/'.join(Fqn.parse(name).path[:2])} for a branch" in said
 
 
-def test_a_dot_in_a_name_is_a_dot() -> None:
-    """What looks like a pattern matches itself alone."""
+def test_a_dot_in_a_repository_name_matches_only_a_dot() -> None:
+    """A name that looks like a pattern matches itself alone."""
     assert "is not a workflow of" in problem("github://trailofbits/rfc8785Xpy", MESSAGE_DIGEST, MESSAGE)
     assert check_bundle(Fqn.parse(MESSAGE_NAME), MESSAGE_DIGEST, MESSAGE, PUBLIC_FORGES)
 
 
 def test_the_same_path_on_another_forge_is_another_publisher() -> None:
-    """Its signer was vouched for by somebody else."""
+    """Another issuer vouched for its signer."""
     said = problem("gitlab://trailofbits/pypi-attestations", PROVENANCE_DIGEST, PROVENANCE)
     assert "vouched for by 'https://token.actions.githubusercontent.com', and not by 'https://gitlab.com'" in said
     assert "vouched for by 'https://gitlab.com'" in refusal(
@@ -176,8 +176,8 @@ def test_the_same_path_on_another_forge_is_another_publisher() -> None:
         ({"workflow": "/.github/workflows/release.yml@refs/heads/x@refs/heads/main"}, None),
     ],
 )
-def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
-    """Issuer, workflow, and the repository that it ran for: one that others may call (`workflow_call`) runs for them too."""
+def test_the_identity_in_a_certificate_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
+    """Issuer, workflow and the repository of the run must match: a reusable workflow (`workflow_call`) runs for others too."""
     expected = sigstore.identity_of(Fqn.parse("github://acme/mail/imap"), PUBLIC_FORGES)
     said = {
         "issuer": "https://token.actions.githubusercontent.com",
@@ -197,11 +197,11 @@ def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reas
 WORKFLOW = "https://github.com/acme/mail/.github/workflows/release.yml@refs/tags/v1.0.0"
 ISSUER, SOURCE = "1.3.6.1.4.1.57264.1.8", "1.3.6.1.4.1.57264.1.12"
 SAYING = {ISSUER: b"\x0c\x06issuer", SOURCE: b"\x0c\x06source"}
-"""Each a DER UTF8String."""
+"""Certificate extensions, each a DER UTF8String."""
 
 
 def certificate(names: list[x509.GeneralName], extensions: dict[str, bytes]) -> x509.Certificate:
-    """One that says so, by nobody's word: who vouches for it is another matter."""
+    """Return a self-signed certificate with these names and extensions; no authority vouches for it."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime(2026, 1, 1)
     builder = x509.CertificateBuilder(x509.Name([]), x509.Name([]), key.public_key(), 1, now, now).add_extension(
         x509.SubjectAlternativeName(names), critical=True
@@ -212,8 +212,8 @@ def certificate(names: list[x509.GeneralName], extensions: dict[str, bytes]) -> 
     return builder.sign(key, hashes.SHA256())
 
 
-def test_a_certificate_names_one_workflow_and_the_repository_that_it_ran_for() -> None:
-    """Nobody, several, a mail address, no repository, or something behind the word: refused."""
+def test_a_certificate_names_one_workflow_and_the_repository_it_ran_for() -> None:
+    """Several names, a mail address, no repository, or bytes behind the value are refused."""
     workflow, other = x509.UniformResourceIdentifier(WORKFLOW), x509.UniformResourceIdentifier("https://evil.example")
 
     def signer(names: list[x509.GeneralName], extensions: dict[str, bytes]) -> object:
@@ -240,8 +240,8 @@ def test_a_certificate_names_one_workflow_and_the_repository_that_it_ran_for() -
 # Where there is no such identity
 
 
-def test_only_the_public_forges_have_workflows_that_sign() -> None:
-    """A server of one's own, a Hub, and where nobody said which forge is meant: refused with the reason."""
+def test_only_public_forges_have_a_sigstore_identity() -> None:
+    """A private server, a Hub and an unnamed forge are refused with the reason."""
     assert "is a server of your own here (forges.gitlab.url)" in refusal(
         lambda: signed(GITLAB_NAME, public=frozenset({"github"}))
     )
@@ -250,8 +250,8 @@ def test_only_the_public_forges_have_workflows_that_sign() -> None:
     assert signed(GITLAB_NAME, public=frozenset({"gitlab"})).status == "verified"
 
 
-def test_which_forges_are_public_is_read_from_the_settings_in_force() -> None:
-    """By their names, as a person agreed to them; what is not there is not public."""
+def test_the_public_forges_are_read_from_the_settings_in_force() -> None:
+    """They are known by their URLs as a person approved them; a missing setting means not public."""
     in_force = Settings().consented()
 
     assert public_forges(in_force) == PUBLIC_FORGES
@@ -263,8 +263,8 @@ def test_which_forges_are_public_is_read_from_the_settings_in_force() -> None:
 # Other bytes
 
 
-def test_one_byte_of_the_artifact_is_enough() -> None:
-    """For a statement and for a message signature."""
+def test_one_changed_byte_of_the_artifact_invalidates_a_bundle() -> None:
+    """This holds for a statement and for a message signature."""
     other = bytearray(GITLAB_ARTIFACT)
     other[100] ^= 1
     assert "its statement is about other bytes" in refusal(lambda: signed(GITLAB_NAME, bytes(other)))
@@ -290,8 +290,8 @@ def test_one_byte_of_the_artifact_is_enough() -> None:
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
 )
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.95])
-def test_one_byte_of_the_bundle_is_enough(bundle: bytes, path: tuple[str | int, ...], at: float) -> None:
-    """In what was signed, the certificate, the entry of the log and its proofs."""
+def test_one_changed_byte_of_a_bundle_invalidates_it(bundle: bytes, path: tuple[str | int, ...], at: float) -> None:
+    """The byte is in the signed content, the certificate, the log entry, or its proofs."""
     value: Any = json.loads(bundle)
     for key in path:
         value = value[key]
@@ -303,8 +303,8 @@ def test_one_byte_of_the_bundle_is_enough(bundle: bytes, path: tuple[str | int, 
     assert "its bundle is not valid" in problem(name, digest, damaged)
 
 
-def test_an_entry_of_the_log_from_another_bundle_is_refused() -> None:
-    """Good in itself, and about something else (CVE-2022-36056)."""
+def test_a_log_entry_from_another_bundle_is_refused() -> None:
+    """The entry is good in itself, but about other bytes (CVE-2022-36056)."""
     other = json.loads(MESSAGE)["verificationMaterial"]["tlogEntries"]
     swapped = changed(PROVENANCE, "verificationMaterial", "tlogEntries", value=other)
 
@@ -323,21 +323,21 @@ def test_an_entry_of_the_log_from_another_bundle_is_refused() -> None:
     ],
     ids=["cut short", "empty", "no material", "another version", "deep", "not UTF-8"],
 )
-def test_what_is_no_bundle_is_refused(bundle: bytes) -> None:
-    """As a signature that does not hold, in words that a terminal takes."""
+def test_an_invalid_bundle_is_refused(bundle: bytes) -> None:
+    """The failure is that of a bad signature, in words that a terminal can show."""
     assert "its bundle is not valid: " in refusal(lambda: signed(GITLAB_NAME, bundle=bundle))
 
 
-def test_what_is_neither_form_is_refused_as_neither() -> None:
-    """And a bundle that is too large is not parsed."""
+def test_a_signature_of_neither_form_is_refused() -> None:
+    """A bundle that is too large is not parsed."""
     assert "expected 64 for Ed25519, or JSON for Sigstore" in refusal(lambda: signed(GITLAB_NAME, bundle=b"-----BEGIN"))
     large = GITLAB + b" " * MAX_BUNDLE_BYTES
     assert f"a bundle has at most {MAX_BUNDLE_BYTES}" in refusal(lambda: signed(GITLAB_NAME, bundle=large))
 
 
 @given(st.integers(0, len(PROVENANCE) - 1), st.integers(1, 255), st.booleans())
-def test_any_other_bundle_is_the_same_or_refused(at: int, flip: int, is_cut: bool) -> None:
-    """A byte changed or the rest cut off: BundleError and nothing else, or a spelling of the very same."""
+def test_a_changed_bundle_is_equivalent_or_refused(at: int, flip: int, is_cut: bool) -> None:
+    """A byte is changed or the rest cut off: BundleError is the only exception, unless the change only respells the bundle."""
     mutated = bytearray(PROVENANCE[:at] if is_cut else PROVENANCE)
     if not is_cut:
         mutated[at] ^= flip
@@ -365,10 +365,10 @@ def test_any_other_bundle_is_the_same_or_refused(at: int, flip: int, is_cut: boo
         ("application/vnd.in-toto+json", {"subject": [{"digest": {"sha256": "01" * 32}}]}, "about other bytes"),
     ],
 )
-def test_a_statement_counts_where_it_says_that_these_bytes_were_made(
+def test_a_statement_counts_only_if_it_says_that_these_bytes_were_built(
     kind: str, statement: dict[str, Any], reason: str | None
 ) -> None:
-    """A report of a scan has a subject too, and vouches for nothing."""
+    """The report of a scan has a subject too, but does not say who built it."""
     payload = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"digest": {"sha256": "02" * 32}}, {"name": "it", "digest": {"sha256": "00" * 32}}],
@@ -420,11 +420,11 @@ def believing():
     return Verifier.production(offline=True)
 ours.trusted_verifier = believing
 """
-"""As the library does it by itself: it believes what is in the home."""
+"""The library's own behaviour: it believes the roots in the home."""
 
 
 def run_alone(before: str, **environment: str) -> str:
-    """What a process of its own says of the bundle."""
+    """Return what a separate process says of the bundle."""
     program = PROGRAM.format(
         root=str(Path(__file__).resolve().parents[2]), folder=str(PUBLISHED), name=GITLAB_NAME, before=before
     )
@@ -440,8 +440,8 @@ def run_alone(before: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_it_is_checked_without_the_network_and_without_the_home(tmp_path: Path) -> None:
-    """Nothing is asked and nothing written; roots that somebody put where the library keeps its own are not read."""
+def test_a_bundle_is_checked_without_the_network_and_the_home(tmp_path: Path) -> None:
+    """The check connects nowhere and writes no file. Planted roots in the library's own folder are not read."""
     from importlib import resources
 
     planted = tmp_path / "sigstore-python" / "tuf" / "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev"
@@ -458,8 +458,8 @@ def test_it_is_checked_without_the_network_and_without_the_home(tmp_path: Path) 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
-def test_without_the_extra_it_is_refused_with_the_fix() -> None:
-    """A signature that cannot be judged stops, as a false one does."""
+def test_a_bundle_is_refused_with_the_fix_if_the_extra_is_missing() -> None:
+    """A signature that cannot be checked stops an install as a false one does."""
     said = run_alone("sys.modules['sigstore'] = None")
 
     assert said.startswith("signature_failure")

@@ -1,4 +1,4 @@
-"""Archives that wait for a person: kept by what they hold, within bounds, whoever else is at it."""
+"""Archives that wait for a person: kept by their digest, within bounds, while other processes do the same."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aileron.registry.staging import KEPT_S, Staging
 
 
 def digest_of(archive: bytes) -> str:
-    """What it is kept by."""
+    """Return the digest that an archive is kept by."""
     return f"sha256:{hashlib.sha256(archive).hexdigest()}"
 
 
-def test_what_is_kept_is_taken_until_it_is_dropped(tmp_path: Path) -> None:
-    """The bytes, by their digest; dropped, it says to fetch it again."""
+def test_a_staged_archive_is_there_until_it_is_dropped(tmp_path: Path) -> None:
+    """Afterwards the failure says to fetch it again."""
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"one"), b"one")
 
@@ -30,8 +30,8 @@ def test_what_is_kept_is_taken_until_it_is_dropped(tmp_path: Path) -> None:
         staging.take(digest_of(b"one"), "one")
 
 
-def test_what_nobody_came_for_is_gone_after_a_day(tmp_path: Path) -> None:
-    """Swept with the next one that is kept; what is younger stays."""
+def test_an_archive_that_nobody_took_is_removed_after_a_day(tmp_path: Path) -> None:
+    """The next archive that is kept removes it; younger ones stay."""
     staging = Staging(tmp_path / "fetched")
     for archive in (b"old", b"young"):
         staging.put(digest_of(archive), archive)
@@ -43,8 +43,8 @@ def test_what_nobody_came_for_is_gone_after_a_day(tmp_path: Path) -> None:
     assert sorted(path.read_bytes() for path in (tmp_path / "fetched").iterdir()) == [b"new", b"young"]
 
 
-def test_there_is_a_bound_and_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would be too much is refused, and what was there stays."""
+def test_staging_is_bounded_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive over the bound is refused, and the others stay."""
     monkeypatch.setattr(staging_module, "MAX_STAGED_BYTES", 8)
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"12345"), b"12345")
@@ -54,8 +54,8 @@ def test_there_is_a_bound_and_it_says_what_to_do(tmp_path: Path, monkeypatch: py
     assert staging.take(digest_of(b"12345"), "the first") == b"12345"
 
 
-def test_a_folder_in_the_way_stops_nothing(tmp_path: Path) -> None:
-    """Something of somebody else's, older than a day: it stays, and what is fetched is kept all the same."""
+def test_an_old_folder_in_the_way_stops_nothing(tmp_path: Path) -> None:
+    """The folder is not Aileron's, so it stays; archives are kept all the same."""
     (tmp_path / "fetched").mkdir(mode=0o700)
     (tmp_path / "fetched" / "folder").mkdir()
     os.utime(tmp_path / "fetched" / "folder", (0, 0))
@@ -67,10 +67,10 @@ def test_a_folder_in_the_way_stops_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "fetched" / "folder").is_dir()
 
 
-def test_one_that_is_dropped_while_another_is_kept_disturbs_nobody(
+def test_an_archive_dropped_while_another_is_kept_disturbs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the listing and the look at each: what is gone takes no room."""
+    """The archive goes between the listing and the check of each; a missing archive takes no room."""
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"one"), b"one")
     listdir = os.listdir

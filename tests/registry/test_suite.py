@@ -1,4 +1,4 @@
-"""Suites: what is read, what is refused with a line, and what to install of it."""
+"""Suites: what is read, what is refused with a line, and which artifacts to install."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ REFS = st.sampled_from(["v1.2.0", "slack/v1.2.0", "a/b/v2.0.0-rc.1", "latest", "
 
 
 def suite_text(*entries: str, head: str = 'name = "work"\ndescription = "What we use."') -> str:
-    """A suite with these entries, each on a line of its own: the first on line 4."""
+    """Return a suite with these entries, each on a line of its own: the first on line 4."""
     return "\n".join([head, "actions = [", *(f'  "{entry}",' for entry in entries), "]", ""])
 
 
 def parse(text: str) -> Suite:
-    """The suite, as this page calls it."""
+    """Parse the suite under the file name of this module."""
     return parse_suite(text, file="suite.toml")
 
 
 def refusal(text: str, source: SuiteSource | None = None) -> str:
-    """The message with which the suite is refused, or what it wants of that source."""
+    """Return the message with which the suite, or its use from that source, is refused."""
     with pytest.raises(AileronError) as caught:
         wanted(parse(text), source)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -61,8 +61,8 @@ def refusal(text: str, source: SuiteSource | None = None) -> str:
 # The file
 
 
-def test_a_suite_is_read_with_where_each_entry_stands() -> None:
-    """Paths with and without a slash before, names in full, in the order of the file."""
+def test_a_suite_is_read_with_the_line_of_each_entry() -> None:
+    """Entries are paths with and without a leading slash, and full names, in the order of the file."""
     suite = parse(
         suite_text("actions/list-channels", "/slack/actions/ship-update", "gitlab://acme/mail/send@1.0.0-rc.1")
     )
@@ -118,8 +118,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[message[:60] for _, _, message in WRONG])
-def test_what_is_wrong_is_told_with_file_line_and_cure(old: str, new: str, message: str) -> None:
-    """Each beside the suite that is right."""
+def test_each_mistake_is_reported_with_file_line_and_cure(old: str, new: str, message: str) -> None:
+    """Each mistake stands beside the valid suite."""
     text = suite_text(ENTRY)
     assert wanted(parse(text), SOURCE) == (ArtifactRequest.parse("github://acme/tools/actions/a@1.2.0"),)
     assert text.count(old) == 1
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_told_with_file_line_and_cure(old: str, new: str, messa
     ],
 )
 def test_two_entries_that_would_be_one_action_are_refused(one: str, other: str) -> None:
-    """Only one of them could be installed: of one name, or of one tool's name; the later line is named, and the earlier."""
+    """Only one of two actions of the same name, or of the same tool name, could be installed. The message names both lines."""
     assert len(parse(suite_text(one, "actions/x", other.replace("/a", "/other"))).entries) == 3
 
     message = refusal(suite_text(one, "actions/x", other))
@@ -146,8 +146,8 @@ def test_two_entries_that_would_be_one_action_are_refused(one: str, other: str) 
     assert "in line 4: remove one" in message
 
 
-def test_a_suite_has_no_more_actions_than_a_person_goes_through() -> None:
-    """A hundred."""
+def test_a_suite_has_at_most_a_hundred_actions() -> None:
+    """A person has to go through them all."""
     entries = [f"actions/a{number}" for number in range(MAX_ENTRIES + 1)]
 
     assert len(parse(suite_text(*entries[:-1])).entries) == MAX_ENTRIES
@@ -155,8 +155,8 @@ def test_a_suite_has_no_more_actions_than_a_person_goes_through() -> None:
 
 
 @given(ENTRIES)
-def test_what_is_written_is_read(entries: list[str]) -> None:
-    """Each entry in its order and in its one spelling; written again it is the same suite."""
+def test_a_written_suite_is_read_back(entries: list[str]) -> None:
+    """Each entry keeps its place and its one spelling; writing the suite again gives the same."""
     suite = parse(suite_text(*entries))
 
     assert [str(entry.what) for entry in suite.entries] == entries
@@ -165,7 +165,7 @@ def test_what_is_written_is_read(entries: list[str]) -> None:
 
 @given(st.text(), st.integers(0, 200), st.integers(0, 200))
 def test_any_text_is_a_suite_or_refused(piece: str, start: int, end: int) -> None:
-    """Whatever stands in place of any part of one that is right: with file and line, and by nothing else."""
+    """Any part of a valid suite is replaced; AileronError is the only exception."""
     text = suite_text("actions/a", "github://acme/mail/b@1.0.0")
     for mutated in (piece, text[:start] + piece + text[end:]):
         with contextlib.suppress(AileronError):
@@ -184,7 +184,7 @@ def test_any_text_is_a_suite_or_refused(piece: str, start: int, end: int) -> Non
         ("github://acme/tools/suite.toml@slack/v1.2.0", "suite.toml", "slack/v1.2.0"),
     ],
 )
-def test_a_source_is_a_file_of_a_repository_at_a_ref(text: str, path: str, ref: str) -> None:
+def test_a_suite_source_is_a_file_of_a_repository_at_a_ref(text: str, path: str, ref: str) -> None:
     """A tag may have slashes."""
     source = SuiteSource.parse(text)
 
@@ -208,16 +208,16 @@ def test_a_source_is_a_file_of_a_repository_at_a_ref(text: str, path: str, ref: 
         ("github://acme/tools/s\u0443ite.toml@v1.0.0", "path segment"),  # Cyrillic u
     ],
 )
-def test_what_is_no_source_is_refused(text: str, words: str) -> None:
-    """With what was expected."""
+def test_an_invalid_suite_source_is_refused(text: str, words: str) -> None:
+    """The refusal says what was expected."""
     assert SuiteSource.parse("github://acme/tools/suite.toml@v1.0.0").ref == "v1.0.0"
     with pytest.raises(ValueError, match=re.escape(words)):
         SuiteSource.parse(text)
 
 
 @given(st.text() | st.builds(lambda path, ref: f"github://acme/tools/{path}.toml@{ref}", PATHS, st.text() | REFS))
-def test_any_text_is_a_source_or_refused(text: str) -> None:
-    """And a source has one spelling: what was read is what is written."""
+def test_any_text_is_a_suite_source_or_refused(text: str) -> None:
+    """A source has one spelling: it is written as it was read."""
     with contextlib.suppress(ValueError):
         assert str(SuiteSource.parse(text)) == text
 
@@ -226,8 +226,8 @@ def test_any_text_is_a_source_or_refused(text: str) -> None:
 
 
 @given(ENTRIES, REFS)
-def test_paths_have_the_version_of_the_tag_and_names_their_own(entries: list[str], ref: str) -> None:
-    """From the top of the repository, whatever stands before the version in the tag; names in full are untouched by any ref."""
+def test_paths_get_the_version_of_the_tag_and_full_names_their_own(entries: list[str], ref: str) -> None:
+    """Paths start at the top of the repository, whatever stands before the version in the tag. Refs do not change full names."""
     suite, source = parse(suite_text(*entries)), SOURCE.at(ref)
     version = ref.rpartition("/v")[2].removeprefix("v")
     has_version = ref not in ("latest", "main", COMMIT)
@@ -256,8 +256,8 @@ def _first_path(suite: Suite) -> int:
         ("very/new", "'very/new' is not a tag"),
     ],
 )
-def test_a_path_takes_a_tag_with_a_version(ref: str, words: str) -> None:
-    """Where there is none, its line is named; a name in full is fetched all the same."""
+def test_a_path_needs_a_tag_with_a_version(ref: str, words: str) -> None:
+    """The refusal names the line of the path; full names need no such tag."""
     in_full = "github://acme/mail/b@1.0.0"
 
     assert wanted(parse(suite_text(in_full)), SOURCE.at(ref)) == (ArtifactRequest.parse(in_full),)
@@ -266,8 +266,8 @@ def test_a_path_takes_a_tag_with_a_version(ref: str, words: str) -> None:
     assert words in message
 
 
-def test_a_file_on_this_machine_has_no_version() -> None:
-    """So it names its actions in full."""
+def test_a_local_suite_has_no_version() -> None:
+    """A local suite must therefore name its actions in full."""
     in_full = "github://acme/mail/b@1.0.0"
 
     assert wanted(parse(suite_text(in_full)), None) == (ArtifactRequest.parse(in_full),)
@@ -276,8 +276,8 @@ def test_a_file_on_this_machine_has_no_version() -> None:
     )
 
 
-def test_a_ref_that_a_forge_made_up_is_refused() -> None:
-    """What `latest` is, is the forge's answer, and becomes a part of addresses."""
+def test_an_invalid_ref_from_a_forge_is_refused() -> None:
+    """A forge says what `latest` is, and its answer becomes a part of addresses."""
     assert SuiteSource.parse("github://acme/tools/suite.toml@latest").at("v2.0.0").ref == "v2.0.0"
     with pytest.raises(ValueError, match="is not a tag"):
         SOURCE.at("../../other")
@@ -286,8 +286,8 @@ def test_a_ref_that_a_forge_made_up_is_refused() -> None:
 # What ships
 
 
-def test_the_slack_suite_names_the_slack_actions() -> None:
-    """From the top of the repository that the connector is published in, each as the action says where it is."""
+def test_the_slack_suite_names_all_slack_actions() -> None:
+    """The entries start at the top of the publishing repository, and each matches its action's source."""
     folder = ROOT / "connectors" / "slack"
     suite = parse_suite((folder / "suite.toml").read_text(encoding="utf-8"), file="suite.toml")
     source = SuiteSource.parse("github://aileron/connectors/slack/suite.toml@slack/v0.0.0-dev")

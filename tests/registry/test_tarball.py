@@ -1,4 +1,4 @@
-"""Archives: packed the same way every time, and unpacked only when they are exactly what they should be."""
+"""Archives are packed the same way every time, and unpacked only if they are exactly what they should be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOOD = {"connector": b"PK" * 400, "manifest.toml": b"[connector]\n"}
 
 
 def packed(*members: tarfile.TarInfo | tuple[str, bytes], format: int = tarfile.USTAR_FORMAT) -> bytes:
-    """An archive as `tarfile` writes it, from names with bytes or from whole headers."""
+    """Return an archive as `tarfile` writes it, from names with bytes or from whole headers."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=format) as archive:
         for member in members:
@@ -35,14 +35,14 @@ def packed(*members: tarfile.TarInfo | tuple[str, bytes], format: int = tarfile.
 
 
 def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    """A member that is not a regular file."""
+    """Return a member that is not a regular file."""
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, target
     return info
 
 
 def refusal(archive: bytes) -> str:
-    """The message with which the archive is refused."""
+    """Return the message with which the archive is refused."""
     with pytest.raises(AileronError, match=r"^not a connector archive: ") as caught:
         unpack(archive)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
@@ -52,8 +52,8 @@ def refusal(archive: bytes) -> str:
 @given(
     connector=st.binary(max_size=2000), manifest=st.binary(max_size=600), signature=st.none() | st.binary(max_size=64)
 )
-def test_what_was_packed_is_unpacked(connector: bytes, manifest: bytes, signature: bytes | None):
-    """Round trip, in both orders, with and without a signature; and packing is a function of the members."""
+def test_a_packed_archive_is_unpacked_to_the_same_members(connector: bytes, manifest: bytes, signature: bytes | None):
+    """Both orders of the members, with and without a signature, give the same archive."""
     members = {"connector": connector, "manifest.toml": manifest}
     if signature is not None:
         members["signature.sig"] = signature
@@ -63,16 +63,16 @@ def test_what_was_packed_is_unpacked(connector: bytes, manifest: bytes, signatur
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_archives_of_other_tools_are_read(format: int):
-    """Any plain tar of the right members, in any order."""
+def test_archives_of_other_tar_formats_are_read(format: int):
+    """The archive may be any plain tar of the right members, in any order."""
     assert unpack(packed(("manifest.toml", b"m"), ("connector", b"c"), format=format)) == {
         "connector": b"c",
         "manifest.toml": b"m",
     }
 
 
-def test_a_member_may_not_have_its_directory_in_another_field():
-    """ustar's prefix stands before the name; without one, or with what GNU tar keeps there, the same archive is read."""
+def test_a_directory_in_the_ustar_prefix_is_refused():
+    """The prefix stands before the name. The same archive is read without one, or with what GNU tar keeps in that field."""
     plain = bytearray(gzip.decompress(pack(GOOD)))
 
     def with_prefix(prefix: bytes, magic: bytes) -> bytes:
@@ -95,8 +95,8 @@ def test_archives_with_fractional_times_are_read():
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="no tar program")
-def test_what_the_tar_program_packs_is_read(tmp_path: Path):
-    """As a publisher's release script does it, and it reads ours."""
+def test_the_tar_program_and_aileron_read_each_others_archives(tmp_path: Path):
+    """A publisher's release script may pack with it."""
     for name, data in GOOD.items():
         (tmp_path / name).write_bytes(data)
     subprocess.run(["tar", "czf", "a.tar.gz", *GOOD], cwd=tmp_path, check=True)
@@ -147,12 +147,12 @@ def test_what_the_tar_program_packs_is_read(tmp_path: Path):
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
 def test_a_hostile_archive_is_refused(archive: bytes, message: str):
-    """Paths, links, devices, duplicates, renaming extensions, padding, and whatever else is not two plain files."""
+    """The cases are paths, links, devices, duplicates, renaming extensions, padding, and whatever else is not two plain files."""
     assert message in refusal(archive)
 
 
 def test_an_extension_that_renames_or_resizes_a_member_is_refused():
-    """The attributes that make two readers see two archives."""
+    """Two readers of these attributes see two archives."""
     for key, value in (("path", "connector"), ("size", "1"), ("linkpath", "/"), ("GNU.sparse.name", "connector")):
         info = tarfile.TarInfo("connector")
         info.pax_headers = {key: value}
@@ -161,8 +161,8 @@ def test_an_extension_that_renames_or_resizes_a_member_is_refused():
         assert "extended attribute" in refusal(gzip.compress(plain.getvalue() + bytes(1024)))
 
 
-def test_members_without_number_are_refused_at_the_second_of_a_name():
-    """Empty ones: an archive holds a hundred thousand, and they are counted by whoever only asks what it is, too."""
+def test_endless_members_are_refused_at_the_second_of_a_name():
+    """An archive can hold a hundred thousand empty members; asking only for its kind stops as early."""
     header = tarfile.TarInfo("connector").tobuf(tarfile.USTAR_FORMAT)
     archive = gzip.compress(header * 100_000 + bytes(1024), compresslevel=1)
     calls = 0
@@ -182,14 +182,14 @@ def test_members_without_number_are_refused_at_the_second_of_a_name():
 
 
 def test_attributes_of_no_member_are_refused():
-    """A header after the other, without end: half a minute of reading fits into one archive."""
+    """An archive could hold endless headers one after the other, which take half a minute to read."""
     archive = gzip.compress(_with_pax("comment", "x") * 2 + gzip.decompress(pack(GOOD)))
 
     assert "extended attributes of no member" in refusal(archive)
 
 
 def _with_pax(key: str, value: str) -> bytes:
-    """One extended header with one record, made by hand: `tarfile` corrects such lies."""
+    """Return one extended header with one record, made by hand because `tarfile` corrects such lies."""
     record = f" {key}={value}\n".encode()
     length = len(record) + 2
     data = (f"{length}".encode() + record).ljust(512, b"\0")
@@ -199,15 +199,15 @@ def _with_pax(key: str, value: str) -> bytes:
 
 
 def test_a_bomb_is_refused_without_unpacking_it():
-    """A gigabyte of zeros in a megabyte is refused at the bound."""
+    """A hundred MiB of zeros in less than one MiB is refused at the bound."""
     bomb = gzip.compress(bytes(100 << 20), compresslevel=1)
 
     assert len(bomb) < 1 << 20
     assert "unpacks to more than" in refusal(bomb)
 
 
-def test_an_archive_that_grows_too_much_is_refused():
-    """Below the bound of what it may hold; what is small may be as regular as it likes, and programs are far from it."""
+def test_an_archive_that_expands_too_much_is_refused():
+    """The archive is below the bound on size. Small files may be regular, and programs are far from this ratio."""
     blown = {"connector": bytes(30 << 20), "manifest.toml": b"m"}
     small = {"connector": bytes(1 << 19), "manifest.toml": b"m"}
 
@@ -215,8 +215,8 @@ def test_an_archive_that_grows_too_much_is_refused():
     assert unpack(pack(small)) == small
 
 
-def test_an_action_is_an_archive_of_its_own():
-    """One file, signed or not; neither kind is taken for the other."""
+def test_an_action_archive_is_of_its_own_kind():
+    """An action archive has one file, signed or not, and neither kind is accepted as the other."""
     action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})
 
     assert unpack(action, "action") == {"action.md": b"+++"}
@@ -229,7 +229,7 @@ def test_an_action_is_an_archive_of_its_own():
 
 
 def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused():
-    """Sizes that only some readers understand, and headers that were changed."""
+    """Only some readers understand binary sizes."""
     plain = bytearray(gzip.decompress(pack(GOOD)))
     plain[0] ^= 1
     assert "not a ustar archive" in refusal(gzip.compress(plain))
@@ -240,8 +240,8 @@ def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused():
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_unpacked_or_refused(data: bytes):
-    """Neither as gzip nor as tar does anything escape as another exception."""
+def test_random_bytes_are_refused(data: bytes):
+    """AileronError is the only exception, for the bytes as gzip and, compressed, as tar."""
     for archive in (data, gzip.compress(data)):
         refusal(archive)
 
@@ -250,8 +250,8 @@ _plain = gzip.decompress(pack(GOOD))
 
 
 @given(st.integers(0, len(_plain) - 1), st.integers(1, 255))
-def test_a_changed_byte_gives_the_same_members_or_a_refusal_or_other_bytes(position: int, flip: int):
-    """No single change makes a member appear under another name or of another size."""
+def test_a_changed_byte_never_changes_the_names_or_sizes_of_members(position: int, flip: int):
+    """The changed archive is refused, or has the same names with the same sizes."""
     plain = bytearray(_plain)
     plain[position] ^= flip
     try:
