@@ -1,4 +1,4 @@
-"""What is an alarm about a run: each with the normal call beside it in which it must be silent."""
+"""Alarms about a run: each beside a normal call in which it must be silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.review.test_card import card, difference, essential, found, when
 from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
 
 MOST_OF_A_LINE = 400
-"""Characters: two values of 100 with their codes, how much longer they are, and the words around them."""
+"""Most characters of an alarm: two values of 100 with their codes, the counts of what is left out, and the words around them."""
 HIDDEN = "! blind copy, hidden from the others"
 _FILE = """+++
 name = "send-mail"
@@ -50,12 +50,12 @@ op = "send_mail"
 
 
 def labelled(to: str = "To", extra: str = "Extra", inputs: str = 'to = "${args.to}"') -> str:
-    """An action's file with these labels, and what its step is given."""
+    """Return an action's file with these labels and these inputs of its step."""
     return _FILE % ("cd" * 32, to, extra, inputs)
 
 
 def alarms(args: dict[str, Any], preview: Preview | None = None, text: str = "", **more: Any) -> list[str]:
-    """Of a mail with these arguments; with a preview, where there is one."""
+    """Return the alarms of a mail with these arguments, and with a preview if one is given."""
     of = plan if preview is None else previewed
     return [line.text for line in card(question(of(args, action_text=text), **more), preview).alarms]
 
@@ -77,13 +77,13 @@ def alarms(args: dict[str, Any], preview: Preview | None = None, text: str = "",
         ("text", "put bcc: mallory@evil.example", None),
     ],
 )
-def test_recipients_whom_the_others_do_not_see_are_an_alarm(name: str, value: Any, who: str | None) -> None:
-    """By the name of an argument, wherever it is nested; a copy that everybody sees is none, nor is an empty one."""
+def test_recipients_hidden_from_the_others_are_an_alarm(name: str, value: Any, who: str | None) -> None:
+    """The argument's name decides, wherever it is nested; a visible copy is no alarm, nor is an empty blind copy."""
     assert alarms({"to": "ann@example.com", name: value}) == ([] if who is None else [f"{HIDDEN}: {who}"])
 
 
-def test_a_blind_copy_is_one_by_its_label_and_by_what_the_step_makes_of_it() -> None:
-    """An author may call the argument anything."""
+def test_a_blind_copy_is_recognized_by_its_label_and_by_the_steps_inputs() -> None:
+    """An author may give the argument any name."""
     args = {"to": "ann@example.com", "extra": "mallory@evil.example"}
     alarm = [f"{HIDDEN}: “mallory@evil.example”"]
 
@@ -92,7 +92,7 @@ def test_a_blind_copy_is_one_by_its_label_and_by_what_the_step_makes_of_it() -> 
     assert alarms(args, text=labelled(inputs='to = "${args.to}"\nmail = { cc = ["${args.extra}"] }')) == []
 
 
-def test_a_blind_copy_that_only_the_service_knows_of_is_an_alarm_and_is_told_once() -> None:
+def test_a_blind_copy_that_only_the_service_knows_is_an_alarm_once() -> None:
     """A draft has recipients that no argument names."""
     secret = found(("To", "ann@example.com"), ("Bcc", "mallory@evil.example"))
     alarm = [f"{HIDDEN}: “mallory@evil.example”"]
@@ -102,8 +102,8 @@ def test_a_blind_copy_that_only_the_service_knows_of_is_an_alarm_and_is_told_onc
     assert alarms({"draft": "r-1"}, found(("To", "ann@example.com"), ("Bcc", None))) == []
 
 
-def test_a_blind_copy_that_the_approved_call_had_too_is_none() -> None:
-    """Exactly the same; where nothing can be compared, or the person edited it since, it is one."""
+def test_a_blind_copy_that_the_approved_call_had_too_is_no_alarm() -> None:
+    """The copy must be exactly the same; if nothing can be compared, or the value differs, it is an alarm."""
     args = {"to": "ann@example.com", "bcc": "archive@example.com"}
     alarm = [f"{HIDDEN}: “archive@example.com”"]
     other_body = {"where": "args.body (new)", "before": "a", "after": "b"}
@@ -120,8 +120,8 @@ def test_a_blind_copy_that_the_approved_call_had_too_is_none() -> None:
     assert alarms(args) == alarm
 
 
-def test_a_blind_copy_that_the_person_put_in_is_compared_with_no_call() -> None:
-    """What the daemon found differs of what was asked: it says nothing of an edit, and an edit of the text hushes nothing."""
+def test_a_blind_copy_from_an_edit_is_not_compared_with_the_approved_call() -> None:
+    """The daemon compared the original request: that says nothing about an edit, and an edit of the text silences nothing."""
     asked = plan({"to": "ann@example.com", "bcc": "archive@example.com", "body": "a"})
     copied = plan({**asked.args, "bcc": "mallory@evil.example"})
     worded = plan({**asked.args, "body": "b"})
@@ -138,7 +138,7 @@ def test_a_blind_copy_that_the_person_put_in_is_compared_with_no_call() -> None:
 
 
 def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
-    """With both; the line of what differs names them, and no argument that differs is an alarm."""
+    """The alarm names both, and the comparison line names what differs; an argument that differs is no alarm."""
     account = {"where": "credential of github://x/mail", "before": "basic/mail/home", "after": "ada (basic/mail/work)"}
     first = {**account, "before": None}
     host = {"where": "host (new)", "before": None, "after": "evil.example:443"}
@@ -178,10 +178,10 @@ def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
         ("ann@example.com", "Goes to", None, False),
     ],
 )
-def test_another_destination_under_another_label_is_an_alarm_where_that_is_certain(
+def test_another_destination_under_another_label_is_an_alarm_only_if_certain(
     given: str, label: str, has: str | None, is_alarm: bool
 ) -> None:
-    """Both of one unmistakable form, both named as where it goes; a name for an id, or who it is posted as, is none."""
+    """Both must have one unmistakable form and a label of a destination; a name beside an id is no alarm, nor is a sender."""
     told = alarms({"to": given}, found((label, has)), labelled(to="Channel"))
 
     assert bool(told) == is_alarm
@@ -190,8 +190,8 @@ def test_another_destination_under_another_label_is_an_alarm_where_that_is_certa
         assert told == [f"! {label}: the agent said “{given}”{said}, the service has “{has}”"]
 
 
-def test_a_copy_is_no_contradiction_of_the_recipient() -> None:
-    """Of several that the agent names in that form one is what the service has."""
+def test_a_copy_does_not_contradict_the_recipient() -> None:
+    """The service's value need only be one of several that the agent names in that form."""
     both = {"to": "ann@example.com", "recipient": "bob@example.com"}
 
     for who in both.values():
@@ -200,8 +200,8 @@ def test_a_copy_is_no_contradiction_of_the_recipient() -> None:
 
 
 @pytest.mark.parametrize("given", ["#engineering", "engineering", "C024BE91L"])
-def test_a_channel_is_named_with_or_without_its_sign_or_by_the_id_that_the_service_has(given: str) -> None:
-    """None of which contradicts it; another name, or another id, does."""
+def test_a_channel_matches_with_or_without_its_sign_or_by_its_id(given: str) -> None:
+    """All three spellings agree with the service; another name, or another id, does not."""
     there = found(("Channel", "engineering"), ("Channel id", "C024BE91L"))
 
     assert alarms({"channel": given}, there) == []
@@ -212,8 +212,8 @@ def test_a_channel_is_named_with_or_without_its_sign_or_by_the_id_that_the_servi
     assert len(alarms({"title": given}, found(("Title", "Dentist"), ("Channel id", "C024BE91L")))) == 1
 
 
-def test_the_slack_action_that_is_shipped_contradicts_another_channel_and_no_spelling_of_the_same() -> None:
-    """By its own labels: an author who names the two sides differently is not warned for."""
+def test_the_shipped_slack_action_alarms_for_another_channel_only() -> None:
+    """The test uses the action's own labels: if an author names the two sides differently, there is no warning."""
     text = (Path(__file__).parents[2] / "connectors/slack/actions/ship-update/action.md").read_text(encoding="utf-8")
     action = parse_action(text, file="action.md", allow_placeholder=True)
     assert action.preview is not None
@@ -226,13 +226,13 @@ def test_the_slack_action_that_is_shipped_contradicts_another_channel_and_no_spe
         assert len(alarms({"channel": other, "text": "Done."}, there, text)) == 1
 
 
-def test_nobody_said_anything_is_no_agreement_with_an_id() -> None:
-    """A value that is not there is not the same as an id that is not there."""
+def test_a_missing_argument_does_not_match_a_missing_id() -> None:
+    """A missing value is not equal to an id that is missing too."""
     assert len(alarms({"channel": None}, found(("Channel", "general"), ("Channel id", None)))) == 1
 
 
 def test_hostile_recipients_and_accounts_are_harmless_and_bounded() -> None:
-    """Two lines of a small terminal each, whatever is in them."""
+    """Each alarm is at most two lines of a small terminal, whatever is in it."""
     account = {"where": "credential of x", "before": EVERYTHING, "after": EVERYTHING}
     host = {"where": "host (new)", "before": None, "after": EVERYTHING}
     text = as_in_a_file(EVERYTHING)
@@ -245,6 +245,6 @@ def test_hostile_recipients_and_accounts_are_harmless_and_bounded() -> None:
         assert len(line) < MOST_OF_A_LINE
 
 
-def test_a_call_without_a_file_that_can_be_read_has_its_blind_copies_all_the_same() -> None:
-    """Then there are names of arguments only."""
+def test_a_blind_copy_is_an_alarm_even_if_the_action_file_is_unreadable() -> None:
+    """Only the names of arguments are known then."""
     assert alarms({"bcc": "m@evil.example"}, text="no file") == [f"{HIDDEN}: “m@evil.example”"]

@@ -1,4 +1,4 @@
-"""The card of a question: what a surface shows of it, in which order, and what in it is an alarm."""
+"""The card of a question: what a surface shows of it, in which order, and which parts are alarms."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ from tests.support.hostile_text import EVERYTHING, assert_harmless
 
 
 def when(moment: Any) -> str:
-    """As it came."""
+    """Return the moment as it came."""
     return str(moment)
 
 
 def told_of(asked: dict[str, Any]) -> Review:
-    """What a surface has that only shows it."""
+    """Return the review of a surface that only displays the question."""
     return as_told(msgspec.convert(asked, Question))
 
 
 def card(asked: dict[str, Any], preview: Preview | None = None) -> Card:
-    """Its card."""
+    """Return the card of the question."""
     return told_of(asked).with_preview(preview).card(when)
 
 
 def entry(id: str, *, digest: str | None = None, **more: Any) -> ApprovalEntry:
-    """A row of a list."""
+    """Return a row of a list."""
     fixed = {"kind": "connector", "name": "x", "status": "pending_approval", "created_at": "t", "expires_at": "t"}
     return msgspec.convert({"approval_id": id, "digest": digest or id, **fixed, **more}, ApprovalEntry)
 
 
 def difference(*changes: dict[str, Any], problem: str | None = None) -> dict[str, Any]:
-    """From the call approved last."""
+    """Return a comparison with the last approved call."""
     return {"approval_id": "act-1", "decided_at": "then", "changes": list(changes), "problem": problem}
 
 
 def found(*fields: tuple[str, str | None]) -> Preview:
-    """A preview that found these."""
+    """Return a preview with these fields."""
     listed = [PreviewField(label, value, multiline=False) for label, value in fields]
     return Preview(listed, None, "2026-11-21T04:00:01Z", "sha256:1")
 
 
 def told(sections: tuple[Section, ...]) -> list[str]:
-    """The titles, in order."""
+    """Return the titles, in order."""
     return [section.title for section in sections]
 
 
 def lines(one: Card) -> list[Line]:
-    """All of it, line by line."""
+    """Return all lines of the card."""
     facts = [*one.essentials, *(fact for section in (*one.sections, *one.proof) for fact in section.facts)]
     return [
         one.verdict,
@@ -75,12 +75,12 @@ def lines(one: Card) -> list[Line]:
 
 
 def essential(one: Card, name: str) -> list[str]:
-    """What stands under a name above what scrolls."""
+    """Return the lines with this name in the essentials, which stay above what scrolls."""
     return [line.text for fact in one.essentials if fact.name == name for line in fact.lines]
 
 
-def test_a_run_says_destination_account_asker_and_comparison() -> None:
-    """In this order."""
+def test_a_run_shows_destination_account_asker_and_comparison() -> None:
+    """They are in this order."""
     one = card(question(agent="claude", folder="/w"))
 
     assert [fact.name for fact in one.essentials] == ["goes to", "account", "asked by", "compared", "action"]
@@ -98,14 +98,14 @@ def test_a_run_says_destination_account_asker_and_comparison() -> None:
         ({"session": "local"}, "local command, no agent"),
     ],
 )
-def test_who_asks_is_named_as_far_as_it_is_known(more: dict[str, Any], asker: str) -> None:
-    """Agent and folder, the agent, its session, or that it is no agent's."""
+def test_the_asker_is_named_as_far_as_it_is_known(more: dict[str, Any], asker: str) -> None:
+    """The card shows agent and folder, the agent, its session, or that no agent asked."""
     assert essential(card(question(**more)), "asked by") == [asker]
 
 
 @pytest.mark.parametrize("rule", [ApprovalRule(required=True), ApprovalRule(required=True, irreversible=False)])
-def test_only_what_says_that_it_can_be_undone_needs_no_word(rule: ApprovalRule) -> None:
-    """Where nobody says what it does; absent means that it cannot."""
+def test_only_an_action_declared_reversible_needs_no_confirmation_word(rule: ApprovalRule) -> None:
+    """The effect is not declared here; a missing value means that the action cannot be undone."""
     one = card(question(plan(approval=rule)))
 
     assert one.word == ("yes" if rule.irreversible else None)
@@ -113,8 +113,8 @@ def test_only_what_says_that_it_can_be_undone_needs_no_word(rule: ApprovalRule) 
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_every_consent_lasts_takes_a_word_and_says_how_it_is_undone(kind: str) -> None:
-    """None is a matter of one key."""
+def test_every_consent_is_lasting_takes_a_word_and_says_how_to_undo_it(kind: str) -> None:
+    """A single key never decides a consent."""
     one = card(subject_question(SUBJECTS[kind]))
 
     assert one.word == "allow"
@@ -122,8 +122,8 @@ def test_every_consent_lasts_takes_a_word_and_says_how_it_is_undone(kind: str) -
     assert essential(one, "undo") not in ([], ["nobody knows"])
 
 
-def test_a_token_that_was_sent_is_not_taken_back() -> None:
-    """Nor is anything overwritten by it, which is said of a new value."""
+def test_a_token_that_was_sent_is_said_to_be_out() -> None:
+    """The token overwrites no value, unlike a new value of a secret."""
     asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200", token="pw")  # type: ignore[type-var]
     assert "the token" in essential(card(subject_question(asked)), "undo")[0]
     assert "vault.example:8200" in essential(card(subject_question(asked)), "token goes to")[0]
@@ -131,7 +131,7 @@ def test_a_token_that_was_sent_is_not_taken_back() -> None:
 
 
 def reading(effect: str) -> ActionFileConsent:
-    """A new action file whose one step has this effect."""
+    """Return a new action file whose only step has this effect."""
     text = _OF_EFFECT % ("cd" * 32, effect)
     return msgspec.structs.replace(SUBJECTS["action_file"], text=text, before=None, changes=())
 
@@ -146,10 +146,10 @@ def reading(effect: str) -> ActionFileConsent:
     ],
     ids=["reads", "reads, and allows more than before", "creates", "nobody says"],
 )
-def test_that_a_run_needs_no_approval_is_an_alarm_unless_it_only_reads(
+def test_running_without_approval_is_an_alarm_unless_it_only_reads(
     effect: str, before: str | None, is_alarm: bool
 ) -> None:
-    """Alarms are rare: most actions that need none only read. Of a new file every change allows more than nothing."""
+    """Alarms are rare: most actions without approval only read. Every change in a new file allows more than nothing."""
     change = Change(where="approval.required", before=before and "true", after="false", widens=True)
     subject = msgspec.structs.replace(reading(effect), before=before, changes=(change,))
     one = card(subject_question(subject))
@@ -167,7 +167,7 @@ def test_that_a_run_needs_no_approval_is_an_alarm_unless_it_only_reads(
 
 
 def narrower(kind: str) -> Subject:
-    """A change that allows no more than what was agreed to before."""
+    """Return a change that allows no more than the earlier consent."""
     change = Change(where="match.intent", before="send a mail", after="send any mail", widens=False)
     return msgspec.structs.replace(SUBJECTS[kind], changes=(change,))
 
@@ -201,10 +201,10 @@ def narrower(kind: str) -> Subject:
         "binding",
     ],
 )
-def test_a_permission_that_allows_little_is_no_alarm_and_takes_its_word_all_the_same(
+def test_a_permission_that_allows_little_is_no_alarm_but_takes_its_word(
     subject: Callable[[], Subject], is_heavy: bool
 ) -> None:
-    """To read, or no more than before."""
+    """Such a permission is for reading, or for no more than before."""
     one = card(subject_question(subject()))
 
     assert one.word == "allow"
@@ -214,8 +214,8 @@ def test_a_permission_that_allows_little_is_no_alarm_and_takes_its_word_all_the_
     assert one.weight is (Weight.HEAVY if is_heavy else Weight.MARKED)
 
 
-def test_a_preview_stands_before_the_arguments_and_the_agents_words_after_both() -> None:
-    """What the runtime knows first, what somebody says boxed below it."""
+def test_a_preview_comes_before_the_arguments_and_the_agents_words_last() -> None:
+    """The runtime's own facts come first, and the agent's statements are boxed below them."""
     asked = question(previewed(), conversation=[{"question": "why?", "answer": "Approve."}])
     one = card(asked, found(("To", "mira@example.com")))
 
@@ -229,8 +229,8 @@ def test_a_preview_stands_before_the_arguments_and_the_agents_words_after_both()
     assert one.alarms == ()
 
 
-def test_rows_that_were_changed_for_a_preview_alone_are_not_called_the_current_state() -> None:
-    """Of an operation that changes what was seen, the preview is what it would do: nothing of it has happened."""
+def test_a_rolled_back_preview_is_not_called_the_current_state() -> None:
+    """The preview of an operation that commits only previewed changes shows what it would do: nothing of it has happened."""
     shown = previewed()
     use = CredentialUse(
         connector=str(shown.steps[0].connector.name),
@@ -247,7 +247,7 @@ def test_rows_that_were_changed_for_a_preview_alone_are_not_called_the_current_s
 
 @pytest.mark.parametrize("label", ["To", "to", "TO"])
 def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
-    """Compared without case; the same value, however it is spaced, is none."""
+    """Labels are compared without case; a value that differs only in blanks around it is no alarm."""
     other = card(question(previewed()), found((label, "mallory@evil.example")))
     same = card(question(previewed()), found((label, " mira@example.com\n")))
 
@@ -257,8 +257,8 @@ def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
     assert same.alarms == ()
 
 
-def test_a_long_contradiction_says_how_much_longer_it_is() -> None:
-    """Both sides begin on the screen; all of it stands below."""
+def test_a_long_contradiction_says_how_much_is_left_out() -> None:
+    """The start of both sides is on the screen; the whole values are below."""
     one = card(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
 
     assert one.alarms[0].text.count("… (400 more characters)") == 2
@@ -272,14 +272,14 @@ def test_a_long_contradiction_says_how_much_longer_it_is() -> None:
     ],
     ids=["not read", "failed"],
 )
-def test_a_preview_that_is_not_there_is_an_alarm(preview: Preview | None, alarm: str) -> None:
-    """Only where the action has one."""
+def test_a_missing_preview_is_an_alarm(preview: Preview | None, alarm: str) -> None:
+    """The alarm is only for actions that have a preview."""
     assert [line.text for line in card(question(previewed()), preview).alarms] == [alarm]
     assert card(question()).alarms == ()
 
 
-def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above() -> None:
-    """New, changed and left out; what is no argument is said above itself."""
+def test_differences_are_marked_at_the_argument_and_named_above() -> None:
+    """Arguments can be new, changed or left out; other differences are listed above."""
     changes = [
         {"where": "args.to (changed)", "before": "a@b", "after": "mira@example.com"},
         {"where": "args.cc (left out)", "before": "c@d", "after": None},
@@ -295,8 +295,8 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
     assert {"≠ in the approved call: a@b", "≠ left out, in the approved call: c@d"} <= set(marked)
 
 
-def test_what_the_file_says_by_itself_stands_with_what_would_be_done() -> None:
-    """And not in the proof: an argument is what a person looks at, and a file may put anything beside it."""
+def test_values_fixed_by_the_action_file_are_shown_with_the_arguments() -> None:
+    """They are not in the folded proof: a person looks at the arguments, and a file can put any value beside them."""
     of = plan({"to": "mira@example.com", "copies": 1})
     (step,) = of.steps
     args = {"to": "mira@example.com", "copies": True, "bcc": "mallory@evil.example"}
@@ -353,8 +353,8 @@ message = { from = "${one.email}", footer = "sold by us", sign = "${args.note}" 
 """ % ("cd" * 32)
 
 
-def test_no_argument_hides_what_the_file_says() -> None:
-    """An agent chooses what is like a value of the file's, and what a step's answer fills stands beside words of the file's."""
+def test_no_argument_hides_a_value_of_the_action_file() -> None:
+    """An agent can choose an argument equal to a fixed value, and an earlier step's answer can stand beside fixed words."""
     args = {"to": "mira@example.com", "note": "all@company.example", "urgent": True}
     of = plan(args, action_text=_TEXT)
     (step,) = of.steps
@@ -383,8 +383,8 @@ def test_no_argument_hides_what_the_file_says() -> None:
     assert len(one.alarms) == 2
 
 
-def test_what_an_earlier_step_answers_is_an_alarm() -> None:
-    """What comes there is what nobody has seen."""
+def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
+    """The value is not known yet, so no person has seen it."""
     of = plan()
     (step,) = of.steps
     later = msgspec.structs.replace(
@@ -399,8 +399,10 @@ def test_what_an_earlier_step_answers_is_an_alarm() -> None:
     assert card(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
 
 
-def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
-    """It is read before anybody says yes, with an account; where the run takes the same it stands in the proof."""
+def test_a_preview_that_reads_elsewhere_is_shown_above_what_scrolls() -> None:
+    """The other place is read before the decision, with an account; if the run uses the same host and account, it is in
+    the proof only.
+    """
     of = previewed()
     assert of.preview is not None
     read = of.preview.step
@@ -421,8 +423,8 @@ def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
 
 
-def test_how_often_an_agent_asked_today_is_said_from_the_second_time_on() -> None:
-    """The first request of a day is nothing to be said."""
+def test_the_number_of_requests_today_is_shown_from_the_second_on() -> None:
+    """The first request of a day needs no remark."""
     by_claude = {"agent": "claude", "session": "ses-1", "folder": "/w"}
 
     assert essential(card(question(**by_claude, asked_today=1)), "asked by") == ["claude in /w"]
@@ -432,8 +434,8 @@ def test_how_often_an_agent_asked_today_is_said_from_the_second_time_on() -> Non
     ]
 
 
-def test_a_list_says_which_questions_belong_together() -> None:
-    """Each by its place among those that still wait; what nobody else is with, and what waits no more, says nothing."""
+def test_a_list_tags_questions_that_belong_together() -> None:
+    """Each has its place among those that still wait; a question alone in its group, or decided, has no tag."""
     asked = [
         entry("a", group="g"),
         entry("b", group="g"),
@@ -459,30 +461,30 @@ def test_a_list_says_which_questions_belong_together() -> None:
         ("text", "Привет,\nМира", "Привет,\nМира"),
     ],
 )
-def test_a_value_is_shown_as_an_amount_and_with_its_look_alikes_marked(name: str, value: Any, shown: str) -> None:
-    """Thousands apart where it is an amount, and a letter of another alphabet as its code; a language stays."""
+def test_amounts_are_grouped_and_look_alike_letters_marked(name: str, value: Any, shown: str) -> None:
+    """An amount has thousands separators and a letter of another alphabet its code; text in another language stays."""
     (section,) = [section for section in card(question(plan({name: value}))).sections if "arguments" in section.title]
 
     assert "\n".join(line.text for line in section.facts[0].lines) == shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])
-def test_what_a_preview_found_is_shown_as_it_is(value: str, shown: str) -> None:
-    """It is text, whatever the service called it: quotes only where blanks would not be seen."""
+def test_a_value_from_a_preview_is_shown_unchanged(value: str, shown: str) -> None:
+    """The value is text, whatever the service called it: quotes are only for blanks that could not be seen."""
     one = card(question(previewed()), found(("Place", value)))
 
     assert [line.text for fact in one.sections[0].facts for line in fact.lines] == [shown]
 
 
-def test_what_is_not_there_contradicts_what_the_agent_says_is() -> None:
-    """As another value does."""
+def test_a_missing_value_contradicts_the_agents_value() -> None:
+    """The alarm is like the one for another value."""
     assert [line.text for line in card(question(previewed()), found(("To", None))).alarms] == [
         "! To: the agent said “mira@example.com”, the service has nothing"
     ]
 
 
-def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
-    """Between two such texts a reader would see what is new on the left."""
+def test_right_to_left_text_does_not_reverse_a_change() -> None:
+    """A reader would see the new value on the left of an arrow between two such texts."""
     right, left = {"where": "x", "before": "אבג", "after": "דהו"}, {"where": "x", "before": "abc", "after": "דהו"}
     asked = difference(right, left, {"where": "x", "before": "a", "after": "b"})
 
@@ -495,8 +497,8 @@ def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
     ]
 
 
-def test_what_cannot_be_compared_is_not_said_to_be_the_first() -> None:
-    """That would be a reason to look less."""
+def test_a_failed_comparison_is_not_reported_as_the_first_call() -> None:
+    """A first call would be a reason to look less closely."""
     asked = question(difference=difference(problem="the vault is locked"))
 
     assert essential(card(asked), "compared") == ["! not comparable with the call approved then: the vault is locked"]
@@ -506,16 +508,16 @@ def test_what_cannot_be_compared_is_not_said_to_be_the_first() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
-def test_a_text_is_not_mistaken_for_something_else(value: object) -> None:
-    """A text that reads as JSON, or has blanks around it, is shown as JSON."""
+def test_a_text_is_not_mistaken_for_another_type(value: object) -> None:
+    """A text that reads as JSON, or has blanks around it, is shown as a JSON string."""
     one = card(question(plan({"x": value})))
     (line,) = next(fact.lines for section in one.sections for fact in section.facts if fact.name == "x")
 
     assert json.loads(line.text) == value
 
 
-def test_every_mark_is_in_the_text_as_well() -> None:
-    """No tone is the only sign of anything."""
+def test_every_tone_is_also_marked_in_the_text() -> None:
+    """A tone is never the only sign of anything."""
     change = {"where": "args.to (new)", "before": None, "after": "x"}
     for asked in (question(difference=difference(change)), *map(subject_question, SUBJECTS.values())):
         for line in lines(card(asked)):
@@ -523,8 +525,8 @@ def test_every_mark_is_in_the_text_as_well() -> None:
             assert (line.tone is not Tone.CHANGED) or line.text.startswith("≠ ")
 
 
-def test_whatever_is_said_no_line_of_a_card_is_obeyed() -> None:
-    """The whole corpus in every field of every kind, known and not."""
+def test_no_hostile_text_affects_a_card() -> None:
+    """The whole corpus is in every field of every kind, known and unknown."""
     asked = [
         run_question(EVERYTHING),
         *(hostile_consent(kind, of, EVERYTHING) for kind, of in subjects(EVERYTHING).items()),
@@ -543,10 +545,8 @@ def test_whatever_is_said_no_line_of_a_card_is_obeyed() -> None:
 
 @pytest.mark.parametrize("change", [{"kind": "later"}, {"reaches": 5}])
 @pytest.mark.parametrize("is_signed", [False, True], ids=["nobody signs", "signed"])
-def test_a_subject_that_this_version_does_not_know_is_shown_as_it_came_and_cannot_be_decided(
-    change: dict[str, Any], is_signed: bool
-) -> None:
-    """Nobody can say what a yes to it would mean; as this version asks it, it is told in words, and can be."""
+def test_an_unknown_subject_is_shown_raw_and_cannot_be_decided(change: dict[str, Any], is_signed: bool) -> None:
+    """The meaning of an approval would be unknown; the known form of the subject is shown in words and can be decided."""
     known = subject_question(SUBJECTS["binding"])
     subject = {**known["subject"], **change}
     later = {**known, "subject": subject}
@@ -559,8 +559,8 @@ def test_a_subject_that_this_version_does_not_know_is_shown_as_it_came_and_canno
     assert json.loads(as_it_came.facts[1].lines[0].text) == json.loads(json.dumps(subject))
 
 
-def test_what_a_person_edited_is_told_against_what_was_asked() -> None:
-    """In the version that they decide about; beside the original it waits, undecided."""
+def test_an_edit_is_compared_with_the_original_request() -> None:
+    """The comparison is in the version that the person decides about; the original beside it is still undecided."""
     other = plan({"to": "mira@example.com", "body": "Dear Mira."})
     edits = [{"digest": other.digest, "plan": other.to_json(), "made_at": "2026-11-21T04:00:02Z"}]
     asked = msgspec.convert(question(edits=edits), Question)
@@ -573,8 +573,8 @@ def test_what_a_person_edited_is_told_against_what_was_asked() -> None:
     assert [digest for digest, _ in review_of(asked, is_signed=True).edits] == [other.digest]
 
 
-def test_what_the_service_has_not_is_left_out_and_named_in_the_proof() -> None:
-    """An empty line says nothing; that it was empty is part of what is signed."""
+def test_a_label_without_a_value_is_left_out_and_named_in_the_proof() -> None:
+    """An empty line says nothing, but that it was empty is part of what is signed."""
     one = card(question(previewed()), found(("Subject", "Hi"), ("Cc", None), ("Bcc", None)))
 
     assert [fact.name for fact in one.sections[0].facts] == ["Subject"]
@@ -617,18 +617,18 @@ op = "send_mail"
         (None, False, "~ effect not declared · can be undone", Tone.MARKED, None),
     ],
 )
-def test_an_alarm_is_for_what_deletes_or_pays_and_for_what_nobody_declares(
+def test_only_deleting_paying_and_undeclared_effects_are_alarms(
     effect: str | None, is_final: bool, verdict: str, tone: Tone, word: str | None
 ) -> None:
-    """That a new event cannot be undone is no alarm; the word is short, and only for what is heaviest."""
+    """A new event that cannot be undone is no alarm; only the heaviest effects take a word, and a short one."""
     text = _OF_EFFECT % ("cd" * 32, "" if effect is None else f'effect = "{effect}"')
     one = card(question(plan(action_text=text, approval=ApprovalRule(required=True, irreversible=is_final))))
 
     assert (one.verdict.text, one.verdict.tone, one.word) == (verdict, tone, word)
 
 
-def test_of_several_steps_the_heaviest_counts_and_one_that_is_not_declared_is_as_heavy_as_any() -> None:
-    """Each is named once."""
+def test_the_heaviest_step_decides_and_an_undeclared_one_is_the_heaviest() -> None:
+    """Each effect is named once."""
     text = _OF_EFFECT % ("cd" * 32, 'effect = "send"')
     more = '\n[[execute]]\nid = "two"\nconnector = "github://example/connector-mail"\nop = "send_mail"\n'
     of = plan(action_text=text)
@@ -655,15 +655,15 @@ def test_of_several_steps_the_heaviest_counts_and_one_that_is_not_declared_is_as
         ({"text": "Hello, write to ann@example.com, or call"}, (), []),
     ],
 )
-def test_how_many_it_touches_is_said_where_it_is_more_than_one(
+def test_the_number_of_touched_items_is_shown_if_above_one(
     args: dict[str, Any], preview: tuple[tuple[str, str], ...], touches: list[str]
 ) -> None:
-    """What the service counts stands before what the agent says of the same."""
+    """The service's count takes precedence over the agent's for the same label."""
     assert essential(card(question(previewed(args)), found(*preview)), "touches") == touches
 
 
-def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
-    """That it is unsigned where nobody expects a signature is a fact among others."""
+def test_an_unsigned_connector_of_a_publisher_who_signs_is_an_alarm() -> None:
+    """An unsigned connector of any other publisher is an ordinary fact."""
     words = ("unsigned", "UNSIGNED, although you trust a key of its publisher")
     asked = [subject_question(msgspec.structs.replace(SUBJECTS["connector"], signature=one)) for one in words]
 
@@ -688,15 +688,17 @@ def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
         (["fine", "zero\u200bwidth"], "“x” contains hidden characters, shown below as codes"),
     ],
 )
-def test_letters_that_are_not_what_they_seem_are_an_alarm(value: Any, alarm: str | None) -> None:
-    """A word in two alphabets, an address beyond ASCII, what nobody sees; a language is none."""
+def test_misleading_letters_are_an_alarm(value: Any, alarm: str | None) -> None:
+    """Misleading are a word in two alphabets, an address beyond ASCII, and invisible characters; text in another
+    language is not.
+    """
     assert [line.text for line in card(question(plan({"x": value}))).alarms] == (
         [] if alarm is None else [f"! {alarm}"]
     )
 
 
-def test_the_same_moment_in_another_zone_contradicts_nothing() -> None:
-    """Another moment does, and both are told as they came."""
+def test_the_same_moment_in_another_time_zone_is_no_contradiction() -> None:
+    """Another moment is one."""
     of = previewed({"to": "2026-11-24T10:00:00+01:00"})
 
     assert card(question(of), found(("To", "2026-11-24T09:00:00Z"))).alarms == ()

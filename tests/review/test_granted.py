@@ -1,4 +1,4 @@
-"""What a standing grant leaves open: who may get it without a limit, and for how long; and that a narrow one has no alarm."""
+"""Arguments, recipients and duration that a standing grant leaves open; a narrow grant has no alarm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALWAYS = "! NO LIMIT: any arguments, whoever gets it"
 
 
 def granted(*limits: Constraint, text: str | None = FILE, until: str = "2026-12-20T04:00:00Z", **more: Any) -> Card:
-    """A grant of the action of `text`, asked for on 21 November 2026."""
+    """Return the card of a grant for the action of `text`, requested on 21 November 2026."""
     subject = GrantConsent(
         action="send-mail",
         action_digest=sha256_digest((text or FILE).encode()),
@@ -35,18 +35,18 @@ def granted(*limits: Constraint, text: str | None = FILE, until: str = "2026-12-
 
 
 def alarms(one: Card) -> list[str]:
-    """Above what scrolls."""
+    """Return the alarms, which stay above what scrolls."""
     return [line.text for line in one.alarms]
 
 
 def left_open(one: Card) -> list[Line]:
-    """As it stands among what would be allowed."""
+    """Return the lines that say which arguments are left open."""
     (section, *_) = one.sections
     return [line for fact in section.facts if fact.name == "left open" for line in fact.lines]
 
 
-def test_who_gets_it_without_a_limit_is_an_alarm_and_any_other_argument_is_told() -> None:
-    """A recipient that is limited leaves only a text open, which is none."""
+def test_an_unlimited_recipient_is_an_alarm_and_other_arguments_are_listed() -> None:
+    """A grant whose recipient is limited leaves only a text open, which is no alarm."""
     assert alarms(granted(OPEN)) == ["! no limit on To"]
     assert alarms(granted(CLOSED)) == []
     assert left_open(granted(CLOSED)) == [Line("any value of Text", Tone.PLAIN)]
@@ -54,8 +54,8 @@ def test_who_gets_it_without_a_limit_is_an_alarm_and_any_other_argument_is_told(
     assert left_open(granted(CLOSED, OPEN)) == []
 
 
-def test_an_argument_that_must_not_be_given_is_limited() -> None:
-    """As the console asks for it where just this call is to run again."""
+def test_an_argument_constrained_as_absent_counts_as_limited() -> None:
+    """The console requests it if just this call is to run again."""
     none = Constraint(argument="to", operator="absent", value=None)
     one = granted(none, OPEN)
 
@@ -65,19 +65,19 @@ def test_an_argument_that_must_not_be_given_is_limited() -> None:
 
 
 @pytest.mark.parametrize("label", ["Bcc", "Blind copy", "Cc", "Recipient", "Invited", "IBAN"])
-def test_a_recipient_goes_by_its_label_too(label: str) -> None:
-    """Also one that may be left out: a later call may have it."""
+def test_a_recipient_is_recognized_by_its_label(label: str) -> None:
+    """An optional argument counts too, because a later call can have it."""
     assert alarms(granted(CLOSED, text=labelled(extra=label))) == [f"! no limit on {label}"]
 
 
-def test_a_grant_without_any_limit_says_so_once() -> None:
-    """That it is for every call says all."""
+def test_a_grant_without_any_limit_is_reported_once() -> None:
+    """The alarm for a grant of every call says everything."""
     assert alarms(granted()) == [ALWAYS]
 
 
 @pytest.mark.parametrize("other", [None, FILE + "\n"], ids=["none", "another file"])
-def test_what_a_grant_leaves_open_is_not_known_without_the_very_file_that_it_names(other: str | None) -> None:
-    """Nobody can hush the alarm by sending a file with fewer arguments; of what is over it is not asked any more."""
+def test_open_arguments_are_unknown_without_the_exact_action_file(other: str | None) -> None:
+    """An answer with a file of fewer arguments cannot silence the alarm; a decided question has no such alarm."""
     unknown = ["! no limit on other arguments: the action file is not known here"]
     sent = {} if other is None else {"granted_text": other}
 
@@ -97,13 +97,13 @@ def test_what_a_grant_leaves_open_is_not_known_without_the_very_file_that_it_nam
     ],
 )
 def test_an_end_more_than_a_year_away_is_an_alarm(until: str, alarm: str | None) -> None:
-    """From when it was asked."""
+    """The time counts from the request."""
     assert alarms(granted(CLOSED, until=until)) == ([] if alarm is None else [alarm])
 
 
 @pytest.mark.parametrize(("effect", "is_heavy"), [("read", False), ("send", True)])
-def test_a_grant_to_read_is_no_alarm_where_its_file_is_known(effect: str, is_heavy: bool) -> None:
-    """By what the author says of each step."""
+def test_a_grant_of_a_reading_action_is_no_alarm_if_its_file_is_known(effect: str, is_heavy: bool) -> None:
+    """The author's effect of each step decides."""
     text = FILE.replace('op = "send_mail"', f'op = "send_mail"\neffect = "{effect}"')
 
     assert (granted(CLOSED, text=text).verdict.tone is Tone.ALARM) == is_heavy
@@ -112,7 +112,7 @@ def test_a_grant_to_read_is_no_alarm_where_its_file_is_known(effect: str, is_hea
 
 
 def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
-    """A label is, by what a file may hold."""
+    """A label is harmless already, because of the rules for files."""
     one = granted(OPEN, until=as_in_a_file(EVERYTHING))
 
     assert [line.text.split()[1] for line in one.alarms] == ["no", "until"]
@@ -121,8 +121,10 @@ def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
         assert "\n" not in line.text
 
 
-def test_a_grant_of_what_asks_although_it_reads_is_no_lighter_for_it() -> None:
-    """The name may be all that says it reads, as of an imported POST. What runs alone is lighter: its author says it reads."""
+def test_a_grant_of_a_gated_reading_action_is_an_alarm() -> None:
+    """The operation's name may be the only sign that it reads, as for an imported POST. For an ungated action, its
+    author says that it reads.
+    """
     alone = FILE.replace("[execute.inputs]", 'effect = "read"\n[execute.inputs]')
     asks = alone.replace("[[execute]]", "[approval]\nrequired = true\n[[execute]]")
 

@@ -1,4 +1,4 @@
-"""The sentence on top of a card, and of a row in a list: whose each value is, and that none passes for words."""
+"""The sentence at the top of a card and of a row in a list: the origin of each value, and that none passes for our words."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Subject = "a"
 
 @pytest.fixture(autouse=True)
 def _in_berlin(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Moments are told in the machine's zone."""
+    """Set the zone in which moments are shown: the machine's."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield
@@ -69,13 +69,13 @@ def _in_berlin(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def found(**fields: str | None) -> Preview:
-    """A preview that found these."""
+    """Return a preview with these fields."""
     listed = [PreviewField(name.replace("_", " "), value, multiline=False) for name, value in fields.items()]
     return Preview(listed, None, "2026-11-21T04:00:01Z", "sha256:1")
 
 
 def told(summary: str, args: dict[str, Any], preview: Preview | None = None) -> tuple[str, str]:
-    """The sentence, and whose its values are."""
+    """Return the sentence, and the origin of its values."""
     spans = headline_of(previewed(args, action_text=FILE % f"summary = '{summary}'"), preview)
     return spelled_out(spans), source_of(spans)
 
@@ -106,15 +106,15 @@ WHO = "from the agent, not checked"
         ),
     ],
 )
-def test_a_value_is_the_services_where_it_said_one_and_else_the_agents(
+def test_a_value_comes_from_the_service_if_known_and_else_from_the_agent(
     args: dict[str, Any], preview: Preview | None, sentence: str, source: str
 ) -> None:
-    """By the label that the author gave the argument; a part in brackets goes where nobody has its value."""
+    """The argument's label links the two; a part in brackets is left out if its value is unknown."""
     assert told("Delete {title}[, {at}][, from {in_calendar}]", args, preview) == (sentence, source)
 
 
-def test_what_only_the_preview_knows_is_said_to_be_missing_until_it_is_read() -> None:
-    """And not left out: the sentence would be about less."""
+def test_a_value_that_only_the_preview_has_is_shown_as_missing_until_read() -> None:
+    """The part is not left out, because the sentence would then be about less."""
     assert told("Empty {in calendar}", {"title": "x"}) == ("Empty (in calendar not loaded)", "not loaded: in calendar")
     failed = Preview(None, "it timed out", None, None)
     assert told("Empty {in calendar}", {"title": "x"}, failed)[0] == "Empty (in calendar not loaded)"
@@ -151,13 +151,13 @@ def test_what_only_the_preview_knows_is_said_to_be_missing_until_it_is_read() ->
         ("ann@example.com, Bob <bob@example.com>", "“ann@example.com” and 1 more"),
     ],
 )
-def test_no_value_goes_on_as_if_it_were_the_sentence(value: Any, shown: str) -> None:
-    """Nothing in it ends its quotes, adds a place, or begins a line."""
+def test_no_value_continues_as_part_of_the_sentence(value: Any, shown: str) -> None:
+    """A value cannot end its quotes, add a placeholder or begin a line."""
     assert told("Send {title} now", {"title": value})[0] == f"Send {shown} now"
 
 
-def test_each_value_says_whose_it_is() -> None:
-    """A surface may show it: as a class of the page, as a sentence of the console."""
+def test_each_value_has_its_origin() -> None:
+    """A surface can show the origin: as a class on the page, as a sentence in the console."""
     spans = headline_of(previewed({"title": "x"}, action_text=FILE % "summary = 'Delete {title}'"), found(Subject="y"))
 
     assert [(span.text, span.origin, span.name) for span in spans] == [
@@ -180,20 +180,20 @@ def test_each_value_says_whose_it_is() -> None:
         ({"x": None, "y": 2}, "Send mail: y 2"),
     ],
 )
-def test_without_a_summary_it_is_the_operation_and_what_tells_most(args: dict[str, Any], sentence: str) -> None:
-    """Titles first, what is long after what is short, and ids and dates last; three at most."""
+def test_without_a_summary_the_sentence_has_operation_and_main_arguments(args: dict[str, Any], sentence: str) -> None:
+    """Titles come first, long values after short ones, and ids and dates last; there are three at most."""
     assert spelled_out(headline_of(plan(args), None)) == sentence
 
 
 def lines_of(*each: dict[str, Any], text: str = "") -> dict[str, str]:
-    """Rows of plans of one action with these arguments, by their number."""
+    """Return the rows, by number, of plans of one action with these arguments."""
     step = {"op": "send_mail"}
     plans = [msgspec.json.encode({"args": args, "steps": [step], "action_text": text}) for args in each]
     return rows_of((str(number), "send-mail", plan) for number, plan in enumerate(plans))
 
 
-def test_rows_that_would_read_alike_say_what_tells_them_apart() -> None:
-    """Of those that are listed together, and of a long value the part in which it differs."""
+def test_identical_rows_get_the_argument_that_tells_them_apart() -> None:
+    """Only rows listed together are compared, and a long value is shown by the part that differs."""
     text = FILE % "summary = 'Answer {title}'"
     one, other = {"title": "Lunch", "at": "12:00"}, {"title": "Lunch", "at": "13:00"}
 
@@ -214,15 +214,15 @@ def test_rows_that_would_read_alike_say_what_tells_them_apart() -> None:
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,40}", fullmatch=True), JSON, max_size=12))
 def test_a_row_is_a_line_of_at_most_160_characters(args: dict[str, Any]) -> None:
-    """Whatever they are."""
+    """The bound holds for all arguments."""
     for row in lines_of(args, {}, args).values():
         assert len(row) <= 160
         assert_harmless(row)
 
 
 @pytest.mark.parametrize("text", ["", FILE % "summary = 'Send {title}[ at {at}]'"], ids=["none", "summary"])
-def test_whatever_is_said_no_sentence_is_obeyed(text: str) -> None:
-    """The whole corpus as a value, and as what the service says."""
+def test_no_hostile_text_affects_a_sentence(text: str) -> None:
+    """The whole corpus is a value, and also the service's answer."""
     args = {"title": EVERYTHING, "at": EVERYTHING, EVERYTHING[:50]: EVERYTHING}
     for preview in (None, found(Subject=EVERYTHING)):
         sentence = spelled_out(headline_of(previewed(args, action_text=text), preview))
@@ -233,6 +233,6 @@ def test_whatever_is_said_no_sentence_is_obeyed(text: str) -> None:
 
 
 @pytest.mark.parametrize("stored", [None, b"", b"{", b"[]", b'{"args": 7}'])
-def test_what_is_no_plan_has_no_row(stored: bytes | None) -> None:
-    """A list is shown all the same; the question itself says what is wrong with it."""
+def test_an_invalid_plan_has_no_row(stored: bytes | None) -> None:
+    """The list is shown nevertheless; the question itself says what is wrong with the plan."""
     assert rows_of([("one", "send-mail", stored)]) == {}

@@ -1,4 +1,4 @@
-"""The facts of a row: the worst alarm, what is alike, and that what cannot be read is loud."""
+"""The facts of a row: the worst alarm, the questions that are alike, and a loud mark if a row cannot be read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.ten_requests import payment
 
 
 def row(asked: dict[str, Any]) -> tuple[str, str, str]:
-    """Verdict, alarm and title of one."""
+    """Return verdict, alarm and title of a row."""
     (of,) = rows_for(entries(asked)).values()
     return of.verdict, of.alarm, of.title
 
 
 def entries(*asked: dict[str, Any]) -> list[ApprovalEntry]:
-    """Some questions, as a surface gets them."""
+    """Return questions as entries, as a surface gets them."""
     known = ApprovalEntry.__struct_fields__
     rows = [{name: entry[name] for name in entry if name in known} for entry in in_a_list(asked)]
     return msgspec.convert(rows, list[ApprovalEntry])
@@ -48,7 +48,7 @@ def test_a_row_has_the_worst_alarm_of_its_run(args: dict[str, Any], alarm: str) 
     assert row(question(plan(args)))[1] == alarm
 
 
-def test_a_row_of_a_consent_says_what_its_card_says() -> None:
+def test_a_row_of_a_consent_has_the_words_of_its_card() -> None:
     """The row names the settings, the action, and the name that looks like another."""
     settings = SettingsConsent(before={"egress.private": []}, after={"egress.private": ["10.0.0.1:443"]})
     likely = msgspec.structs.replace(SUBJECTS["secret"], name="p\u0430ssword")
@@ -64,8 +64,8 @@ def test_a_row_of_a_consent_says_what_its_card_says() -> None:
 
 @pytest.mark.parametrize("stored", [None, b"{}", b"no JSON", b"[]"], ids=str)
 @pytest.mark.parametrize("kind", ["action", "grant", "a new kind"])
-def test_what_cannot_be_read_for_a_list_is_as_loud_as_the_worst(kind: str, stored: bytes | None) -> None:
-    """Too long, of another version, or broken: it says so, and is like nothing."""
+def test_an_unreadable_question_is_marked_as_loudly_as_the_worst(kind: str, stored: bytes | None) -> None:
+    """The plan is missing, of another version or broken: the row says so, and is alike to no other."""
     (entry,) = entries({**question(), "kind": kind, "plan": None})
     (told,) = listed([(entry, stored, False)])
 
@@ -92,7 +92,9 @@ def test_what_cannot_be_read_for_a_list_is_as_loud_as_the_worst(kind: str, store
         *("currencies", "payments", "permissions"),
     ],
 )
-def test_alike_is_what_differs_in_two_arguments_and_has_no_alarm(asked: Any, differs: list[str] | None) -> None:
+def test_questions_are_alike_if_at_most_two_arguments_differ_without_alarm(
+    asked: Any, differs: list[str] | None
+) -> None:
     """The keys `g` and `a` and the page's link follow one rule."""
     found = [(entry.alike or None, entry.differs or None) for entry in entries(*asked())]
 
@@ -100,5 +102,5 @@ def test_alike_is_what_differs_in_two_arguments_and_has_no_alarm(asked: Any, dif
 
 
 def paid(number: int, amount: float, currency: str) -> dict[str, Any]:
-    """A transfer."""
+    """Return a transfer."""
     return question(payment("Northwind Ltd", amount, currency), approval_id=f"act-{number}")

@@ -1,4 +1,4 @@
-"""A login as people read it before they agree: where, by which protocol, what is executed, and what was said of it."""
+"""A login as people read it before they consent: server, protocol, commands, and the details of the binding."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BINDING = BindingConsent(
 
 
 def facts(subject: BindingConsent) -> dict[str, object]:
-    """By name, without what has nothing to say."""
+    """Return the facts by name, without empty ones."""
     return {name: value for name, value in subject_facts(subject, None, str) if value is not None}
 
 
-def test_a_binding_says_where_it_logs_in_and_by_which_key_of_the_server():
-    """With the fingerprint to compare; and never that something is sent in a header."""
+def test_a_binding_shows_where_it_logs_in_and_the_servers_key():
+    """The fingerprint is there for comparison, and no header is mentioned."""
     told = facts(BINDING)
 
     assert told["logs in at"] == [
@@ -46,7 +46,7 @@ def test_a_binding_says_where_it_logs_in_and_by_which_key_of_the_server():
 
 
 def test_the_question_says_who_logs_in_where():
-    """And in a list of bindings, what each may do, in words; a sign-in is somebody's."""
+    """A list of bindings says in words what each may do; a sign-in names its person."""
     headline = "".join(span.text for span in consent_headline(BINDING))
     signed_in = msgspec.structs.replace(
         BINDING,
@@ -72,8 +72,8 @@ def test_the_question_says_who_logs_in_where():
     ]
 
 
-def test_what_was_said_of_a_login_is_in_what_is_signed():
-    """Another key of the server is another digest; where nothing was said, the subject is as it was before there were logins."""
+def test_the_details_of_a_login_are_part_of_what_is_signed():
+    """Another server key makes another digest; without details, the subject is as it was before there were logins."""
     another = msgspec.structs.replace(BINDING, details=LoginDetails(host_key=HOST_KEY[:-1] + "m"))
     without = msgspec.structs.replace(BINDING, details=msgspec.UNSET)
 
@@ -98,8 +98,8 @@ def test_what_was_said_of_a_login_is_in_what_is_signed():
     ],
     ids=["md5", "cleartext"],
 )
-def test_a_weaker_password_form_is_said_with_what_it_means_and_is_signed(form: PasswordForm, words: str):
-    """It is part of the subject: nobody who agreed to a login by SCRAM alone has agreed to it."""
+def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, words: str):
+    """The form is part of the subject: consent to a login by SCRAM alone does not cover it."""
     before = msgspec.structs.replace(BINDING, wire="login postgres+tls://db.example:5432", details=msgspec.UNSET)
     weak = msgspec.structs.replace(before, details=LoginDetails(weak_password=form))
 
@@ -144,7 +144,7 @@ def test_a_weaker_password_form_is_said_with_what_it_means_and_is_signed(form: P
     ],
     ids=["database", "password form", "number", "host key", "sign-in"],
 )
-def test_the_account_says_which_it_is_at_which_service(logins: list[str], bound: BoundLogin, account: str, words: str):
+def test_an_account_names_user_database_and_server(logins: list[str], bound: BoundLogin, account: str, words: str):
     """Two databases of one user name are two accounts, and so are two servers."""
     need = CredentialNeed(kind="login", scope="Query", logins=tuple(map(LoginTarget.parse, logins)))
     name = BindingName("login", "db", "me")
@@ -153,8 +153,8 @@ def test_the_account_says_which_it_is_at_which_service(logins: list[str], bound:
     assert accounts_of([querying(use)]) == [words]
 
 
-def test_a_name_does_not_go_on_as_words_of_ours():
-    """A user name, a database or an account that says another server is in quotes; a list of facts gets no fact from it."""
+def test_a_hostile_name_is_quoted_and_does_not_extend_the_sentence():
+    """A user name, database or account that names another server is in quotes, and adds no fact to a list of facts."""
     bound = BoundLogin(username="ada on shop at db.safe:5432", details=LoginDetails(database="x at db.safe:5432"))
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.evil:5432"),))
     name = BindingName("login", "db", "me")
@@ -170,7 +170,7 @@ def test_a_name_does_not_go_on_as_words_of_ours():
 
 
 def querying(use: CredentialUse) -> Step:
-    """A step with that credential."""
+    """Return a step with that credential."""
     return Step(
         id="one",
         connector=ConnectorPin(DATABASE, "1.0.0", "sha256:" + "ab" * 32),
@@ -182,8 +182,8 @@ def querying(use: CredentialUse) -> Step:
     )
 
 
-def test_a_plan_says_where_it_logs_in_and_as_which_role():
-    """On the card the account, with its role; whole, the login itself."""
+def test_a_plan_shows_where_it_logs_in_and_its_role():
+    """The card has the account with its role; the full view has the login itself."""
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres+plain://localhost:5432"),))
     use = CredentialUse(
         connector=DATABASE, binding=BindingName("login", "db", "me"), need=need, account="reader", login="read_only"

@@ -1,7 +1,8 @@
-"""Values of a quarter of a megabyte, each made to be read more than once: a card of them is made, and nobody waits for it.
+"""Cards of values of a quarter of a megabyte, each built so that a bad pattern would read it many times: all are made
+in time.
 
-A card is made where a person looks: in the console's own thread, and for the page in the daemon. A pattern that takes the square
-of a value's length would hold either for hours; these tests would end by the time they compute.
+A card is made where a person looks: in the console's own thread, and for the page in the daemon. A pattern that takes
+the square of a value's length would block either for hours; these tests would fail by their time limit.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ SHAPES: Final = {
 
 @pytest.mark.computes_for(30)
 @pytest.mark.parametrize("value", SHAPES.values(), ids=SHAPES.keys())
-def test_a_card_of_a_long_value_is_made(value: str) -> None:
-    """As an argument of the agent's, and as a line of a preview; laid out whole, with what it differs in."""
+def test_a_card_of_a_long_value_is_made_in_time(value: str) -> None:
+    """The value is an argument of the agent's, and a line of a preview; it is laid out whole, with its differences."""
     changes = [{"where": f"args.{name} (new)", "before": value, "after": "x"} for name in ("to", "extra")]
     found_in = {"approval_id": "act-1", "decided_at": "2026-11-20T09:12:00Z", "changes": changes, "problem": None}
     args = {"to": value, "extra": [value, {"bcc": value}]}
@@ -56,6 +57,6 @@ def test_a_card_of_a_long_value_is_made(value: str) -> None:
 
 
 def test_the_sentence_of_a_long_value_is_short() -> None:
-    """It stands in lists."""
+    """Lists show the sentence too."""
     review = as_told(msgspec.convert(question(plan({"to": SHAPES["one word"]})), Question))
     assert len(review.card(local_time).sentence) < 500

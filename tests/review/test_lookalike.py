@@ -1,4 +1,4 @@
-"""Hosts that may be taken for another: what resembles a known one is told, and what is of its domain, or like none, is not."""
+"""Hosts that resemble a known one: a resemblance is reported, but not a host of a known domain, or one that resembles none."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ KNOWN = "api.acme.example"
         "api.acmee.example",
     ],
 )
-def test_a_name_like_a_known_one_is_told(host: str) -> None:
-    """Joined, continued, with a digit for a letter, with one letter more, less or another."""
+def test_a_host_that_resembles_a_known_one_is_reported(host: str) -> None:
+    """The cases are joined, continued, with a digit for a letter, and with a letter added, removed or changed."""
     assert looks_like(host, ["other.example", KNOWN]) == KNOWN
 
 
@@ -36,21 +36,21 @@ def test_a_name_like_a_known_one_is_told(host: str) -> None:
     "host",
     ["files.acme.example", "acme.example", "a.b.acme.example", "paste.example", "api.other.example", "localhost"],
 )
-def test_a_host_of_a_known_domain_and_one_like_none_are_not(host: str) -> None:
-    """An alarm on every new host is read by nobody."""
+def test_a_host_of_a_known_domain_or_like_none_is_not_reported(host: str) -> None:
+    """Alarms that come with every new host would not be read."""
     assert looks_like(host, [KNOWN, "localhost"]) is None
 
 
 @given(LABELS, st.lists(LABELS, min_size=2, max_size=4))
-def test_what_is_below_a_known_domain_is_never_told(label: str, labels: list[str]) -> None:
-    """Whoever has the domain has all of it."""
+def test_a_host_below_a_known_domain_is_never_reported(label: str, labels: list[str]) -> None:
+    """The owner of a domain has all of it."""
     known = ".".join(labels)
     assert looks_like(f"{label}.{known}", [known]) is None
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=60), max_size=4))
-def test_any_name_is_looked_at(host: str, known: list[str]) -> None:
-    """What it may be taken for is one of those that are known."""
+def test_every_host_is_compared_without_error(host: str, known: list[str]) -> None:
+    """The result is one of the known hosts, or None."""
     assert looks_like(host, known) in {None, *known}
 
 
@@ -62,8 +62,8 @@ def test_any_name_is_looked_at(host: str, known: list[str]) -> None:
         ("hooks.other.test", None),
     ],
 )
-def test_an_update_that_reaches_a_look_alike_says_so_first(host: str, alarm: str | None) -> None:
-    """Beside the change itself, which is an alarm for every new host."""
+def test_an_update_that_reaches_a_look_alike_host_says_so_first(host: str, alarm: str | None) -> None:
+    """The change itself is an alarm too, as for every new host."""
     before = SUBJECTS["connector_update"]
     assert isinstance(before, ConnectorUpdateConsent)
     reaches = ("api.acme.example:443", f"{host}:443")

@@ -15,13 +15,13 @@ KEY = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
 
 
 def sending(**more: Any) -> dict[str, Any]:
-    """A request that left."""
+    """Return the event of a request that left."""
     facts = {"method": "POST", "host": "mail.example", "port": 443, "path": "/send", "credential": "basic/mail/home"}
     return {"type": "egress.sending", "at": "t", **facts, **KEY, **more}
 
 
 def finished(**more: Any) -> dict[str, Any]:
-    """Its end."""
+    """Return the event of the request's end."""
     return {
         "type": "egress.finished",
         "at": "t",
@@ -35,7 +35,7 @@ def finished(**more: Any) -> dict[str, Any]:
 
 
 def recorded(run: dict[str, Any], outcome: dict[str, Any] | None = None) -> Record:
-    """What a person is shown of a run, and of what came back of it."""
+    """Return what a person sees of a run, and of its result."""
     state = None if outcome is None else msgspec.convert({"status": "completed", **outcome}, RunState)
     return record_of(
         msgspec.convert({"audit_id": "run-1", "status": "completed", "events": [], **run}, RecordOfRun), state
@@ -43,15 +43,15 @@ def recorded(run: dict[str, Any], outcome: dict[str, Any] | None = None) -> Reco
 
 
 def test_a_request_has_its_host_status_bytes_and_time() -> None:
-    """From its two rows, paired by step, connector, request and attempt."""
+    """They come from the request's two rows, paired by step, connector, request and attempt."""
     (left,) = recorded({"events": [sending(), finished()]}).requests
 
     assert (left.method, left.where, left.path, left.ended) == ("POST", "mail.example:443", "/send", "201")
     assert (left.bytes_up, left.bytes_down, left.ms, left.credential) == (10, 20, 30, "basic/mail/home")
 
 
-def test_what_came_back_is_in_harmless_lines_and_says_what_is_left_out() -> None:
-    """A text as it is, all else as JSON; nothing where nobody asked for it, or there is none."""
+def test_a_result_is_shown_in_harmless_lines_with_a_count_of_the_rest() -> None:
+    """A text is shown as it is, all else as JSON; there is nothing if the state was not read, or has no result."""
     run: dict[str, Any] = {}
 
     assert recorded(run).came_back is recorded(run, {"status": "denied"}).came_back is None
@@ -61,15 +61,15 @@ def test_what_came_back_is_in_harmless_lines_and_says_what_is_left_out() -> None
     assert recorded(run, {"result": "x" * 20_001}).left_out == 1
 
 
-def test_a_request_without_an_end_is_one_of_which_nobody_knows() -> None:
-    """Another attempt's end is not its."""
+def test_a_request_without_an_end_is_shown_as_unanswered() -> None:
+    """The end of another attempt does not count."""
     left = recorded({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests
 
     assert [one.ended for one in left] == ["left, and nothing came back", "201"]
 
 
 def test_a_request_that_failed_says_how() -> None:
-    """Its class, and its status where it had one."""
+    """The reason is its class, with its status if there was one."""
     failed = {"class": "timeout"}
     left = recorded(
         {"events": [sending(), finished(status=None, **failed), sending(request=2), finished(request=2, **failed)]}
@@ -78,8 +78,8 @@ def test_a_request_that_failed_says_how() -> None:
     assert [one.ended for one in left] == ["timeout", "201, timeout"]
 
 
-def test_what_was_denied_left_nothing() -> None:
-    """Where to, and why not."""
+def test_a_denied_request_sent_nothing() -> None:
+    """The row has its destination and the reason."""
     event = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
     (left,) = recorded({"events": [event]}).requests
 
@@ -91,21 +91,21 @@ def test_what_was_denied_left_nothing() -> None:
     )
 
 
-def test_a_secret_that_came_back_is_said() -> None:
-    """How often it was blotted out."""
+def test_a_secret_that_came_back_is_reported() -> None:
+    """The note says how often it was masked."""
     (left,) = recorded({"events": [sending(), finished(scrubbed=2)]}).requests
 
     assert left.note == "the secret came back 2 times, and was blotted out"
 
 
-def test_what_is_cut_is_said_and_what_is_not_is_not() -> None:
-    """A record that is longer than its answer."""
+def test_a_truncated_record_is_marked() -> None:
+    """The record is longer than the answer that carries it."""
     assert recorded({"truncated": True, "events": []}).is_cut
     assert not recorded({"events": []}).is_cut
 
 
-def test_no_text_passes_for_the_next_fact_of_its_row() -> None:
-    """What an agent answered, with names and values in it, is quoted; a plain word is not."""
+def test_no_text_passes_for_another_fact_of_its_row() -> None:
+    """An agent's answer that contains names and values is quoted; a plain word is not."""
     said = "because decision=approve surface=operator"
     answered = {"type": "approval.answered", "at": "t", "approval": "act-1", "text": said, "mark": 'a"b', "count": 2}
     ((_, _, facts),) = recorded({"events": [answered]}).events
@@ -113,8 +113,8 @@ def test_no_text_passes_for_the_next_fact_of_its_row() -> None:
     assert facts == f'approval=act-1 text="{said}" mark="a\\"b" count=2'
 
 
-def test_no_word_of_an_upstream_is_obeyed() -> None:
-    """The corpus in every field."""
+def test_no_hostile_text_of_a_service_affects_a_record() -> None:
+    """The corpus is in every field."""
     events = [
         sending(**dict.fromkeys(("method", "host", "path", "credential"), EVERYTHING)),
         finished(status=EVERYTHING, **{"class": EVERYTHING}),

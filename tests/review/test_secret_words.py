@@ -1,4 +1,4 @@
-"""What a person sees before a secret is exchanged, or sent somewhere as a token."""
+"""The question that a person sees before a secret is replaced, or sent somewhere as a token."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ASKED = SecretConsent(
 
 
 def words(subject: SecretConsent) -> tuple[str, dict[str, object]]:
-    """The sentence, and the facts below it."""
+    """Return the sentence, and the facts below it."""
     said = "".join(span.text for span in consent_headline(subject))
     return said, dict(subject_facts(subject, None, lambda _: ""))
 
 
-def test_who_gets_the_token_is_in_the_sentence_and_the_facts() -> None:
-    """With the token's name, and what the secret is for so far."""
+def test_the_recipient_of_the_token_is_in_the_sentence_and_the_facts() -> None:
+    """The facts also have the token's name, and what the secret is used for so far."""
     said, facts = words(ASKED)
     assert said == f"Send the secret “store-token” to “{THERE}”, to fetch “mail” with it"
     assert str(facts["token goes to"]).startswith(f"{THERE}, which has not had store-token yet")
@@ -34,8 +34,8 @@ def test_who_gets_the_token_is_in_the_sentence_and_the_facts() -> None:
     assert (facts["used by"], "value" in facts) == ("nothing yet", False)
 
 
-def test_who_is_asked_about_a_token_is_told_which_one_and_where_it_goes() -> None:
-    """A question that says only one of the two is none."""
+def test_a_question_about_a_token_names_both_token_and_recipient() -> None:
+    """A subject with only one of the two is invalid."""
     for missing in ("token", "token_to"):
         with pytest.raises(ValueError, match="both, or neither"):
             msgspec.structs.replace(ASKED, **{missing: msgspec.UNSET})  # type: ignore[type-var]
@@ -46,8 +46,8 @@ def test_who_is_asked_about_a_token_is_told_which_one_and_where_it_goes() -> Non
     assert msgspec.convert(msgspec.to_builtins(ASKED), SecretConsent) == ASKED
 
 
-def test_an_exchange_says_nothing_of_a_token() -> None:
-    """The control: of a value, and of one that changed where it is kept."""
+def test_replacing_a_secret_mentions_no_token() -> None:
+    """This is the control: for a value, and for one that is now kept elsewhere."""
     for subject in (
         SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32),
         SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32, reference="pass:mail"),

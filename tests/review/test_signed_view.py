@@ -1,4 +1,6 @@
-"""What is shown is what its digest covers, whoever answered for the daemon: also its name, and a passkey's id."""
+"""The signed view shows only what its digest covers, whatever answers for the daemon: that includes the name, and a
+passkey's id.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from tests.cli.questions import SUBJECTS, plan, question, subject_question
 
 
 def viewed(asked: dict[str, Any]) -> Question:
-    """As it would be signed."""
+    """Return the question as it would be signed."""
     return signed_view(msgspec.convert(asked, Question))[0]
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_a_question_is_called_what_its_digest_covers(kind: str) -> None:
-    """The names beside it are whoever answered's: a passkey that is announced as a rename of a calendar, for one."""
+def test_a_question_is_named_by_what_its_digest_covers(kind: str) -> None:
+    """The names beside it are claims of whatever answered: it could announce a passkey as the renaming of a calendar."""
     asked = subject_question(SUBJECTS[kind])
     lied = {**asked, "name": "a harmless thing", "action": "list-mails"}
 
@@ -31,8 +33,8 @@ def test_a_question_is_called_what_its_digest_covers(kind: str) -> None:
     assert title_of(viewed(lied)) == title_of(msgspec.convert(asked, Question))
 
 
-def test_a_run_is_called_by_the_action_of_its_plan() -> None:
-    """As above."""
+def test_a_run_is_named_by_the_action_of_its_plan() -> None:
+    """The name and action beside the plan are ignored."""
     asked = question()
 
     assert viewed({**asked, "action": "list-mails", "name": "list-mails"}).action == plan().action
@@ -40,8 +42,8 @@ def test_a_run_is_called_by_the_action_of_its_plan() -> None:
 
 
 @pytest.mark.parametrize("kind", [*SUBJECTS, "action"])
-def test_what_another_digest_is_named_for_is_not_shown_to_be_signed(kind: str) -> None:
-    """Whichever of both is a lie; named as it is, it is shown."""
+def test_a_question_with_a_wrong_digest_cannot_be_signed(kind: str) -> None:
+    """Either of the two can be the lie; with the right digest the question is shown."""
     asked = question() if kind == "action" else subject_question(SUBJECTS[kind])
 
     assert viewed(asked).digest == asked["digest"]
@@ -54,8 +56,8 @@ def _passkey_question(subject: PasskeyConsent) -> dict[str, Any]:
     return {**asked, "subject": msgspec.to_builtins(subject), "digest": subject_digest(subject)}
 
 
-def test_a_passkey_is_shown_by_the_id_of_the_key_that_would_decide() -> None:
-    """What a person compares is the id; another key under it is shown to nobody."""
+def test_a_passkey_is_shown_only_under_the_id_of_its_own_key() -> None:
+    """A person compares the id, so a question with another key under it is not shown."""
     subject = SUBJECTS["passkey"]
     assert isinstance(subject, PasskeyConsent)
     key = bytes.fromhex(subject.public_key)

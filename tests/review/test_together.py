@@ -1,4 +1,4 @@
-"""The card of several requests, without a console: what is told once and apart, and that each is laid out from one card."""
+"""The card of several requests, without a console: common facts, separate ones, and that the card of each is made once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.review.test_card import when
 
 
 def asked(number: int, **more: Any) -> decision_flow.Review:
-    """One of some mails with the same text, as a surface has it."""
+    """Return one of several mails with the same text, as a surface has it."""
     return by(number, {}, **more)
 
 
 def by(number: int, asker: dict[str, str], **more: Any) -> decision_flow.Review:
-    """The same, asked by somebody."""
+    """Return a mail requested by this asker."""
     of = plan({"to": f"{number}@example.com", "body": "Hello", **more})
     return as_told(msgspec.convert(question(of, **asker), Question))
 
 
 def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card parses a file and compares all of a preview; ten of them were made twice."""
+    """A card parses a file and compares a whole preview; making ten of them twice would be slow."""
     made: list[str] = []
     real = card.card_of
 
@@ -48,8 +48,8 @@ def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == [review.digest for review in reviews]
 
 
-def test_one_with_a_blind_copy_is_decided_by_itself() -> None:
-    """As one with any alarm; without it the same three are one card."""
+def test_a_request_with_a_blind_copy_is_decided_separately() -> None:
+    """Every alarm has that effect; without it the same requests share a card."""
     apart = card_of_several([asked(1), asked(2, bcc="mallory@evil.example")], when)
 
     assert isinstance(apart, Apart)
@@ -59,10 +59,10 @@ def test_one_with_a_blind_copy_is_decided_by_itself() -> None:
 
 
 @pytest.mark.parametrize("fields", [None, [PreviewField("Changes", "1 row", multiline=True)]], ids=["failed", "shown"])
-def test_what_only_its_preview_may_change_needs_one_that_shows_something(
+def test_a_change_limited_to_its_preview_needs_one_with_content(
     fields: list[PreviewField] | None,
 ) -> None:
-    """Before it is read nothing keeps them apart; one that failed does, and says so on its own."""
+    """An unread preview does not separate the requests; a failed one does, and each says so itself."""
     reviews = [
         review_of(
             msgspec.convert(question(rehearsed({"to": f"{number}@b", "body": "Hello"})), Question), is_signed=True
@@ -78,8 +78,8 @@ def test_what_only_its_preview_may_change_needs_one_that_shows_something(
     assert isinstance(card_of_several(read, when), Card) is (fields is not None)
 
 
-def test_who_asks_is_said_of_each_where_it_is_not_the_same() -> None:
-    """Once where it is: two agents on one card are two lines, and none of them is missing."""
+def test_different_askers_are_named_for_each_request() -> None:
+    """A common asker is named once; two agents on a card are two lines, and neither is missing."""
     claude, codex = ({"agent": name, "folder": f"/home/{name}"} for name in ("claude", "codex"))
     apart = card_of_several([by(1, claude), by(2, codex)], when)
     alike = card_of_several([by(1, claude), by(2, claude)], when)
