@@ -1,4 +1,4 @@
-"""Templates for an event loop: one for each set of libraries, few at once, and another when one dies."""
+"""Templates in an event loop: one for each set of libraries, a bounded number at once, and a new one when one dies."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _DEADLINE_S = 20.0
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return the daemon's backend."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[int]:
-    """A static program that stays until its input ends, or that does what it is told."""
+    """Yield a static program that stays until its input ends, or does what it is told."""
     fd = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(fd, compiled("probe", "static"))
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
@@ -60,7 +60,7 @@ def program() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def python_program() -> Iterator[int]:
-    """Stays until its input ends."""
+    """Yield a program that stays until its input ends."""
     with _zipped("import os\nos.read(3, 1)\n") as file:
         yield file.fileno()
 
@@ -94,7 +94,7 @@ async def _served(renew_after: int = 1000, clock: Callable[[], float] = time.mon
 
 
 def _runtimes(program: int) -> list[ElfRuntime]:
-    """Five sets of libraries; a static program runs with any."""
+    """Return five sets of libraries; a static program runs with any of them."""
     bare = ElfRuntime.of_program(program)
     shown = [Path("/bin/sh"), Path("/bin/ls"), Path("/bin/cat"), Path("/bin/mv")]
     return [bare, *(ElfRuntime(bare.executable, (path,)) for path in shown)]
@@ -106,7 +106,7 @@ def _templates() -> set[int]:
 
 
 def _words(process: psutil.Process) -> list[str]:
-    """Return the arguments of a process. One that was begun just now has none yet: vfork(2) returns before it has them."""
+    """Return the arguments of a process. A new process has none for a moment: vfork(2) returns before it has them."""
     try:
         return wait_until(process.cmdline, f"process {process.pid} has its arguments")
     except psutil.NoSuchProcess:
@@ -126,7 +126,7 @@ async def _until_gone(pids: set[int]) -> None:
 
 
 async def test_programs_with_the_same_libraries_share_a_template(program: int) -> None:
-    """The second run starts nothing; other libraries are another template."""
+    """The second run starts no template; other libraries need another one."""
     async with _served() as jails:
         bare, other, *_ = _runtimes(program)
         before = _templates()
@@ -141,8 +141,10 @@ async def test_programs_with_the_same_libraries_share_a_template(program: int) -
         assert len(_templates() - before) == 2
 
 
-async def test_one_that_cannot_be_replaced_now_is_replaced_by_the_next_run(python_program: int) -> None:
-    """The template dies while no descriptor is free: a run says that there is no jail, and the one after that has another."""
+async def test_a_template_that_cannot_be_replaced_is_replaced_by_the_next_run(python_program: int) -> None:
+    """The template dies while no descriptor is free: one run fails because there is no jail, and the next one has
+    another template.
+    """
     async with _served() as jails, AsyncExitStack() as filled:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         (template,) = _templates()
@@ -177,8 +179,8 @@ async def _why_not(jails: Jails, program: int) -> FailureClass | None:
     return None
 
 
-async def test_the_template_that_was_used_longest_ago_makes_room(program: int) -> None:
-    """Four are kept; a fifth ends the one that nobody used since, and that one comes back when it is wanted."""
+async def test_the_least_recently_used_template_makes_room(program: int) -> None:
+    """Four are kept; a fifth ends the least recently used one, which comes back when it is needed."""
     async with _served() as jails:
         runtimes = _runtimes(program)
         started: list[set[int]] = []
@@ -194,8 +196,8 @@ async def test_the_template_that_was_used_longest_ago_makes_room(program: int) -
         await _ran(jails, program, runtimes[1])
 
 
-async def test_no_template_is_ended_under_a_program_that_runs(program: int) -> None:
-    """Where all four are in use, a fifth set of libraries is told to come back; then it is served."""
+async def test_no_template_is_ended_while_a_program_runs_in_it(program: int) -> None:
+    """A fifth set of libraries gets a retriable failure while all four are in use; later it is served."""
     async with _served() as jails, AsyncExitStack() as running:
         runtimes = _runtimes(program)
         jailed: list[Jailed] = [
@@ -213,8 +215,8 @@ async def test_no_template_is_ended_under_a_program_that_runs(program: int) -> N
         await _ran(jails, program, runtimes[4])
 
 
-async def test_a_dead_template_takes_only_its_own_along(program: int) -> None:
-    """Its program is told of as killed, the others go on, and the next one gets another template."""
+async def test_a_dead_template_takes_only_its_own_programs_along(program: int) -> None:
+    """The program in it is reported as killed, the others go on, and the next run gets another template."""
     async with _served() as jails:
         bare, other, *_ = _runtimes(program)
         before = _templates()
@@ -231,8 +233,8 @@ async def test_a_dead_template_takes_only_its_own_along(program: int) -> None:
         await _ran(jails, program, bare)
 
 
-async def test_a_template_that_cannot_be_started_is_the_runs_failure(program: int, tmp_path: Path) -> None:
-    """A library that is gone since it was found: sandbox_unavailable, and the daemon lives."""
+async def test_a_template_that_cannot_be_started_fails_the_run(program: int, tmp_path: Path) -> None:
+    """A library has disappeared since it was found: the failure is sandbox_unavailable, and the daemon lives."""
     async with _served() as jails:
         gone = ElfRuntime(ElfRuntime.of_program(program).executable, (tmp_path / "libgone.so",))
         with pytest.raises(AileronError) as caught:
@@ -241,8 +243,8 @@ async def test_a_template_that_cannot_be_started_is_the_runs_failure(program: in
         await _ran(jails, program, ElfRuntime.of_program(program))
 
 
-async def test_nothing_is_left_when_the_jails_are_closed(program: int) -> None:
-    """Every template ends with its owner, those of compiled programs too."""
+async def test_every_template_ends_when_the_jails_are_closed(program: int) -> None:
+    """Templates of compiled programs end with their owner too."""
     before = _templates()
     async with _served() as jails:
         for runtime in _runtimes(program)[:3]:
@@ -252,8 +254,8 @@ async def test_nothing_is_left_when_the_jails_are_closed(program: int) -> None:
     assert _templates() == before
 
 
-async def test_a_template_is_replaced_after_so_many_children(program: int) -> None:
-    """Who runs in the old one ends there, and then it is gone; the next children are the new one's."""
+async def test_a_template_is_replaced_after_a_number_of_children(program: int) -> None:
+    """A program in the old template runs to its end there, and then the template ends; later children belong to the new one."""
     async with _served(renew_after=2) as jails:
         bare = ElfRuntime.of_program(program)
         before = _templates()
@@ -272,7 +274,7 @@ async def test_a_template_is_replaced_after_so_many_children(program: int) -> No
 
 
 async def test_the_template_of_python_is_replaced_as_well(python_program: int) -> None:
-    """Twice, with one child that outlasts both: it is not disturbed."""
+    """The template is replaced twice, without disturbing a child that outlasts both."""
     others = _templates()
     async with _served(renew_after=1) as jails:
         before = _templates() - others
@@ -291,7 +293,7 @@ async def test_the_template_of_python_is_replaced_as_well(python_program: int) -
 
 
 class _Clock:
-    """Says what it is set to."""
+    """A clock that returns the time that it is set to."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -301,7 +303,7 @@ class _Clock:
 
 
 async def _ran_python(jails: Jails, program: int, between: Callable[[], None] = lambda: None) -> None:
-    """As a try of a run: the template is waited for, then its layers are put on record, then there is a jail."""
+    """Run as a try of a run does: wait for the template, get its layers, then open a jail."""
     await jails.prepare(Policy(), None)
     between()
     jails.layers_of(Policy(), None)
@@ -315,8 +317,8 @@ async def _ran_python(jails: Jails, program: int, between: Callable[[], None] = 
     assert isinstance(ending, Exited), ending
 
 
-async def test_templates_that_nobody_uses_end_and_the_next_run_has_others(program: int, python_program: int) -> None:
-    """That of Python, and those of compiled programs; none of them before its time is over."""
+async def test_unused_templates_end_and_the_next_run_gets_new_ones(program: int, python_program: int) -> None:
+    """This is so for Python's template and those of compiled programs; none ends before its time."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         await _ran_python(jails, python_program)
@@ -339,10 +341,10 @@ async def test_templates_that_nobody_uses_end_and_the_next_run_has_others(progra
         assert jails.layers_ahead(Policy()) == jails.layers
 
 
-async def test_a_template_that_nobody_uses_ends_soon_after_its_time(
+async def test_an_unused_template_ends_soon_after_its_time(
     python_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not as long after it as it waits: whoever used it just after a look would pay for twice the time."""
+    """The checks are more frequent than the idle time; otherwise a template used just after a check would last twice as long."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         await _ran_python(jails, python_program)
@@ -352,8 +354,8 @@ async def test_a_template_that_nobody_uses_ends_soon_after_its_time(
             await _until_gone(_templates() - others)
 
 
-async def test_a_template_in_which_somebody_runs_stays(python_program: int) -> None:
-    """However long: a run may take longer than that, and a connector that waits is one, too."""
+async def test_a_template_with_a_running_program_stays(python_program: int) -> None:
+    """The length does not matter: a run may take longer, and a waiting connector counts too."""
     clock = _Clock()
     async with _served(clock=clock) as jails:
         before = _templates()
@@ -368,8 +370,8 @@ async def test_a_template_in_which_somebody_runs_stays(python_program: int) -> N
         assert _templates() == before
 
 
-async def test_runs_that_come_while_a_template_ends_have_one(python_program: int) -> None:
-    """It is told to end between all steps of three runs at once, and while they wait for another."""
+async def test_runs_that_start_while_a_template_ends_get_another(python_program: int) -> None:
+    """The template is told to end between all steps of three runs at once, and while they wait for another."""
     clock = _Clock()
     async with _served(clock=clock) as jails:
 
@@ -388,8 +390,8 @@ async def test_runs_that_come_while_a_template_ends_have_one(python_program: int
     assert was_waited_for
 
 
-async def test_who_gives_up_waiting_for_a_template_leaves_it_to_the_next(python_program: int) -> None:
-    """Or to nobody: then it ends as one that nobody used."""
+async def test_a_template_that_nobody_waits_for_any_more_serves_the_next_run(python_program: int) -> None:
+    """The template ends as an unused one if there is no next run."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         clock.now += IDLE_S
@@ -411,8 +413,8 @@ async def test_who_gives_up_waiting_for_a_template_leaves_it_to_the_next(python_
         assert len(started) == 1
 
 
-async def test_who_waits_for_a_template_hears_that_another_has_found_it_ready(python_program: int) -> None:
-    """A caller that cannot leave the loop reads the answer; then nothing comes any more that the first could wait for."""
+async def test_a_waiting_run_continues_if_another_caller_finds_the_template_ready(python_program: int) -> None:
+    """A caller that cannot leave the loop reads the answer; after that the waiting run would get no further event."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         clock.now += IDLE_S
@@ -431,8 +433,10 @@ async def _ended(jails: Jails, jailed: Jailed, ended: list[Jailed]) -> None:
 
 
 @pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
-async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_program: int) -> None:
-    """The template, which reaps, is stopped: eight ends are not waited for, the ninth is, and nobody counts as running."""
+async def test_processes_that_have_left_are_reaped_in_the_background_up_to_a_bound(python_program: int) -> None:
+    """The template, which reaps, is stopped: eight ends are not waited for, the ninth is; processes that have left do
+    not count as running.
+    """
     async with _served() as jails, anyio.create_task_group() as tasks:
         (stub,) = _templates()
         (template,) = psutil.Process(stub).children()
@@ -465,7 +469,7 @@ async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_pr
 
 
 _TOLD_TO_END = "import os, socket\nprobe = socket.socket()\nos.write(2, b'ready')\nos.read(3, 1)\n"
-"""Somebody answers its calls from here on; and its end is up to the test."""
+"""Program whose calls are supervised from here on; the test decides when it ends."""
 _STEP = Step(
     id="step",
     connector=ConnectorPin("github://acme/probe", "1.0.0", "sha256:" + "ab" * 32),
@@ -479,10 +483,10 @@ _STEP = Step(
 
 class _Unwritten(Unrecorded):
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """None comes."""
+        """Ignore the event; none comes."""
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """None comes."""
+        """Ignore the progress; none comes."""
 
 
 @pytest.mark.parametrize(
@@ -493,8 +497,8 @@ class _Unwritten(Unrecorded):
         ("os.close(4)\nwhile True: os.read(3, 100)", "kept running"),
     ],
 )
-async def test_an_end_that_is_heard_of_late_is_still_told_by_its_reason(end: str, words: str) -> None:
-    """The template, which reaps it, is stopped for longer than one that closed its end has time to leave."""
+async def test_an_end_that_is_reported_late_still_has_its_reason(end: str, words: str) -> None:
+    """The template, which reaps it, is stopped for longer than a connector that closed its output has time to leave."""
     with _zipped(_TOLD_TO_END + end) as file:
         async with _served() as jails, jails.open(file.fileno(), Policy(), None) as jailed:
             await anyio.wait_readable(jailed.child.log)

@@ -1,6 +1,7 @@
-"""Limits of a run, from the one door: what goes over one is ended by its name, and what keeps below it goes on.
+"""Limits of a run, from the request on: a connector that exceeds one fails with its name, and one below it succeeds.
 
-The glutton (tests/support/connectors) leaves its errors to the SDK; the hostile connector (tests/attacks) does without it.
+The glutton (tests/support/connectors) leaves its errors to the SDK; the hostile connector (tests/attacks) does without
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.jail
 ROOT: Final = Path(__file__).resolve().parents[2]
 GLUTTON: Final = "github://aileron-tests/glutton"
 FAMILY: Final = "github://aileron-tests/family"
-"""The same with `subprocess = true`."""
+"""The glutton with `subprocess = true`."""
 _SOURCE: Final = ROOT / "tests" / "support" / "connectors" / "glutton"
 _OPS: Final = (
     "files", "file_size", "scratch", "processes", "memory", "shared_memory", "output", "values", "wrapped", "grouped",
@@ -38,14 +39,14 @@ _OPS: Final = (
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """What the hostile connector may reach."""
+    """Yield the server that the hostile connector may reach."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
-    """A daemon with the hostile connector, which has as long as a busy machine needs, and both gluttons."""
+    """Yield a daemon with the hostile connector, with a timeout that is enough on a busy machine, and both gluttons."""
     with hostile_home(upstream.port, timeout_s=20) as opened, tempfile.TemporaryDirectory() as folder:
         opened.home.install(_SOURCE)
         family = Path(shutil.copytree(_SOURCE, Path(folder, "family")))
@@ -62,13 +63,13 @@ def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
 
 @pytest.fixture(scope="module")
 def hurried(hostile: HostileHome, upstream: CountingServer) -> HostileHome:
-    """A hostile connector that has a second for a run, in the daemon of the others."""
+    """Return a hostile connector that has a second for a run, in the same daemon."""
     return hostile.hurried(upstream.port, timeout_s=1)
 
 
 @pytest.fixture(scope="module")
 def home(hostile: HostileHome) -> DaemonHome:
-    """The same daemon."""
+    """Return the daemon's home."""
     return hostile.home
 
 
@@ -78,7 +79,7 @@ def _add(home: DaemonHome, op: str, connector: str, name: str) -> None:
 
 
 def _limit(answer: Answer) -> object:
-    """The name of the limit that ended it; the class of another failure; `ok`."""
+    """Return the name of the limit that ended the run, the class of another failure, or `ok`."""
     error = answer.body.get("error")
     if error is None:
         return "ok" if answer.status == 200 else answer.body
@@ -106,25 +107,25 @@ def _limit(answer: Answer) -> object:
         pytest.param("family-memory", 256, 32, "memory", marks=needs_groups),
     ],
 )
-def test_what_goes_over_a_limit_is_ended_by_its_name(
+def test_a_connector_over_a_limit_fails_with_the_limits_name(
     home: DaemonHome, action: str, over: int, below: int, limit: str
 ) -> None:
-    """Uncaught in the SDK, or ended by the supervisor; the same with less of it is a result."""
+    """The SDK does not catch the error, or the supervisor ends the connector; the same operation below the limit has a result."""
     assert _limit(home.run(action, {"amount": over})) == limit
     assert _limit(home.run(action, {"amount": below})) == "ok"
 
 
 @pytest.mark.parametrize("amount", [0, 1])
-def test_what_only_looks_like_a_limit_is_not_called_one(home: DaemonHome, amount: int) -> None:
-    """An EAGAIN of a pipe; a bug that was met while a limit's error was being handled."""
+def test_an_error_that_only_resembles_a_limit_is_not_called_one(home: DaemonHome, amount: int) -> None:
+    """The cases are an EAGAIN of a pipe, and a bug while a limit's error was handled."""
     assert _limit(home.run("not-a-limit", {"amount": amount})) == "connector_runtime_error"
 
 
 # The result, without the SDK
 
 
-def test_a_result_that_is_too_large_is_ended_by_its_name(hostile: HostileHome) -> None:
-    """Of a body one byte too long, of 4 GiB claimed, of a million values; the largest that is allowed comes through."""
+def test_a_result_that_is_too_large_fails_with_the_limits_name(hostile: HostileHome) -> None:
+    """The cases are a body one byte too long, a claim of 4 GiB, and a million values; the largest allowed result passes."""
     claims = 'send(framed({"type": "result", "output": None}, body_bytes=%d)); stay()'
     many = r'send(framed({"type": "result", "output": None}, b"\xdd\x00\x0f\x00\x00" + b"\x80" * 0xF0000)); stay()'
     body = r'b"\xdb" + struct.pack(">I", (1 << 20) - 5) + b"x" * ((1 << 20) - 5)'
@@ -135,8 +136,8 @@ def test_a_result_that_is_too_large_is_ended_by_its_name(hostile: HostileHome) -
     assert _limit(hostile.attack(f'send(framed({{"type": "result", "output": None}}, {body}))')) == "ok"
 
 
-def test_a_second_result_is_a_broken_protocol_however_large(hostile: HostileHome) -> None:
-    """Nothing may follow the last word, so it is not its size that is wrong."""
+def test_a_second_result_is_a_protocol_error_however_large(hostile: HostileHome) -> None:
+    """The result must be the last frame, so the size of the second does not matter."""
     second = 'send(framed({"type": "result", "output": None}, body_bytes=1 << 30)); stay()'
 
     assert _limit(hostile.attack(f"result(1); {second}")) == "connector_runtime_error"
@@ -155,8 +156,8 @@ ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
 """
 
 
-def test_what_is_done_between_the_last_word_and_the_end_counts(hostile: HostileHome) -> None:
-    """A second result and an end at once, over and over; a connection by what a connector leaves behind; and what it prints."""
+def test_acts_between_the_result_and_the_end_still_count(hostile: HostileHome) -> None:
+    """The cases are a second result with an immediate end, many times; a connection by a thread left behind; and output."""
     again = 'result(1); send(framed({"type": "result", "output": None}, b"\\xc0")); os._exit(0)'
     assert {_limit(hostile.attack(again)) for _ in range(20)} == {"connector_runtime_error"}
     # It takes so long to decode that its reader is made to wait, and the connector leaves meanwhile.
@@ -195,21 +196,22 @@ _STAYS: Final = {
 
 
 @pytest.mark.parametrize("name", _STAYS)
-def test_nothing_stretches_the_wall_clock(hurried: HostileHome, name: str) -> None:
-    """One second for the whole step, whatever comes or goes meanwhile."""
+def test_no_behaviour_extends_the_wall_clock_limit(hurried: HostileHome, name: str) -> None:
+    """The whole step has one second, whatever is sent or received meanwhile."""
     assert _limit(hurried.attack(_STAYS[name])) == "wall"
 
 
-def test_what_is_done_within_the_wall_clock_is_a_result(hostile: HostileHome) -> None:
-    """The control, with as long as a busy machine needs."""
+def test_work_within_the_wall_clock_limit_has_a_result(hostile: HostileHome) -> None:
+    """This is the control, with a timeout that is enough on a busy machine."""
     assert _limit(hostile.attack("time.sleep(0.1); result(1)")) == "ok"
 
 
-def test_a_deadline_is_of_a_clock_that_nobody_can_set() -> None:
-    """The executor's clock is anyio's, which is the loop's, which is CLOCK_MONOTONIC: setting the time of day does not move it.
+def test_deadlines_use_a_clock_that_cannot_be_set() -> None:
+    """The executor's clock is anyio's, which is the loop's, which is CLOCK_MONOTONIC: setting the time of day does not
+    move it.
 
-    And none of the modules that hold a run to its time asks what time of day it is, but for the one that says what signatures
-    and certificates have to: it gives the time to those who sign, and to nobody who waits.
+    Modules that hold a run to its time do not ask for the time of day. The exception is the module that serves
+    signatures and certificates: it gives the time to code that signs, and to no code that waits.
     """
     assert not time.get_clock_info("monotonic").adjustable
     assert time.get_clock_info("time").adjustable
@@ -243,7 +245,7 @@ def _asks_the_time_of_day(path: Path) -> bool:
 # The log
 
 
-def test_a_flood_of_log_is_cut_and_the_run_goes_on(hostile: HostileHome) -> None:
+def test_excessive_log_output_is_truncated_and_the_run_goes_on(hostile: HostileHome) -> None:
     """A connector prints 16 MiB: 64 KiB are kept, with a mark, and the daemon does not grow."""
     daemon = psutil.Process(hostile.home.daemon_pid)
     assert _limit(hostile.attack('os.write(2, b"seen in the log\\n"); result(1)')) == "ok"

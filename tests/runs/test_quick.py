@@ -1,4 +1,4 @@
-"""What is resolved on the event loop: little is asked, of files that were read before and that nobody touched since."""
+"""Invocations that are resolved on the event loop: small ones, of files that were read before and not touched since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {"text": "x" * 1000, "list": [1, 2, {"deep": [None] * 50
 
 
 class _Home:
-    """All that is looked at beside the files of actions: open, agreed to and known, but for what a test changes."""
+    """All that is checked beside the action files: unlocked, consented and known, except for what a test changes."""
 
     is_locked = False
     agreed = True
@@ -58,7 +58,7 @@ class _Home:
 
 
 class _Room:
-    """A store of actions with one that was read, and who asks whether it is quick."""
+    """A store with one action, and the check whether resolving it is quick."""
 
     def __init__(self, path: Path) -> None:
         self.actions = ActionStore(path / "actions", path / "state.json")
@@ -78,13 +78,13 @@ class _Room:
         )
 
     def is_quick(self, args: dict[str, Any] = SMALL) -> bool:
-        """With these arguments."""
+        """Return whether an invocation with these arguments is quick."""
         return self._runnable.is_quick(Invocation(action="give-back", args=args, scope=Scope.AGENT, session="local"))
 
 
 @pytest.fixture
 def room(tmp_path: Path) -> _Room:
-    """Whose action was read."""
+    """Return a room whose action was read."""
     made = _Room(tmp_path)
     assert not made.is_quick(), "nobody has read it"
     made.actions.load("give-back")
@@ -104,21 +104,21 @@ def room(tmp_path: Path) -> _Room:
     ],
     ids=["values", "values in lists", "text", "a key", "keys", "texts"],
 )
-def test_where_much_is_asked_a_thread_looks_at_it(room: _Room, args: dict[str, Any]) -> None:
-    """A check of a megabyte takes seconds, and is its own caller's affair."""
+def test_large_arguments_are_checked_in_a_thread(room: _Room, args: dict[str, Any]) -> None:
+    """A check of a megabyte takes seconds, which must delay only its own caller."""
     assert not room.is_quick(args)
 
 
-def test_a_file_that_was_touched_is_read_in_a_thread(room: _Room) -> None:
-    """Once: then it is known again."""
+def test_a_touched_file_is_read_in_a_thread(room: _Room) -> None:
+    """The file is known again after one read."""
     os.utime(room.file)
     assert not room.is_quick()
     room.actions.load("give-back")
     assert room.is_quick()
 
 
-def test_with_many_actions_beside_it_the_folder_is_read_in_a_thread(room: _Room) -> None:
-    """A hundred names are looked at in no time."""
+def test_a_folder_with_many_actions_is_read_in_a_thread(room: _Room) -> None:
+    """Up to a hundred names are quick to check."""
     for number in range(101):
         room.file.with_name(f"other-{number}.md").write_text("", encoding="utf-8")
     room.actions.load("give-back")
@@ -126,7 +126,7 @@ def test_with_many_actions_beside_it_the_folder_is_read_in_a_thread(room: _Room)
 
 
 @pytest.mark.parametrize(("name", "value"), [("is_locked", True), ("agreed", False), ("known", False)])
-def test_what_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:
-    """Bindings of a locked vault, what was agreed to in place of the file, a connector that was not verified."""
+def test_data_that_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:
+    """The cases are bindings of a locked vault, a consent for another file, and a connector that was not verified."""
     setattr(room.home, name, value)
     assert not room.is_quick()

@@ -1,4 +1,6 @@
-"""Jails that were started ahead: who gets one, when it is worth nothing any more, and what becomes of one that acts early."""
+"""Spares, which are jails started ahead: which run gets one, when one becomes invalid, and what happens to one that
+acts early.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ from tests.support.waiting import give_turns, jump, unread, wait_ended, wait_sti
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 _DEADLINE_S = 20.0
 _WAITS = "import os\nos.write(4, os.read(3, 100))\n"
-"""Gives back what it is told."""
+"""Program that returns what it is sent."""
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The daemon's."""
+    """Return the daemon's backend."""
     return "asyncio"
 
 
@@ -51,22 +53,22 @@ class _Room:
         self.spares = Spares(jails, self.store, self, lambda: self.fence, bounds)
 
     def templates(self) -> set[int]:
-        """The processes that this room has started."""
+        """Return the processes that this room has started."""
         return _children() - self.others
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """As the ledger hears it."""
+        """Record the early act, in place of the ledger."""
         self.noted.append((pin, what, destination))
 
     def installed(self, source: str = _WAITS, version: str = "1.0.0") -> ConnectorPin:
-        """A connector with this program."""
+        """Install a connector with this program."""
         data = io.BytesIO()
         with zipfile.ZipFile(data, "w") as archive:
             archive.writestr("__main__.py", source)
         return self._put(data.getvalue(), version)
 
     def installed_program(self, *options: str, version: str = "1.0.0") -> ConnectorPin:
-        """A compiled connector that says it is ready, by waits.c."""
+        """Install a compiled connector that reports that it is ready, built from waits.c."""
         return self._put(compiled("waits", "static", *options), version)
 
     def _put(self, program: bytes, version: str) -> ConnectorPin:
@@ -76,22 +78,22 @@ class _Room:
         return pin
 
     async def take(self, pin: ConnectorPin, policy: Policy = Policy()) -> Spare:  # noqa: B008
-        """A spare of this connector, once there is one."""
+        """Wait for a spare of this connector and take it."""
         found: Spare = await wait_until_async(lambda: self.spares.maybe_take(pin, policy), f"a spare of {pin}")
         return found
 
     async def until_made(self, pin: ConnectorPin, *, wanted: bool = False) -> None:
-        """Wait until one is there, if it is `wanted` now or was before; it is ended."""
+        """Wait until a spare exists, if it is `wanted` now or was before, and end it."""
         if wanted:
             self.spares.want(pin, Policy(), was_spare=False)
         await self.jails.end((await self.take(pin)).jailed)
 
     async def until_noted(self, count: int = 1) -> None:
-        """Until so many early acts are on record."""
+        """Wait until this number of early acts is on record."""
         await wait_until_async(lambda: len(self.noted) >= count, f"{count} are noted", seen=lambda: self.noted)
 
     async def until_waiting(self, count: int) -> None:
-        """Until so many processes wait in jails."""
+        """Wait until this number of processes wait in jails."""
         await wait_until_async(
             lambda: len(self.spares.waiting) == count, f"{count} wait", seen=lambda: self.spares.waiting
         )
@@ -132,15 +134,15 @@ async def _room(path: Path, bounds: Bounds = Bounds(look_s=0.1), *, renew_after:
 
 
 async def _said(jailed: Jailed, text: bytes) -> bytes:
-    """What it gives back when it is told this; it is ended then."""
+    """Send the text and return the response; the program ends then."""
     os.write(jailed.child.frames_in, text)
     with anyio.fail_after(_DEADLINE_S):
         await anyio.wait_readable(jailed.child.frames_out)
     return os.read(jailed.child.frames_out, 100)
 
 
-async def test_one_waits_and_is_used_once(tmp_path: Path) -> None:
-    """It is there before anybody tells it anything, answers as any jail, and is nobody else's then."""
+async def test_a_spare_waits_and_is_used_once(tmp_path: Path) -> None:
+    """The spare exists before it is sent anything, answers as any jail, and is then gone for others."""
     async with _room(tmp_path) as room:
         pin = room.installed()
         assert room.spares.maybe_take(pin, Policy()) is None, "nobody has used it yet"
@@ -154,8 +156,8 @@ async def test_one_waits_and_is_used_once(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_after_one_was_used_there_are_two_and_never_more(tmp_path: Path) -> None:
-    """Of one connector; of all together eight."""
+async def test_a_used_spare_is_followed_by_two_and_never_more(tmp_path: Path) -> None:
+    """The bound is two for a connector, and eight for all together."""
     async with _room(tmp_path) as room:
         pins = [room.installed(version=f"1.0.{number}") for number in range(6)]
         room.spares.want(pins[0], Policy(), was_spare=True)
@@ -168,8 +170,10 @@ async def test_after_one_was_used_there_are_two_and_never_more(tmp_path: Path) -
         assert await room.still_waiting() == 8
 
 
-async def test_another_program_or_other_limits_are_another_jail(tmp_path: Path) -> None:
-    """Same name, other bytes; same bytes, another limit: both get none. The same of both gets it."""
+async def test_a_spare_serves_only_its_own_program_and_limits(tmp_path: Path) -> None:
+    """Other bytes under the same name get none, and neither do the same bytes with another limit. The spare's own
+    program and limits get it.
+    """
     async with _room(tmp_path) as room:
         pin, other = room.installed(), room.installed(_WAITS + "#\n")
         room.spares.want(pin, Policy(), was_spare=False)
@@ -192,11 +196,11 @@ def _fenced(room: _Room, _pin: ConnectorPin) -> None:
 
 
 @pytest.mark.parametrize("change", [_touched, _removed, _fenced])
-async def test_what_it_depends_on_is_as_it_was_or_it_is_ended(
+async def test_a_spare_ends_when_what_it_depends_on_changes(
     tmp_path: Path, change: Callable[[_Room, ConnectorPin], None]
 ) -> None:
-    """Files that were touched or are gone, other settings: nobody gets it, it is gone in a moment, and nobody is blamed. One of
-    which nothing changed is still there.
+    """The spare's files are touched or removed, or settings changed: no run gets it, it ends in a moment, and no early
+    act is recorded. A spare of an unchanged connector is still there.
     """
     async with _room(tmp_path) as room:
         pin, control = room.installed(), room.installed(version="2.0.0")
@@ -215,8 +219,8 @@ async def test_what_it_depends_on_is_as_it_was_or_it_is_ended(
         assert not room.noted
 
 
-async def test_another_template_has_its_own(tmp_path: Path) -> None:
-    """After so many children there is another one: what waits in the old one is not used, and the old one ends."""
+async def test_a_new_template_has_its_own_spares(tmp_path: Path) -> None:
+    """The template is replaced after a number of children: spares of the old one are not used, and the old one ends."""
     async with _room(tmp_path, renew_after=4) as room:
         pin, before = room.installed(), room.templates()
         room.spares.want(pin, Policy(), was_spare=True)
@@ -234,8 +238,8 @@ async def test_another_template_has_its_own(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_when_its_time_is_over_it_is_ended(tmp_path: Path) -> None:
-    """Though nobody asks for it. Before that it is there."""
+async def test_a_spare_ends_when_its_lifetime_is_over(tmp_path: Path) -> None:
+    """The spare ends though no run asks for it; before that it exists."""
     async with _room(tmp_path, Bounds(lifetime_s=1.0, look_s=0.1)) as room:
         began = anyio.current_time()
         room.spares.want(room.installed(), Policy(), was_spare=False)
@@ -248,8 +252,8 @@ async def test_when_its_time_is_over_it_is_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "bounds", [Bounds(least_free=1.1, look_s=0.1), Bounds(memory_bytes=1, look_s=0.1)], ids=["the machine's", "theirs"]
 )
-async def test_where_memory_is_short_they_are_ended(tmp_path: Path, bounds: Bounds) -> None:
-    """At the next look; nobody is blamed, and none is made for a while."""
+async def test_spares_end_when_memory_is_short(tmp_path: Path, bounds: Bounds) -> None:
+    """The next check ends them; no early act is recorded, and none is made for a while."""
     async with _room(tmp_path, bounds) as room:
         pin = room.installed()
         room.spares.want(pin, Policy(), was_spare=True)
@@ -260,8 +264,8 @@ async def test_where_memory_is_short_they_are_ended(tmp_path: Path, bounds: Boun
         assert not room.noted
 
 
-async def test_those_that_cannot_be_looked_at_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look needs a module, whose file is not opened where no descriptor is free; with it, another one waits on."""
+async def test_spares_that_cannot_be_checked_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check needs a module, whose file cannot be opened if no descriptor is free; once it works, another spare stays."""
     async with _room(tmp_path, Bounds(short_s=0.0, look_s=0.1)) as room:
         pin = room.installed()
         with monkeypatch.context() as without:
@@ -291,8 +295,10 @@ EARLY: dict[str, tuple[str, Early, str | None]] = {
 
 
 @pytest.mark.parametrize("name", EARLY)
-async def test_one_that_acts_early_is_ended_and_on_record(tmp_path: Path, name: str) -> None:
-    """By its reason; no run gets it, and no other is made for a while. One that does nothing is used as ever."""
+async def test_a_spare_that_acts_early_is_ended_and_recorded(tmp_path: Path, name: str) -> None:
+    """The record has the reason; no run gets the spare, and no other is made for a while. A spare that does nothing is
+    used as usual.
+    """
     source, what, destination = EARLY[name]
     async with _room(tmp_path, Bounds(cpu_s=0.5, look_s=0.1)) as room:
         pin, control = room.installed(source), room.installed()
@@ -315,8 +321,8 @@ probe.connect(("93.184.216.34", 443))
 """
 
 
-async def test_where_one_wanted_to_go_is_on_record_though_its_end_is_heard_of_late(tmp_path: Path) -> None:
-    """The template, which tells that it has ended, is stopped while the spare is found to have spoken."""
+async def test_the_destination_of_an_early_connection_is_recorded_even_if_late(tmp_path: Path) -> None:
+    """The template, which reports the end, is stopped while the check finds that the spare has written a frame."""
     async with _room(tmp_path, Bounds(look_s=_DEADLINE_S)) as room:
         room.spares.want(pin := room.installed(_SPEAKS_AND_CONNECTS), Policy(), was_spare=False)
         await room.until_waiting(1)
@@ -336,8 +342,8 @@ async def test_where_one_wanted_to_go_is_on_record_though_its_end_is_heard_of_la
         assert room.noted == [(pin, "network", "93.184.216.34:443")]
 
 
-async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path) -> None:
-    """A connector that acts early again has none for twice as long."""
+async def test_the_pause_after_early_acts_doubles_and_then_ends(tmp_path: Path) -> None:
+    """A connector that acts early again has no spare for twice as long."""
     async with _room(tmp_path, Bounds(quiet_s=0.5, look_s=0.1)) as room:
         pin, began = room.installed("import os\nos._exit(0)"), anyio.current_time()
 
@@ -349,8 +355,8 @@ async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path) -> 
         assert anyio.current_time() - began >= 0.5 + 1.0
 
 
-async def test_none_is_made_while_others_need_the_processors(tmp_path: Path) -> None:
-    """Two that run are enough; when they are gone, one is made for the next who asks."""
+async def test_no_spare_is_made_while_runs_need_the_processors(tmp_path: Path) -> None:
+    """Two running programs are enough; when they have ended, the next request makes spares."""
     async with _room(tmp_path) as room:
         pin = room.installed()
         with room.store.open(pin) as program:
@@ -363,8 +369,8 @@ async def test_none_is_made_while_others_need_the_processors(tmp_path: Path) -> 
         await room.until_waiting(2)
 
 
-async def test_those_that_wait_take_no_place_of_those_that_run(tmp_path: Path) -> None:
-    """Sixty-four run beside two that wait; one more is told `busy`, by hand or with a spare, and a spare is no way round it."""
+async def test_spares_take_no_place_of_running_programs(tmp_path: Path) -> None:
+    """Sixty-four run beside two spares; a further run fails with `busy`, and taking a spare is no way around the bound."""
     async with _room(tmp_path) as room:
         pin = room.installed()
         room.spares.want(pin, Policy(), was_spare=True)
@@ -380,8 +386,8 @@ async def test_those_that_wait_take_no_place_of_those_that_run(tmp_path: Path) -
             await room.jails.end(jailed)
 
 
-async def test_a_template_that_dies_takes_its_spares_and_blames_nobody(tmp_path: Path) -> None:
-    """The next one has spares of its own."""
+async def test_a_template_that_dies_takes_its_spares_and_no_early_act_is_recorded(tmp_path: Path) -> None:
+    """The next template has spares of its own."""
     async with _room(tmp_path) as room:
         pin = room.installed()
         room.spares.want(pin, Policy(), was_spare=True)
@@ -416,10 +422,10 @@ _EARLY_ELF: dict[str, tuple[str, Early]] = {
 }
 
 
-async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(
+async def test_a_compiled_spare_waits_once_it_has_reported_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers as any jail. One that says nothing is nobody's, and nobody is blamed when its time is over."""
+    """The spare answers as any jail. One that never reports ready is not used, and nothing is recorded when its time is over."""
     bounds = Bounds(look_s=0.1, lifetime_s=600.0)
     async with _room(tmp_path, bounds) as room:
         pin, silent = (
@@ -442,8 +448,8 @@ async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(
 
 
 @pytest.mark.parametrize("name", _EARLY_ELF)
-async def test_a_compiled_one_may_say_that_it_is_ready_and_nothing_else(tmp_path: Path, name: str) -> None:
-    """By its reason; one that only says so is used."""
+async def test_a_compiled_spare_may_report_ready_and_nothing_else(tmp_path: Path, name: str) -> None:
+    """The record has the reason; a spare that only reports ready is used."""
     does, what = _EARLY_ELF[name]
     async with _room(tmp_path, Bounds(cpu_s=0.5, look_s=0.1)) as room:
         pin, control = room.installed_program(f"-DEARLY={does}"), room.installed_program("-DEARLY=", version="2.0.0")
@@ -455,8 +461,8 @@ async def test_a_compiled_one_may_say_that_it_is_ready_and_nothing_else(tmp_path
         assert room.noted == [(pin, what, None)]
 
 
-async def test_a_python_connector_may_say_it_too(tmp_path: Path) -> None:
-    """By the bytes on the page; the session is told by whoever takes it."""
+async def test_a_python_connector_may_report_ready_too(tmp_path: Path) -> None:
+    """The connector writes the bytes of the documentation; taking the spare tells the session that it is ready."""
     says = "import os\nos.write(4, bytes.fromhex('0000000c0000000081a474797065a57265616479'))\n"
     async with _room(tmp_path, Bounds(look_s=60.0)) as room:  # what it says is there until somebody takes it
         pin = room.installed(says + _WAITS)
@@ -473,7 +479,7 @@ async def test_a_python_connector_may_say_it_too(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_those_that_wait_keep_no_template_for_others(tmp_path: Path) -> None:
+async def test_spares_keep_no_template_from_others(tmp_path: Path) -> None:
     """Four sets of libraries are kept, and one with nothing but a spare makes room for the fifth."""
     async with _room(tmp_path) as room:
         pin = room.installed_program("-DEARLY=")

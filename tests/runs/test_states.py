@@ -1,4 +1,4 @@
-"""The table of transitions, and that what is written agrees with it."""
+"""The table of transitions, and that recorded moves agree with it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PAIRS = [(current, new) for current in RunStatus for new in RunStatus]
 
 
 @pytest.mark.parametrize(("current", "new"), PAIRS)
-def test_a_transition_is_legal_exactly_where_the_table_has_it(current: RunStatus, new: RunStatus) -> None:
-    """A final state is `already_decided`, any other illegal step a bug."""
+def test_a_transition_is_legal_only_if_the_table_has_it(current: RunStatus, new: RunStatus) -> None:
+    """A step from a final state is `already_decided`, and any other illegal step a bug."""
     if new in TRANSITIONS[current]:
         check_transition(current, new)
         return
@@ -25,14 +25,14 @@ def test_a_transition_is_legal_exactly_where_the_table_has_it(current: RunStatus
 
 
 def test_the_table_is_total_and_final_states_are_final() -> None:
-    """Every status has its row; nothing leads away from an end, and everything leads to one."""
+    """Every status has its row; a final state leads nowhere, and only final states do."""
     assert set(TRANSITIONS) == set(RunStatus)
     for status, targets in TRANSITIONS.items():
         assert status.is_final == (not targets)
 
 
 def test_every_state_can_be_reached() -> None:
-    """From where runs begin."""
+    """The search begins at the initial states."""
     reached = set(INITIAL)
     while len(grown := reached.union(*(TRANSITIONS[status] for status in reached))) > len(reached):
         reached = grown
@@ -40,13 +40,13 @@ def test_every_state_can_be_reached() -> None:
     assert reached == set(RunStatus)
 
 
-def test_nothing_runs_that_was_not_approved() -> None:
+def test_a_run_is_never_carried_out_without_approval() -> None:
     """The only way from a question to a jail leads through `approved`."""
     assert RunStatus.RUNNING not in TRANSITIONS[RunStatus.PENDING_APPROVAL]
     assert [status for status in RunStatus if RunStatus.RUNNING in TRANSITIONS[status]] == [RunStatus.APPROVED]
 
 
-def test_the_verbs_of_the_audit_move_runs_as_the_table_says() -> None:
+def test_the_audits_verbs_move_runs_as_the_table_allows() -> None:
     """Each move is legal, and each legal transition has a verb that makes it."""
     made = {(current, new) for expected, reached in MOVES.values() for current in expected for new in reached}
     later_steps = {(RunStatus.RUNNING, RunStatus.RUNNING)}  # a run that goes on to its next step stays where it is
