@@ -1,7 +1,7 @@
-"""Classic BPF as the kernel runs it on a system call, so that a filter can be asked about calls nobody should make.
+"""Interpreter for the classic BPF that the kernel runs on a system call: it asks a filter about calls that no test should make.
 
-Only what seccomp(2) allows and libseccomp emits; anything else is a ValueError, so that a filter this cannot read is not taken
-for one that refuses. The kernel's own answers are compared with these in test_jail_filter.py.
+It knows only what seccomp(2) allows and libseccomp emits. Anything else is a ValueError, so that an unreadable filter is not
+taken for one that refuses. test_jail_filter.py compares the kernel's own answers with these.
 
 Source: linux/filter.h, linux/seccomp.h.
 """
@@ -30,17 +30,17 @@ _TESTS: Final = {
 
 
 def errno_action(number: int) -> int:
-    """What a filter returns to refuse a call with this errno."""
+    """Return the value with which a filter refuses a call with this errno."""
     return _ERRNO | number
 
 
 def strictest(actions: Sequence[int]) -> int:
-    """What the kernel does where several filters answer: the lowest, read as a signed number."""
+    """Return the answer that the kernel takes if several filters answer: the lowest, read as a signed number."""
     return min(actions, key=lambda action: action - (1 << 32) if action & 0x80000000 else action)
 
 
 def run(program: bytes, arch: int, number: int, arguments: Sequence[int]) -> int:
-    """What the filter returns for a call. At most one instruction per step forward: BPF has no loops."""
+    """Return the filter's answer to a call. Each step moves forward by at least one instruction: BPF has no loops."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
     data = _DATA.pack(struct.unpack("<i", struct.pack("<I", number))[0], arch, 0, *padded)
     instructions = list(_INSTRUCTION.iter_unpack(program))

@@ -1,4 +1,4 @@
-"""Cells for tests: a policy that shows the system and one folder, and a command run in one to its end.
+"""Cells for tests: a policy that shows the system and one folder, and a command that runs in a cell to its end.
 
 ran = run(policy_of(folder), [PYTHON, "-c", "print(1)"])
 seen = tried(policy_of(folder), ["read", "/etc/hostname"], ["write", "/etc/x"])
@@ -48,7 +48,7 @@ _ROOTS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 def policy_of(folder: Path, *binds: Bind, **more: Any) -> CellPolicy:
-    """The system's directories, this interpreter, and `folder`, in which the program starts and may write."""
+    """Return a policy that shows the system, this interpreter, and `folder`, where the program starts and may write."""
     home = more.pop("home", "/home/you")
     system = [Bind(path, path, mounts=True) for path in ("/usr", "/etc") if os.path.isdir(path)]
     links = []
@@ -75,7 +75,7 @@ def policy_of(folder: Path, *binds: Bind, **more: Any) -> CellPolicy:
 def opened(
     policy: CellPolicy, command: Sequence[str], streams: Streams = PIPES, environment: dict[str, str] = ENVIRONMENT
 ) -> Cell:
-    """A cell that is prepared. In CI a machine without one is a failure; elsewhere a skip."""
+    """Return a prepared cell. A machine that cannot make cells skips the test; in CI it fails it."""
     try:
         return Cell.start(policy, command, environment, streams)
     except JailUnavailable as error:
@@ -86,7 +86,7 @@ def opened(
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What came of a command."""
+    """Output, events and end of a command that ran in a cell."""
 
     end: Event
     out: str
@@ -101,7 +101,7 @@ def run(
     environment: dict[str, str] = ENVIRONMENT,
     during: Callable[[Cell], None] | None = None,
 ) -> Ran:
-    """The command in a cell, to its end."""
+    """Run the command in a cell to its end."""
     with opened(policy, command, streams, environment) as cell:
         cell.begin()
         if during is not None:
@@ -110,7 +110,7 @@ def run(
 
 
 def finish(cell: Cell) -> Ran:
-    """Read everything until it is over."""
+    """Read all output and events until the streams are closed and the command has ended."""
     said: dict[int, bytes] = {fd: b"" for fd in (cell.pipes[1], cell.pipes[2], cell.terminal) if fd is not None}
     events: list[Event] = []
     poll = select.poll()
@@ -143,7 +143,7 @@ def finish(cell: Cell) -> Ran:
 
 
 def tried(policy: CellPolicy, *attempts: Sequence[Any], streams: Streams = PIPES) -> list[Any]:
-    """What each attempt of probes/cell.py answers in a cell."""
+    """Return the answer of each attempt of probes/cell.py in a cell."""
     ran = run(policy, [PYTHON, "-I", "-S", "/probe.py", json.dumps(attempts)], streams)
     assert ran.end == Ended(0, None, None), ran
     answers: list[Any] = json.loads(ran.out)
@@ -151,7 +151,7 @@ def tried(policy: CellPolicy, *attempts: Sequence[Any], streams: Streams = PIPES
 
 
 def outside(*attempts: Sequence[Any]) -> list[Any]:
-    """The same as an ordinary process."""
+    """Return the answers of the same attempts as an ordinary process."""
     ran = subprocess.run(
         [PYTHON, "-I", "-S", str(_PROBE), json.dumps(attempts)], capture_output=True, check=True, timeout=DEADLINE_S
     )
@@ -160,7 +160,7 @@ def outside(*attempts: Sequence[Any]) -> list[Any]:
 
 
 def read_until(fd: int, wanted: bytes) -> bytes:
-    """Read a terminal or pipe until these bytes came."""
+    """Read a terminal or pipe until these bytes have arrived."""
     said = b""
     poll = select.poll()
     poll.register(fd, select.POLLIN)

@@ -1,6 +1,6 @@
-"""One template for all: a probe is run in a real jail, and for the positive control as an ordinary process.
+"""Fixtures for the jail: one template for all tests runs a probe in a real jail; as a positive control it is an ordinary process.
 
-A jail comes about in two ways, forked ahead of its request or when it is asked for, and `jailed` tries each test in both.
+A jail is forked ahead of its request or when it is requested, and `jailed` tries each test in both ways.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DEADLINE_S = 20.0
 needs_groups = pytest.mark.skipif(
     cgroups.find() is None, reason="this user can make no control groups here, so nothing may start processes (ADR 35)"
 )
-"""For what may start processes. That it is refused without them is shown by tests/sandbox/test_jail_limits.py."""
+"""Mark for tests of programs that may start processes. tests/sandbox/test_jail_limits.py shows the refusal without groups."""
 
 TELLS_WHO_LEFT = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 11)
-"""The listener of a filter hangs up when the last process under it makes no more calls, and not when it is reaped."""
+"""True if a filter's listener hangs up when its last process can make no more calls, rather than when it is reaped."""
 
 
 def program(name: str, *arguments: Any) -> bytes:
-    """A zip application that makes one attempt."""
+    """Return a zip application that makes one attempt."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("__main__.py", _ATTEMPTS.read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def program(name: str, *arguments: Any) -> bytes:
 
 
 def memory_file(data: bytes) -> int:
-    """A descriptor of these bytes; the caller closes it."""
+    """Return a descriptor of a memory file with these bytes; the caller closes it."""
     fd = os.memfd_create("program", os.MFD_CLOEXEC)
     os.write(fd, data)
     return fd
@@ -54,7 +54,7 @@ def memory_file(data: bytes) -> int:
 
 @pytest.fixture(scope="session")
 def packed() -> Callable[..., Template]:
-    """Start a template with these packages and preloads. In CI a machine without a jail is a failure; elsewhere a skip."""
+    """Start a template with these packages and preloads. A machine without jails skips the test; in CI it fails it."""
 
     def start(**runtime: Any) -> Template:
         try:
@@ -69,14 +69,14 @@ def packed() -> Callable[..., Template]:
 
 @pytest.fixture(scope="session")
 def template(packed: Callable[..., Template]) -> Iterator[Template]:
-    """The warm process of most tests."""
+    """Start the warm process that most tests share."""
     with packed(preload=("json", "zipfile")) as started:
         yield started
 
 
 @pytest.fixture(params=["ahead", "asked"])
 def jailed(request: pytest.FixtureRequest, template: Template) -> Callable[..., Seen]:
-    """Make one attempt in a jail of its own, which was forked ahead, or when it was asked for."""
+    """Make one attempt in a jail of its own, which was forked ahead or when it was requested."""
     prepare = wait_forked_ahead if request.param == "ahead" else end_forked_ahead
 
     def attempt(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
@@ -95,7 +95,7 @@ def jailed(request: pytest.FixtureRequest, template: Template) -> Callable[..., 
 
 @pytest.fixture
 def packed_program(tmp_path: Path) -> Callable[..., Path]:
-    """One attempt as a file."""
+    """Write a program that makes one attempt to a file."""
 
     def write(name: str, *arguments: Any) -> Path:
         path = tmp_path / f"{name}.pyz"
@@ -107,7 +107,7 @@ def packed_program(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def free(tmp_path: Path) -> Callable[..., Any]:
-    """The same attempt as an ordinary process of this user: what it gets there."""
+    """Make the same attempt as an ordinary process of this user and return its report."""
 
     def attempt(name: str, *arguments: Any) -> Any:
         path = tmp_path / "attempt.pyz"
@@ -141,7 +141,7 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 
 
 def drained(fd: int) -> bytes:
-    """What is in a pipe."""
+    """Return the bytes that are in a pipe now."""
     pieces = []
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Hosts in an odd state, each a process of its own: `python -m tests.sandbox.hosts NAME`, the answer as JSON on standard output.
+"""Hosts in an odd state, each a process of its own: `python -m tests.sandbox.hosts NAME` prints its findings as JSON.
 
-What a host is like must not matter to its jails: its umask, limits, signals, terminal, descriptors, keyring.
+A host's state must not matter to its jails: its umask, limits, signals, terminal, descriptors, keyring.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _ask(template: Template, name: str, *arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def _ready(template: Template) -> Iterator[Child]:
-    """A child that has come as far as its own code, and sleeps."""
+    """Yield a child that has reached its own code and sleeps."""
     with _open(template, "sleep_with_scratch", 3600) as child:
         if not select.select([child.frames_out], [], [], _DEADLINE_S)[0]:
             raise TimeoutError("the child is not ready")
@@ -68,19 +68,19 @@ def _ready(template: Template) -> Iterator[Child]:
 
 
 def _below(template: Template) -> list[psutil.Process]:
-    """Template and children, by the host's count; the stub is not among them."""
+    """Return the template and its children, as the host counts them; the stub is not among them."""
     return psutil.Process(template.pid).children(recursive=True)
 
 
 def with_a_tight_umask() -> Any:
-    """077: the root is built by one id and read by another."""
+    """Start a jail under umask 077: one id builds the root, and another reads it."""
     os.umask(0o077)
     with _start() as template:
         return _ask(template, "typical_imports")
 
 
 def with_open_descriptors_and_a_full_environment() -> Any:
-    """Two hundred inheritable descriptors and a secret in the environment, before anything is started."""
+    """Open two hundred inheritable descriptors and put a secret in the environment before the template starts."""
     os.environ["SECRET"] = "canary-in-the-environment"
     for _ in range(200):
         os.set_inheritable(os.open("/dev/null", os.O_RDWR), True)
@@ -95,7 +95,7 @@ def with_open_descriptors_and_a_full_environment() -> Any:
 
 
 def with_descriptors_beyond_select() -> Any:
-    """select(2) takes none over 1023, and a host may have more."""
+    """Use more descriptors than select(2) takes: it takes none over 1023."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else 4096, hard))
     for _ in range(1100):
@@ -105,7 +105,7 @@ def with_descriptors_beyond_select() -> Any:
 
 
 def with_a_terminal() -> Any:
-    """On a terminal, and Ctrl-C pressed: who has it, and who felt it."""
+    """Press Ctrl-C on a terminal; report which process has the terminal and which one noticed the signal."""
     felt: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: felt.append(number))
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -124,9 +124,9 @@ def with_a_terminal() -> Any:
 
 
 def with_few_descriptors_for_the_template() -> Any:
-    """A template that cannot take in one more request says so, and keeps the children it has."""
+    """Fill a template until it cannot take another request; it must say so and keep the children that it has."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (72, hard))  # what it moves aside is at 64 and up
+    resource.setrlimit(resource.RLIMIT_NOFILE, (72, hard))  # the template moves descriptors to 64 and up
     template = _start()
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1024), hard))
     children: list[Child] = []
@@ -137,11 +137,11 @@ def with_few_descriptors_for_the_template() -> Any:
             select.select([child.frames_out], [], [], _DEADLINE_S)
             if not os.read(child.frames_out, 100):
                 child.wait(_DEADLINE_S)
-            template.pump()  # descriptors that nobody takes count for the whole user, unix(7) ETOOMANYREFS
+            template.pump()  # untaken descriptors count for the whole user, unix(7) ETOOMANYREFS
             refused = child.ending
             children.append(child)
         alive = [one for one in children if one.ending is None]
-        for one in alive[: 1 + AHEAD]:  # children that are forked ahead may be sooner
+        for one in alive[: 1 + AHEAD]:  # children forked ahead may take the room first
             one.kill()
             one.wait(_DEADLINE_S)
         return {
@@ -153,7 +153,7 @@ def with_few_descriptors_for_the_template() -> Any:
 
 
 def without_a_descriptor_for_the_pidfd() -> Any:
-    """A child that cannot be killed must not run: the template is given up."""
+    """Leave no descriptor for a child's pidfd: a child that cannot be killed must not run, so the host gives the template up."""
     with _start() as template:
         below = _below(template)
         child = _open(template, "sleep", 3600)
@@ -171,9 +171,9 @@ def without_a_descriptor_for_the_pidfd() -> Any:
 
 
 def with_ever_more_descriptors() -> Any:
-    """None is free, then one, and so on until a template can be started, then a child: what each try said, and left behind."""
+    """Free no descriptor, then one, and so on until a template starts, then until a child does; report refusals and residue."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with _start() as template:  # so whatever is imported late has been
+    with _start() as template:  # late imports happen here
         _ask(template, "facts")
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     templates = _tried(_start)
@@ -192,7 +192,7 @@ def with_ever_more_descriptors() -> Any:
 
 
 def _tried(make: Callable[[], Template | Child]) -> list[tuple[str, int]]:
-    """For each refusal, with one descriptor more free than before: its words, and the descriptors it left open."""
+    """Return each refusal, with one descriptor more free than before: its words, and the descriptors that it left open."""
     refusals: list[tuple[str, int]] = []
     filling = _filling()
     while True:
@@ -212,7 +212,7 @@ def _tried(make: Callable[[], Template | Child]) -> list[tuple[str, int]]:
 
 
 def _filling() -> list[int]:
-    """All descriptors that were free."""
+    """Open /dev/null until no descriptor is free, and return the descriptors."""
     filling = []
     with contextlib.suppress(OSError):
         while True:
@@ -221,7 +221,7 @@ def _filling() -> list[int]:
 
 
 def with_a_key_in_its_keyring() -> Any:
-    """Whether a key of the session keyring is found before and after the step that leaves it, keyctl(2)."""
+    """Report whether a key of the session keyring is found before and after the step that leaves it, keyctl(2)."""
     libc = ctypes.CDLL(None, use_errno=True)
     keyctl, add_key = (250, 248) if os.uname().machine == "x86_64" else (219, 217)
     search, session = 10, ctypes.c_int(-3)
@@ -245,7 +245,7 @@ def with_a_key_in_its_keyring() -> Any:
 
 
 def where_unshare_is_refused() -> Any:
-    """As in a container with a default seccomp profile."""
+    """Start a template where unshare(2) is refused, like in a container with a default seccomp profile."""
     import pyseccomp
 
     profile = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -255,7 +255,7 @@ def where_unshare_is_refused() -> Any:
 
 
 def where_there_are_no_user_namespaces() -> Any:
-    """user.max_user_namespaces = 0, in a user namespace of this test's own."""
+    """Start a template where user.max_user_namespaces is 0, in a user namespace of this test's own."""
     uid = os.getuid()
     kernel.unshare(kernel.CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
@@ -273,7 +273,7 @@ def _why_not() -> Any:
 
 
 def where_namespaces_run_out_and_come_back() -> Any:
-    """The limit is 0 when the next child is forked ahead, and when one is asked for; then it is raised again."""
+    """Set the limit to 0 while the next child is forked ahead, and while one is requested; then raise it again."""
     uid, gid = os.getuid(), os.getgid()
     kernel.unshare(kernel.CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
@@ -288,15 +288,15 @@ def where_namespaces_run_out_and_come_back() -> Any:
         before = [_ask(template, "facts")["loot"]["host"] for _ in waiting]
         said = _until_quiet(heard)
         refused = set()
-        for tenths_ms in range(0, 100, 2):  # also while one that is forked ahead is about to fail
+        for tenths_ms in range(0, 100, 2):  # some hit a child forked ahead that is about to fail
             time.sleep(tenths_ms / 10_000)
             with _open(template, "facts") as child:
                 refused.add(str(child.wait(_DEADLINE_S)))
-        _until_quiet(heard)  # one that is on its way would take the next request along
+        _until_quiet(heard)  # a child on its way would take the next request along
         limit.write_text("1000")
         return {
             "before": before,
-            "said": list(dict.fromkeys(said.decode().splitlines())),  # between two requests it may try again, or not
+            "said": list(dict.fromkeys(said.decode().splitlines())),  # it may or may not try again between two requests
             "meanwhile": sorted(refused),
             "afterwards": _ask(template, "facts")["loot"]["host"],
             "waiting again": set(wait_forked_ahead(template)).isdisjoint(waiting),
@@ -304,7 +304,7 @@ def where_namespaces_run_out_and_come_back() -> Any:
 
 
 def _until_quiet(heard: int) -> bytes:
-    """What is said until a child was lost and nothing more is heard: one follows at most 10 ms after the other."""
+    """Read the log until a child was lost and no more is said: one message follows the other by at most 10 ms."""
     said = b""
     while select.select([heard], [], [], 0.5 if b"lost" in said else _DEADLINE_S)[0]:
         said += os.read(heard, 1 << 16)
@@ -312,10 +312,10 @@ def _until_quiet(heard: int) -> bytes:
 
 
 def under_a_filter_that_asks_already() -> Any:
-    """A container runtime may run everything under a listener of its own, and the kernel allows one."""
+    """Start a template under another listener: a container runtime may run everything under one, and the kernel allows one."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     asks = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-    asks.add_rule(pyseccomp.NOTIFY, "acct")  # which nobody here calls
+    asks.add_rule(pyseccomp.NOTIFY, "acct")  # no process here calls it
     with tempfile.TemporaryFile() as file:
         asks.export_bpf(file)
         file.seek(0)
@@ -335,7 +335,7 @@ def under_a_filter_that_asks_already() -> Any:
 
 
 def that_is_killed_at(stage: str) -> Any:
-    """Comes as far as `stage`, says who is below, and waits to be killed there."""
+    """Reach `stage`, print the pids of stub, template and children, and wait to be killed there."""
     template = _start()
     if stage != "just started":
         wait_forked_ahead(template)
@@ -351,7 +351,7 @@ def that_is_killed_at(stage: str) -> Any:
 
 
 def that_waits_to_be_killed() -> Any:
-    """Three sleeping children and those that wait; the pids of everybody, and then nothing more."""
+    """Start three sleeping children beside those forked ahead, print all pids, and wait to be killed."""
     template = _start()
     with contextlib.ExitStack() as stack:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The processes of a template, as its host sees them."""
+"""Helpers that read a template's processes as its host sees them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = [
 ]
 
 AHEAD = 2
-"""How many wait, when nothing else is to be done."""
+"""Number of children that an idle template has forked ahead."""
 _DEADLINE_S = 10.0
 
 
 def below(template: Template) -> list[psutil.Process]:
-    """The processes below the template itself: the children, those forked ahead among them."""
+    """Return the processes below the template itself: its children, including those forked ahead."""
     return [process for process in psutil.Process(template.pid).children(recursive=True)[1:] if process.is_running()]
 
 
 def wait_forked_ahead(template: Template) -> list[psutil.Process]:
-    """Wait until as many children are there as a template forks ahead, oldest first, and have done what they can do ahead.
+    """Wait until a template has all its children forked ahead, and each has done what it can do ahead. Return them, oldest first.
 
-    That is when it has the first of its two filters; a child that runs a program has both.
+    Such a child has the first of its two filters; a child that runs a program has both.
     """
 
     def waiting() -> list[psutil.Process]:
@@ -48,25 +48,25 @@ def wait_forked_ahead(template: Template) -> list[psutil.Process]:
 
 
 def end_forked_ahead(template: Template) -> None:
-    """See to it that nobody waits, so that the next child is forked when it is asked for. None is forked ahead before that."""
+    """Kill the children forked ahead, so that the next child is forked when it is requested. None is forked ahead before that."""
     for process in (waiting := wait_forked_ahead(template)):
         process.kill()
     psutil.wait_procs(waiting, timeout=_DEADLINE_S)
 
 
 def running(template: Template) -> list[psutil.Process]:
-    """The children that have come to their program."""
+    """Return the children that have reached their program."""
     return [process for process in below(template) if status_of(process.pid).get("Seccomp_filters") == ["2"]]
 
 
 def _waits(pid: int) -> bool:
     status = status_of(pid)
-    # Asleep: it has nothing more to do that could be done ahead.
+    # Asleep: it has no more work that can be done ahead.
     return status.get("Seccomp_filters") == ["1"] and status["State"][0] == "S"
 
 
 def status_of(pid: int) -> dict[str, list[str]]:
-    """proc_pid_status(5) by name; empty when the process is gone."""
+    """Return the fields of proc_pid_status(5) by name, or an empty dict if the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -75,7 +75,7 @@ def status_of(pid: int) -> dict[str, list[str]]:
 
 
 def end_beside_a_stopped_template(template: Template, program: bytes, policy: Policy) -> Ending:
-    """Run a program that tries at one word, and ends at another, while the template, which would look at that, is stopped."""
+    """Run a program that attempts at one word and ends at another, while the template, which checks attempts, is stopped."""
     fd = os.memfd_create("program", os.MFD_CLOEXEC)
     try:
         os.write(fd, program)
@@ -98,7 +98,7 @@ def end_beside_a_stopped_template(template: Template, program: bytes, policy: Po
 
 
 def _has_done(child: Child) -> bool:
-    """Return whether a child has taken its word, and none of its threads and processes does anything now."""
+    """Return whether a child has taken its word and all its threads and processes sleep."""
     if unread(child.frames_in):
         return False
     first = psutil.Process(child.pid)

@@ -1,4 +1,4 @@
-"""What a probe reports, as the tests of the jail see it."""
+"""The report of a probe, for the tests of the jail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Seen"]
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What became of a probe: its own report, how it ended, what it printed."""
+    """Observed end of a probe: its own report, its ending, its printed text."""
 
     report: Any
     ending: Ending | None

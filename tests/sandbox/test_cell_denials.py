@@ -1,4 +1,4 @@
-"""What a cell denies, each beside its positive control: the same attempt outside, or one inside that differs in one thing."""
+"""Tests of what a cell denies. Each has a positive control: the same attempt outside, or one inside that differs in one thing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SIGTERM, SIGKILL, SIGCONT = 15, 9, 18
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project."""
+    """Make a project's folder."""
     made = tmp_path / "project"
     made.mkdir()
     return made
 
 
-def test_it_has_no_privilege_and_its_own_name(folder: Path) -> None:
-    """The ids are the person's, every set of capabilities is empty, and nothing can be gained."""
+def test_a_cell_has_no_privilege_and_its_own_host_name(folder: Path) -> None:
+    """The ids are the person's, every capability set is empty, and no privilege can be gained."""
     answers = tried(
         policy_of(folder),
         *(["status", name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")),
@@ -59,8 +59,8 @@ def test_it_has_no_privilege_and_its_own_name(folder: Path) -> None:
     }
 
 
-def test_every_namespace_is_its_own(folder: Path) -> None:
-    """Of the seven kinds, none is the host's."""
+def test_a_cell_has_its_own_namespaces(folder: Path) -> None:
+    """Cell and host share no namespace of the seven kinds."""
     (inside,) = tried(policy_of(folder), ["namespaces_of", "self"])
     (here,) = outside(["namespaces_of", "self"])
 
@@ -68,8 +68,8 @@ def test_every_namespace_is_its_own(folder: Path) -> None:
     assert not set(inside.values()) & set(here.values())
 
 
-def test_there_are_no_namespaces_in_it(folder: Path) -> None:
-    """Not by unshare, clone or mount; and what unshare does without namespaces works."""
+def test_no_namespace_can_be_made_in_a_cell(folder: Path) -> None:
+    """unshare, clone and mount are refused; what unshare and clone do without namespaces works."""
     answers = tried(
         policy_of(folder),
         ["unshare", NEWUSER],
@@ -85,8 +85,8 @@ def test_there_are_no_namespaces_in_it(folder: Path) -> None:
     assert answers == ["EPERM", "EPERM", 0, "EPERM", "EPERM", "ok", "EPERM"]
 
 
-def test_proc_tells_the_machine_nothing_to_do(folder: Path) -> None:
-    """Also of root outside, who could write there by number: no file beside those of processes can be opened to write."""
+def test_proc_offers_no_file_that_changes_the_machine(folder: Path) -> None:
+    """Files in /proc outside those of processes cannot be opened to write, even by a root, who could write there outside."""
     answers = tried(
         policy_of(folder),
         ["open_to_write", "/proc/sys/kernel/hostname"],
@@ -101,8 +101,8 @@ def test_proc_tells_the_machine_nothing_to_do(folder: Path) -> None:
     assert answers[3:] == [[], "ok"]
 
 
-def test_proc_tells_nothing_of_the_machine_s_inside(folder: Path) -> None:
-    """What is empty in the cell is not outside."""
+def test_proc_shows_no_kernel_secrets(folder: Path) -> None:
+    """The files that are closed in the cell can be read outside; harmless ones can be read in the cell too."""
     answers = tried(policy_of(folder), ["read", "/proc/kallsyms"], ["read", "/proc/keys"], ["read", "/proc/meminfo"])
 
     assert isinstance(outside(["read", "/proc/keys"])[0], str)
@@ -111,8 +111,8 @@ def test_proc_tells_nothing_of_the_machine_s_inside(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("bit", [SETUID, SETGID])
-def test_nothing_can_be_made_to_run_as_somebody_else(folder: Path, bit: int) -> None:
-    """By chmod, and by making a file; without the bit both work."""
+def test_no_file_can_be_made_setuid_or_setgid(folder: Path, bit: int) -> None:
+    """chmod and the creation of a file are both refused with the bit; without the bit both work."""
     (folder / "file").touch()
     answers = tried(
         policy_of(folder),
@@ -127,8 +127,8 @@ def test_nothing_can_be_made_to_run_as_somebody_else(folder: Path, bit: int) -> 
     assert answers == ["EPERM", "EPERM", "0o755", "0o755"]
 
 
-def test_a_program_that_is_setuid_gains_nothing(folder: Path) -> None:
-    """`su` is there, and is the person's like any other."""
+def test_a_setuid_program_gains_nothing(folder: Path) -> None:
+    """`su` exists, and runs with the person's id like any other program."""
     ran = run(
         policy_of(folder), ["sh", "-c", "su -c id </dev/null; echo $?; grep -E '^(Uid|CapEff)' /proc/self/status"]
     )
@@ -137,8 +137,8 @@ def test_a_program_that_is_setuid_gains_nothing(folder: Path) -> None:
     assert "CapEff:\t0000000000000000" in ran.out
 
 
-def test_sockets_are_of_four_families(folder: Path) -> None:
-    """No machine's own (vsock is in no namespace), no raw ones, of netlink only routes."""
+def test_sockets_of_only_four_families_can_be_made(folder: Path) -> None:
+    """Raw sockets and vsock (the machine's own, in no namespace) are refused; netlink serves only for routes."""
     inet, inet6, unix, netlink, packet = (
         int(family) for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK, socket.AF_PACKET)
     )
@@ -168,7 +168,7 @@ def test_sockets_are_of_four_families(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_abstract_socket_of_the_host_is_not_there(folder: Path) -> None:
+def test_an_abstract_socket_of_the_host_cannot_be_reached(folder: Path) -> None:
     """Names without a file end at the network namespace."""
     name = f"aileron-cell-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
@@ -178,8 +178,8 @@ def test_an_abstract_socket_of_the_host_is_not_there(folder: Path) -> None:
         assert tried(policy_of(folder), ["connect_abstract", name]) == ["ECONNREFUSED"]
 
 
-def test_a_terminal_takes_no_input_from_its_programs(folder: Path) -> None:
-    """TIOCSTI, TIOCLINUX and line disciplines, also with bits that the kernel does not read; asking for the size works."""
+def test_a_program_cannot_type_into_its_terminal(folder: Path) -> None:
+    """TIOCSTI, TIOCLINUX and line disciplines are refused, even with bits that the kernel ignores; reading the size works."""
     answers = tried(
         policy_of(folder),
         ["terminal_input", TIOCSTI],
@@ -192,8 +192,8 @@ def test_a_terminal_takes_no_input_from_its_programs(folder: Path) -> None:
     assert answers[3] != "EPERM"
 
 
-def test_calls_that_reach_for_the_kernel_are_refused(folder: Path) -> None:
-    """By the errno that is published; personality as a debugger needs it."""
+def test_calls_that_attack_the_kernel_are_refused(folder: Path) -> None:
+    """Each fails with the published errno; personality(2) works as far as a debugger needs it."""
     answers = tried(
         policy_of(folder),
         ["call", KEYCTL, 0, 0, 0, 0],
@@ -214,8 +214,8 @@ def test_calls_that_reach_for_the_kernel_are_refused(folder: Path) -> None:
     assert outside(["personality", READ_IMPLIES_EXEC])[0] == 0
 
 
-def test_the_first_process_is_out_of_reach_and_a_debugger_works(folder: Path) -> None:
-    """It cannot be attached to, read or signalled; a child of the agent's can."""
+def test_the_first_process_is_out_of_reach_but_a_debugger_works(folder: Path) -> None:
+    """Process 1 cannot be attached to, read or signalled; a child of the agent can."""
     answers = tried(
         policy_of(folder),
         ["attach", 1],
@@ -228,15 +228,15 @@ def test_the_first_process_is_out_of_reach_and_a_debugger_works(folder: Path) ->
         ["kill", 1, SIGCONT],
     )
 
-    # Root outside may open it by number, but for the mount.
+    # A root could open it by number, if the mount were not read-only.
     assert answers[:5] == ["EPERM", "EACCES", "EACCES", "EACCES" if os.getuid() else "EROFS", "EACCES"]
     assert answers[5] == "ok"
     scoped = kernel.landlock_abi() >= 6
     assert answers[6:] == (["EPERM", "EPERM"] if scoped else ["ok", "ok"])  # without the scope, pid 1 does not feel it
 
 
-def test_it_inherits_three_descriptors(folder: Path) -> None:
-    """With pipes and with a terminal, and whatever this process has open."""
+def test_a_cell_inherits_only_three_descriptors(folder: Path) -> None:
+    """This holds with pipes and with a terminal, whatever this process has open."""
     extra = os.open("/etc/passwd", os.O_RDONLY)
     os.set_inheritable(extra, True)
     try:
@@ -248,7 +248,7 @@ def test_it_inherits_three_descriptors(folder: Path) -> None:
 
 
 def test_limits_are_those_of_the_policy(folder: Path) -> None:
-    """Or the host's own, where they are lower."""
+    """The policy sets the limits on descriptors, file size, processes and core files."""
     wanted = {
         resource.RLIMIT_NOFILE: 1000,
         resource.RLIMIT_FSIZE: 1 << 21,
@@ -260,8 +260,8 @@ def test_limits_are_those_of_the_policy(folder: Path) -> None:
     assert tried(policy, *(["limit", int(kind)] for kind in wanted)) == list(wanted.values())
 
 
-def test_what_counts_for_the_person_as_well_is_half_of_it(folder: Path) -> None:
-    """Timers and signals that wait, and message queues: the other half is left, whatever a cell takes."""
+def test_a_cell_gets_half_of_what_counts_for_the_person(folder: Path) -> None:
+    """Pending timers and signals and message queues count for the whole user: the other half is left, whatever a cell takes."""
     kinds = (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)
     halves = [most if most == resource.RLIM_INFINITY else most // 2 for _, most in map(resource.getrlimit, kinds)]
 
@@ -271,11 +271,11 @@ def test_what_counts_for_the_person_as_well_is_half_of_it(folder: Path) -> None:
     assert outside(["timers", 10]) == [10]
 
 
-def test_processes_are_bounded(folder: Path) -> None:
-    """For root, too, of whom no RLIMIT_NPROC is counted."""
+def test_the_number_of_processes_is_bounded(folder: Path) -> None:
+    """The bound also holds for root, for whom the kernel ignores RLIMIT_NPROC."""
     (few,) = tried(policy_of(folder, processes=64), ["forks", 450])
     (many,) = tried(policy_of(folder, processes=1000), ["forks", 450])
 
     assert few != many
     assert many == 450
-    assert few < 64 + 300 + 1  # of a pid namespace the first 300 ids come on top, once
+    assert few < 64 + 300 + 1  # a pid namespace adds its first 300 ids, once

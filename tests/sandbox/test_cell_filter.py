@@ -1,4 +1,4 @@
-"""The deny list of a cell, compiled, asked about every call there is."""
+"""The compiled deny list of a cell, asked about every system call."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ FOR_SOME_ARGUMENTS: Final[dict[str, Callable[[list[int]], Answers]]] = {
     "ioprio_set": lambda a: {errno.EPERM} if a[0] % HIGH == 3 or (a[0] % HIGH in {1, 2} and a[1] % HIGH == 1) else (),
     "personality": lambda a: {errno.EPERM} if a[0] % HIGH not in {0, 0x40000, 0xFFFFFFFF} else (),
 }
-"""Written anew: what the page says of each, and every answer that one of its rows gives."""
+"""Refusals by arguments, written anew from the page: the errnos that any row of a call gives."""
 NEWER: Final = {"quotactl_fd": 443, "memfd_secret": 447, "fchmodat2": 452, "open_tree_attr": 467}
 
 
 def number_of(name: str) -> int:
-    """Negative where this architecture has no such call."""
+    """Return the number of a call; negative if this architecture has no such call."""
     found = int(pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name))
     return NEWER.get(name, found) if found < 0 else found
 
@@ -92,7 +92,7 @@ NAMES: Final = {number_of(name): name for name in [*filters.CELL_REFUSED, *FOR_S
 
 
 def promised(number: int, arguments: list[int]) -> set[int]:
-    """What the filter may return: where two rows hold, either."""
+    """Return the answers that the filter may give: if two rows apply, either."""
     name = NAMES.get(number, "")
     if number > 469:
         return {bpf.errno_action(errno.ENOSYS)}
@@ -111,8 +111,8 @@ WORDS = st.one_of(
 ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HIGH * HIGH))), min_size=6, max_size=6)
 
 
-def test_every_call_gets_the_answer_that_is_published() -> None:
-    """Number by number, also those of kernels to come, with no bits set and with all."""
+def test_every_call_gets_its_published_answer() -> None:
+    """Every number is asked about, those of future kernels included, with no bits set and with all."""
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
             assert bpf.run(FILTER, NATIVE, number, arguments) in promised(number, arguments), NAMES.get(number, number)
@@ -135,15 +135,15 @@ def test_every_call_gets_the_answer_that_is_published() -> None:
 @example("openat", [0, 0, 0o20200002, 0o2755, 0, 0])
 @example("clone", [0x10000000 | 17, 0, 0, 0, 0, 0])
 @example("unshare", [0x80, 0, 0, 0, 0, 0])
-def test_a_call_that_depends_on_its_arguments_depends_on_all_their_bits(name: str, arguments: list[int]) -> None:
-    """The table's conditions and no others, for any sixty-four bits."""
+def test_a_conditional_call_depends_on_all_bits_of_its_arguments(name: str, arguments: list[int]) -> None:
+    """The table's conditions hold and no others, for any sixty-four bits."""
     number = number_of(name)
     if number >= 0:
         assert bpf.run(FILTER, NATIVE, number, arguments) in promised(number, arguments)
 
 
-def test_no_other_architecture_s_calls_are_made() -> None:
-    """32 bits and x32: by its own numbers a call would pass a list of ours."""
+def test_calls_of_other_architectures_are_killed() -> None:
+    """32-bit and x32 calls are killed: by its own numbers such a call would pass a list of native numbers."""
     foreign = I386 if NATIVE == X86_64 else ARM
     for number in range(470):
         assert bpf.run(FILTER, foreign, number, [0] * 6) == bpf.KILL
@@ -151,7 +151,7 @@ def test_no_other_architecture_s_calls_are_made() -> None:
             assert bpf.run(FILTER, NATIVE, number | X32_BIT, [0] * 6) == bpf.KILL
 
 
-def test_the_tables_have_no_call_twice() -> None:
-    """Each is refused by one of them."""
+def test_no_call_is_in_two_tables() -> None:
+    """Each call is refused by exactly one table."""
     assert not filters.CELL_REFUSED.keys() & filters.CELL_REFUSED_WHERE.keys()
     assert filters.CELL_REFUSED_WHERE.keys() == FOR_SOME_ARGUMENTS.keys()

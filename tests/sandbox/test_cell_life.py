@@ -1,4 +1,4 @@
-"""A cell from its start to its end: the terminal and its jobs, listeners, connections, limits, and that nothing outlives it."""
+"""Tests of a cell's life: terminal and jobs, listeners, connections, limits, and that no process outlives it."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ CTRL_Z, CTRL_C = b"\x1a", b"\x03"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project."""
+    """Make a project's folder."""
     made = tmp_path / "project"
     made.mkdir()
     return made
 
 
 def next_event(cell: Cell) -> Event:
-    """Wait for one."""
+    """Wait for the cell's next event and return it."""
     until = time.monotonic() + DEADLINE_S
     while (event := cell.event()) is None:
         ready, _, _ = select.select([cell.control], [], [], max(0.0, until - time.monotonic()))
@@ -52,8 +52,8 @@ def next_event(cell: Cell) -> Event:
     return event
 
 
-def test_an_end_is_told_as_what_it_is(folder: Path) -> None:
-    """A status, a signal, and a program that is not there."""
+def test_each_kind_of_end_is_reported(folder: Path) -> None:
+    """The cell reports an exit status, a signal, and a program that does not exist or cannot run."""
     policy = policy_of(folder)
 
     assert run(policy, ["sh", "-c", "exit 3"]).end == Ended(3, None, None)
@@ -63,22 +63,22 @@ def test_an_end_is_told_as_what_it_is(folder: Path) -> None:
     assert run(policy, [str(folder)]).end == NotStarted(errno.EACCES)
 
 
-def test_streams_are_kept_apart(folder: Path) -> None:
-    """Three pipes: what is written to 0 is read, and 1 is not 2."""
+def test_the_three_streams_are_kept_apart(folder: Path) -> None:
+    """Bytes written to 0 are read by the command, and output on 1 does not mix with 2."""
     with opened(policy_of(folder), ["sh", "-c", "cat; echo error >&2"]) as cell:
         cell.begin()
         stdin = cell.pipes[0]
         assert stdin is not None
         os.write(stdin, b"hello")
-        # the cell owns the end; what is given back is the end of the input
+        # The cell owns this end; closing it ends the input.
         cell.close_input()
         ran = finish(cell)
 
     assert (ran.out, ran.error) == ("hello", "error\n")
 
 
-def test_a_terminal_may_be_for_some_streams(folder: Path) -> None:
-    """As in `agent < file`: output is a terminal, input is not."""
+def test_a_terminal_can_serve_some_of_the_streams(folder: Path) -> None:
+    """Output is a terminal and input is not, like in `agent < file`."""
     with opened(
         policy_of(folder),
         ["sh", "-c", "test ! -t 0 && test -t 1 && test -t 2 && tty <&1"],
@@ -91,9 +91,9 @@ def test_a_terminal_may_be_for_some_streams(folder: Path) -> None:
     assert ran.out.strip() == "/dev/pts/0"
 
 
-def test_ctrl_z_stops_the_agent_and_it_goes_on(folder: Path) -> None:
-    """A program without job control of its own; afterwards it is in the foreground again and reads."""
-    # Not a shell's: one that is about to fork loses a Ctrl-C.
+def test_ctrl_z_stops_the_agent_and_sigcont_continues_it(folder: Path) -> None:
+    """The program has no job control of its own; afterwards it is in the foreground again and reads."""
+    # Not a shell's program: a shell that is about to fork loses a Ctrl-C.
     script = "import signal; signal.signal(2, signal.SIG_DFL); print('ready'); print('got', input()); signal.pause()"
     with opened(policy_of(folder), [PYTHON, "-I", "-S", "-c", script], TERMINAL) as cell:
         cell.begin()
@@ -109,7 +109,7 @@ def test_ctrl_z_stops_the_agent_and_it_goes_on(folder: Path) -> None:
         assert next_event(cell) == Ended(None, signal.SIGINT, None)
 
 
-def test_a_shell_in_it_has_jobs(folder: Path) -> None:
+def test_a_shell_in_a_cell_controls_its_jobs(folder: Path) -> None:
     """Ctrl-Z stops the shell's job and not the shell; `signal` reaches the job in the foreground."""
     with opened(policy_of(folder), ["bash", "--norc", "-i"], TERMINAL, ENVIRONMENT | {"PS1": "$ "}) as cell:
         cell.begin()
@@ -130,8 +130,8 @@ def test_a_shell_in_it_has_jobs(folder: Path) -> None:
         assert next_event(cell) == Ended(5, None, None)
 
 
-def test_listeners_are_passed_out_and_take_connections(folder: Path) -> None:
-    """A port on both loopback addresses, and a path; made before the agent starts."""
+def test_listeners_are_passed_out_and_accept_connections(folder: Path) -> None:
+    """A port on both loopback addresses and a path listen before the agent starts."""
     script = (
         "import socket\n"
         "for a in ('127.0.0.1', '::1'):\n"
@@ -154,8 +154,8 @@ def test_listeners_are_passed_out_and_take_connections(folder: Path) -> None:
     assert heard == [b"127.0.0.1", b"::1", b"unix"]
 
 
-def test_a_port_of_the_cell_is_reached_from_outside(folder: Path) -> None:
-    """By `connect`, on either loopback address; nobody listens on the host, and on another port nobody does at all."""
+def test_a_port_in_the_cell_is_reached_from_outside(folder: Path) -> None:
+    """`connect` reaches it on either loopback address; on a port without a listener it fails."""
     script = (
         "import socket, sys\n"
         "s = socket.create_server((sys.argv[1], 8000), family=socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET)\n"
@@ -174,8 +174,8 @@ def test_a_port_of_the_cell_is_reached_from_outside(folder: Path) -> None:
                 assert connection.recv(100) == b"served"
 
 
-def test_who_uses_too_much_memory_is_ended_and_told(folder: Path) -> None:
-    """All processes together, by a group; below the limit nothing happens."""
+def test_using_too_much_memory_ends_the_command_with_a_reason(folder: Path) -> None:
+    """A control group counts all processes together; the command that stays below the limit ends normally."""
     policy = policy_of(folder, memory_bytes=256 << 20)
     script = "x = bytearray(int({}) << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('ok')"
 
@@ -184,8 +184,8 @@ def test_who_uses_too_much_memory_is_ended_and_told(folder: Path) -> None:
     assert end == Ended(None, signal.SIGKILL, "over its limit of 256 MiB of memory")
 
 
-def test_without_a_group_memory_is_watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes and private files together; the layers say so."""
+def test_memory_is_watched_where_there_is_no_control_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes and private files count together, and the cell lists the layer `memory:watched`."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, memory_bytes=256 << 20)
     fill = "dd if=/dev/zero of=/tmp/x bs=1M count=400 status=none; sleep 60"
@@ -196,11 +196,11 @@ def test_without_a_group_memory_is_watched(folder: Path, monkeypatch: pytest.Mon
 
 
 OWN_S = f"600.{os.getpid()}"
-"""Seconds that no other run of these tests sleeps: the ordinary user's is beside the root's."""
+"""Seconds that no other run of these tests sleeps: an ordinary user's run may be beside root's."""
 
 
-def test_nothing_outlives_a_close(folder: Path) -> None:
-    """A process that has left its session and ignores signals."""
+def test_no_process_outlives_the_close_of_its_cell(folder: Path) -> None:
+    """The process has left its session and ignores signals."""
     script = f"trap '' HUP TERM; setsid sleep {OWN_S} & echo up; wait"
     with opened(policy_of(folder), ["sh", "-c", script]) as cell:
         cell.begin()
@@ -210,8 +210,8 @@ def test_nothing_outlives_a_close(folder: Path) -> None:
     assert not [pid for pid in found if os.path.exists(f"/proc/{pid}")]
 
 
-def test_nothing_outlives_who_started_it(folder: Path) -> None:
-    """SIGKILL to the host's process, which can do nothing about it."""
+def test_no_process_outlives_the_host_of_its_cell(folder: Path) -> None:
+    """The host's process gets SIGKILL, so it cannot clean up."""
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
         "from pathlib import Path\n"
@@ -238,16 +238,16 @@ def test_nothing_outlives_who_started_it(folder: Path) -> None:
             os.close(fd)
 
 
-def test_what_is_asked_for_is_checked(folder: Path) -> None:
-    """A NUL would end a name early, and an empty command is none."""
+def test_invalid_commands_and_environments_are_refused(folder: Path) -> None:
+    """A NUL would end a name early; an empty command or variable name means nothing."""
     policy = policy_of(folder)
     for command, environment in (([], {}), (["a\0b"], {}), (["true"], {"A=B": "C"}), (["true"], {"": "C"})):
         with pytest.raises(ValueError, match=r"command|NUL|environment"):
             Cell.start(policy, command, environment, PIPES)
 
 
-def test_closing_twice_and_after_the_end_is_nothing(folder: Path) -> None:
-    """Also a signal to what has ended, and no descriptor is left."""
+def test_closing_again_or_after_the_end_has_no_effect(folder: Path) -> None:
+    """A signal to an ended command has no effect either, and no descriptor is left."""
     before = len(os.listdir("/proc/self/fd"))
     with opened(policy_of(folder, tcp_listeners=(("a", 4000),)), ["true"], TERMINAL) as cell:
         cell.begin()
@@ -259,8 +259,8 @@ def test_closing_twice_and_after_the_end_is_nothing(folder: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_machine_is_examined_by_making_one() -> None:
-    """Layers where a cell can be had, as a cell itself says them."""
+def test_examining_the_machine_makes_a_cell() -> None:
+    """The report lists the layers that the cell itself named."""
     report = examine_cell()
 
     assert report.available, report
@@ -269,7 +269,7 @@ def test_a_machine_is_examined_by_making_one() -> None:
 
 
 def wait_for(command: str) -> list[int]:
-    """The processes of this command line, as soon as there are any: between a fork and its exec there are none."""
+    """Wait until processes with this command line exist and return their ids: between a fork and its exec there are none."""
     return wait_until(lambda: _processes_of(command), f"a process {command!r} is there")
 
 

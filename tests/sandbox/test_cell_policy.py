@@ -1,4 +1,4 @@
-"""What a cell is asked for is checked when it is built: a path that could mean another, a number that means nothing."""
+"""Tests that a cell's policy is checked when it is built: paths that could mean another path, numbers out of range."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def _policy(**changed: Any) -> CellPolicy:
 
 
 @pytest.mark.parametrize("path", ["", "relative", "/a/../b", "/a/./b", "/a//b", "//a", "/a/", "/a\0b"])
-def test_a_path_that_could_mean_another_is_refused(path: str) -> None:
-    """Wherever it stands."""
+def test_an_ambiguous_path_is_refused(path: str) -> None:
+    """Every field that takes a path refuses it."""
     with pytest.raises(ValueError, match="absolute path"):
         Bind(path, "/usr")
     with pytest.raises(ValueError, match="absolute path"):
@@ -43,11 +43,11 @@ def test_a_path_that_could_mean_another_is_refused(path: str) -> None:
     ],
 )
 def test_a_value_out_of_its_range_is_refused(changed: dict[str, Any], what: str) -> None:
-    """Never clamped."""
+    """The value is never clamped."""
     with pytest.raises(ValueError, match=what):
         _policy(**changed)
 
 
-def test_what_is_plain_is_taken() -> None:
-    """The control of both."""
+def test_a_plain_policy_is_accepted() -> None:
+    """This is the positive control for the two refusals above."""
     assert _policy(tcp_listeners=(("web", 20480),)).binds == (_USR,)

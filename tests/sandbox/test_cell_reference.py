@@ -1,4 +1,4 @@
-"""docs/reference/cell.md says what a cell is made from."""
+"""Tests that docs/reference/cell.md states what a cell is made from."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cell.md").
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
-    """The first two columns of the table below a heading."""
+    """Return the first two columns of the table below a heading."""
     section = PAGE.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     return re.findall(r"^\| (.+?) \| (.+?) (?:\|.*)?\|$", section, re.MULTILINE)[1:]
 
 
 def test_the_published_refusals_are_the_compiled_ones() -> None:
-    """Each call with its answer, and no other; those with conditions in this order."""
+    """Each call has its answer, and no other call is listed; conditional calls are in this order."""
     refused = {
         name: answer
         for answer, calls in rows("### Refused")
@@ -35,8 +35,8 @@ def test_the_published_refusals_are_the_compiled_ones() -> None:
     assert f"({filters.NEWEST_CALL}, Linux" in PAGE
 
 
-def test_the_published_parts_of_proc_and_dev_are_those_of_the_root() -> None:
-    """Read-only, empty, and the devices."""
+def test_the_published_parts_of_proc_and_dev_match_the_root() -> None:
+    """The page lists the read-only paths, the empty paths and the devices."""
     read_only, empty = (tuple(block.split()) for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
     devices = next(what for path, what in rows("## What is in the root") if path == "`/dev`")
 
@@ -48,7 +48,7 @@ def test_the_published_parts_of_proc_and_dev_are_those_of_the_root() -> None:
 
 
 def test_the_published_limits_are_the_defaults() -> None:
-    """Numbers with their units."""
+    """The page states each number with its unit."""
     policy = CellPolicy(folder="/", home="/home/you", binds=(Bind("/usr", "/usr"),))
     published = dict(rows("## Limits"))
 
@@ -60,7 +60,7 @@ def test_the_published_limits_are_the_defaults() -> None:
 
 
 def test_every_layer_of_a_cell_is_published() -> None:
-    """By its name before the colon."""
+    """The page names each layer by the part before the colon."""
     named = {name.partition(":")[0] for cell, _ in rows("## Layers") for name in re.findall(r"`([\w:-]+)`", cell)}
 
     assert {layer.partition(":")[0] for layer in examine_cell().layers} <= named

@@ -1,4 +1,4 @@
-"""What is there in a cell, and what is not: real cells, asked from inside."""
+"""Tests of what exists in a cell and what does not: real cells, asked from inside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to mount something on
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project."""
+    """Make a project's folder."""
     made = tmp_path / "project"
     made.mkdir()
     return made
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mounted(tmp_path: Path, folder: Path) -> Iterator[Path]:
-    """A secret of the person's, and a directory in the project on which the host shows it."""
+    """Yield a directory in the project on which the host has mounted a secret of the person's."""
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "id").write_text("key", encoding="utf-8")
@@ -43,8 +43,8 @@ def mounted(tmp_path: Path, folder: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True, timeout=DEADLINE_S)
 
 
-def test_the_root_has_what_the_policy_shows_and_no_more(folder: Path) -> None:
-    """No /sys but processors, no device but these, a home and a /tmp that are empty."""
+def test_the_root_holds_only_what_the_policy_shows(folder: Path) -> None:
+    """/sys holds no more than `system` in its devices, /dev only these devices, and home and /tmp are empty."""
     root, sys_, dev, home, tmp = tried(
         policy_of(folder),
         ["listed", "/"],
@@ -64,8 +64,8 @@ def test_the_root_has_what_the_policy_shows_and_no_more(folder: Path) -> None:
     assert tmp == ["tmp"]
 
 
-def test_a_project_is_written_to_and_the_system_is_not(folder: Path) -> None:
-    """The same attempt at each place; what a bind shows to be read is read-only whoever asks."""
+def test_the_project_is_writable_and_the_system_is_not(folder: Path) -> None:
+    """Each place gets the same attempt; a bind without `writable` is read-only for every user."""
     shown = folder.parent / "shown"
     shown.mkdir()
     answers = tried(
@@ -84,8 +84,8 @@ def test_a_project_is_written_to_and_the_system_is_not(folder: Path) -> None:
     assert (folder / "new").exists()
 
 
-def test_files_are_moved_between_directories_of_a_project(folder: Path) -> None:
-    """Landlock's right for that is not left out."""
+def test_files_can_move_between_directories_of_a_project(folder: Path) -> None:
+    """The policy grants Landlock's separate right for it."""
     (folder / "a").mkdir()
     (folder / "b").mkdir()
     (folder / "a" / "file").touch()
@@ -93,8 +93,8 @@ def test_files_are_moved_between_directories_of_a_project(folder: Path) -> None:
     assert tried(policy_of(folder), ["rename", f"{folder}/a/file", f"{folder}/b/file"]) == ["ok"]
 
 
-def test_a_single_file_is_bound(folder: Path) -> None:
-    """To be read, and to be written."""
+def test_a_single_file_can_be_bound(folder: Path) -> None:
+    """A file is bound to be read, and another one to be written."""
     for name in ("read", "written"):
         (folder.parent / name).write_text(name, encoding="utf-8")
     policy = policy_of(
@@ -114,8 +114,8 @@ def test_a_single_file_is_bound(folder: Path) -> None:
     assert (folder.parent / "written").read_text(encoding="utf-8") == ""
 
 
-def test_what_is_masked_is_there_and_empty(folder: Path) -> None:
-    """A file that cannot be read, a directory without anything in it; and what does not exist is no error."""
+def test_a_masked_path_exists_but_is_empty(folder: Path) -> None:
+    """A masked file cannot be read, a masked directory has no entries, and a masked path that does not exist is no error."""
     (folder / "secrets").mkdir()
     (folder / "secrets" / "key").write_text("key", encoding="utf-8")
     (folder / ".env").write_text("key", encoding="utf-8")
@@ -131,8 +131,8 @@ def test_what_is_masked_is_there_and_empty(folder: Path) -> None:
     assert tried(policy, *attempts) == [[], "EACCES", "EROFS", "EROFS"]
 
 
-def test_a_link_that_is_masked_is_covered_itself(folder: Path) -> None:
-    """And nothing is mounted on what it leads to."""
+def test_a_masked_link_is_covered_itself(folder: Path) -> None:
+    """The link's target stays as it was."""
     (folder / "real").write_text("text", encoding="utf-8")
     (folder / "link").symlink_to("real")
 
@@ -143,15 +143,15 @@ def test_a_link_that_is_masked_is_covered_itself(folder: Path) -> None:
     assert answers == ["EACCES", "text"]
 
 
-def test_what_cannot_be_masked_is_no_cell(folder: Path) -> None:
-    """A folder on the way to it is a link of the agent's by now, which leads to where nothing would be masked."""
+def test_a_path_that_cannot_be_masked_prevents_the_cell(folder: Path) -> None:
+    """The agent may have replaced a folder on the way by a link, and then the mask would cover another place."""
     (folder / "away").symlink_to("/usr")
     with pytest.raises(JailUnavailable, match=f"masked: {folder}/away/key"):
         Cell.start(policy_of(folder, masked=(f"{folder}/away/key",)), ["true"], ENVIRONMENT, PIPES)
 
 
-def test_a_file_that_is_made_stands_before_a_link_to_nothing(folder: Path) -> None:
-    """As /etc/resolv.conf is on systems where it leads to /run."""
+def test_a_made_file_replaces_a_dangling_link(folder: Path) -> None:
+    """/etc/resolv.conf is such a link into /run on some systems."""
     shown = folder.parent / "shown"
     shown.mkdir()
     (shown / "resolv.conf").symlink_to("../run/there/is/none")
@@ -173,8 +173,8 @@ def test_a_file_that_is_made_stands_before_a_link_to_nothing(folder: Path) -> No
 
 @pytest.mark.parametrize("writable", [False, True])
 @needs_root
-def test_what_is_mounted_in_a_project_is_not_shown(folder: Path, mounted: Path, *, writable: bool) -> None:
-    """A bind mount of the person's keys in a project; a bind that says so, or one of its own, shows it."""
+def test_a_mount_inside_a_project_is_not_shown(folder: Path, mounted: Path, *, writable: bool) -> None:
+    """The host has mounted the person's keys in a project; only a bind with `mounts`, or one for that very path, shows them."""
     reads = (["listed", str(mounted)], ["read", f"{mounted}/id"])
     top = Bind(str(folder), "/top", writable=writable)
     shown = Bind(str(folder), "/all", mounts=True)
@@ -187,7 +187,7 @@ def test_what_is_mounted_in_a_project_is_not_shown(folder: Path, mounted: Path, 
 
 
 def test_a_symbolic_link_leads_no_mount_elsewhere(folder: Path) -> None:
-    """In a source, on the way to a target, and below one: each refused by its name, with the fix."""
+    """A link in a source, on the way to a target or below one is refused by its name, with the fix."""
     (folder / "real").mkdir()
     (folder / "link").symlink_to("/etc")
     for bind in (
@@ -203,8 +203,8 @@ def test_a_symbolic_link_leads_no_mount_elsewhere(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", ["bind", "lower"])
-def test_a_link_that_is_swapped_in_before_the_start_is_refused(folder: Path, layer: str) -> None:
-    """Another cell that can write the folder above chooses nothing: the path was resolved, so a link was put there since."""
+def test_a_link_swapped_in_before_the_start_is_refused(folder: Path, layer: str) -> None:
+    """Another cell that can write the folder above could redirect the path; it was resolved, so the link is newer."""
     shown = folder / "above" / "shown"
     upper, work = folder.parent / "upper", folder.parent / "work"
     for made in (shown, upper, work):
@@ -228,22 +228,22 @@ def test_a_link_that_is_swapped_in_before_the_start_is_refused(folder: Path, lay
     assert "since the path was resolved" in refused.value.fix
 
 
-def test_nothing_is_made_in_what_a_bind_shows(folder: Path) -> None:
-    """A target that is missing in the project is refused, and the project has nothing new."""
+def test_no_mount_point_is_made_in_a_bound_folder(folder: Path) -> None:
+    """A target that is missing in the project is refused, and the project has no new entry."""
     with pytest.raises(JailUnavailable, match="no place for"):
         Cell.start(policy_of(folder, Bind("/usr", f"{folder}/new")), ["true"], ENVIRONMENT, PIPES)
     assert list(folder.iterdir()) == []
 
 
-def test_a_source_that_is_missing_is_named(folder: Path) -> None:
-    """With what to do about it."""
+def test_a_missing_source_is_named(folder: Path) -> None:
+    """The error says what to do about it."""
     with pytest.raises(JailUnavailable, match="/absent") as refused:
         Cell.start(policy_of(folder, Bind("/absent", "/absent")), ["true"], ENVIRONMENT, PIPES)
     assert "leave it out" in refused.value.fix
 
 
-def test_a_socket_of_the_host_in_a_project_is_covered(folder: Path) -> None:
-    """A path would be all that it takes to reach it, also below what can only be read."""
+def test_a_host_socket_in_a_project_is_covered(folder: Path) -> None:
+    """The socket's path alone would be enough to connect, even below a read-only bind."""
     path = folder / "daemon.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
@@ -255,8 +255,8 @@ def test_a_socket_of_the_host_in_a_project_is_covered(folder: Path) -> None:
     assert answers == ["EACCES", "EACCES"]
 
 
-def test_links_are_made_and_a_bind_of_a_device_is_none(folder: Path) -> None:
-    """nodev holds for what is bound, too."""
+def test_links_are_made_and_a_bound_device_cannot_be_read(folder: Path) -> None:
+    """nodev also holds for a bind."""
     policy = policy_of(folder, Bind("/dev/zero", "/zero"), links=(("/opt/link", "/etc/hostname"),))
 
     linked, device = tried(policy, ["read", "/opt/link"], ["read", "/zero"])
@@ -266,7 +266,7 @@ def test_links_are_made_and_a_bind_of_a_device_is_none(folder: Path) -> None:
 
 
 def test_an_overlay_keeps_changes_aside(folder: Path) -> None:
-    """The project reads as it is, and what is written is in `upper`."""
+    """The project stays as it is, and changes go to `upper`."""
     (folder / "old").write_text("old", encoding="utf-8")
     upper, work = folder.parent / "upper", folder.parent / "work"
     upper.mkdir()
@@ -295,13 +295,13 @@ print(run(policy, ["sh", "-c", "cp tool mine; ./mine; echo $?"]).out)
 
 
 @pytest.mark.parametrize(("options", "said"), [("exec", ["ran", "0"]), ("noexec", ["126"])])
-def test_an_overlay_executes_what_its_project_executes(folder: Path, options: str, said: list[str]) -> None:
-    """A person who mounts a place without execution has it so in a cell, for what the agent writes too."""
+def test_an_overlay_executes_only_what_its_project_may_execute(folder: Path, options: str, said: list[str]) -> None:
+    """A mount without execution stays so in the cell, for files that the agent writes too."""
     upper, work = folder.parent / "upper", folder.parent / "work"
     upper.mkdir()
     work.mkdir()
     script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
-    # as root of a user namespace where we are not root, and then as oneself again: the cell is that user's
+    # As root of a user namespace if this user is not root, and then as this user again: the cell is that user's.
     apart = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     again = apart and ["unshare", "--user", f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
     words = ["unshare", *apart, "--mount", "sh", "-c", script, str(folder), *again, sys.executable, "-c"]
@@ -316,8 +316,8 @@ def test_an_overlay_executes_what_its_project_executes(folder: Path, options: st
     assert ended.stdout.split() == said, ended
 
 
-def test_an_overlay_that_cannot_be_is_refused_with_the_fix(folder: Path) -> None:
-    """Where `upper` is on an overlay itself, or as here is no sibling of `work`."""
+def test_an_impossible_overlay_is_refused_with_the_fix(folder: Path) -> None:
+    """Here `upper` is not a sibling of `work`; an `upper` on another overlay fails alike."""
     upper = folder.parent / "upper"
     (upper / "work").mkdir(parents=True)
     policy = policy_of(folder, overlay=Overlay(str(folder), str(upper), str(upper / "work"), str(folder)))
@@ -326,8 +326,8 @@ def test_an_overlay_that_cannot_be_is_refused_with_the_fix(folder: Path) -> None
     assert "file system" in refused.value.fix
 
 
-def test_a_compiler_and_a_test_run_work(folder: Path) -> None:
-    """What it is for."""
+def test_a_compiler_git_and_unittest_work_in_a_cell(folder: Path) -> None:
+    """Such commands are what a cell is for."""
     (folder / "main.c").write_text("int main(void) { return 7; }\n", encoding="utf-8")
     script = "cc -o main main.c && ./main; test $? = 7 && git init -q . && python3 -m unittest -q 2>&1 | tail -1"
 

@@ -1,4 +1,4 @@
-"""The process that will be a cell, before it is told which: it knows nothing, becomes what it is told, and never stays behind."""
+"""Tests of the stub, the process that becomes a cell: it inherits nothing, becomes what it is told, and never stays behind."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ time.sleep(60)
 """
 
 
-def test_it_knows_nothing_of_who_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable, no directory, and no descriptor but the socket by which it is told."""
+def test_the_stub_inherits_nothing_from_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stub has no variable, no directory of the host's, and no descriptor but the socket by which it is told."""
     monkeypatch.setenv("A_SECRET", "it")
     monkeypatch.chdir(tmp_path)
     with (tmp_path / "opened").open("w") as opened, Stub.start() as stub:
@@ -46,12 +46,12 @@ def test_it_knows_nothing_of_who_started_it(tmp_path: Path, monkeypatch: pytest.
         assert process.cwd() == "/"
         held = _descriptors(process.pid)
         assert [held.pop(number) for number in (0, 1)] == ["/dev/null", "/dev/null"]
-        held.pop(2)  # where a bug of it would be told
+        held.pop(2)  # where a bug of the stub would be printed
         assert [target.partition(":")[0] for target in held.values()] == ["socket"]
 
 
 def _descriptors(pid: int) -> dict[int, str]:
-    """What each leads to, when there are four: while it imports, it opens files, and closes them."""
+    """Return the target of each descriptor once there are four: imports open and close files for a moment."""
 
     def look() -> dict[int, str]:
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
@@ -61,8 +61,8 @@ def _descriptors(pid: int) -> dict[int, str]:
     return wait_until(lambda: held if len(held := look()) == 4 else None, "it has four descriptors", seen=look) or {}
 
 
-def test_a_cell_is_the_process_that_was_started_for_it(tmp_path: Path) -> None:
-    """What it is told is what it becomes; and closing it again is nothing."""
+def test_the_stub_becomes_the_cell(tmp_path: Path) -> None:
+    """The stub runs the command it is told; closing it afterwards has no effect."""
     with Stub.start() as stub:
         with Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=stub) as cell:
             assert stub.process.poll() is None
@@ -75,7 +75,7 @@ def test_a_cell_is_the_process_that_was_started_for_it(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def etc(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A directory with more that is closed to others than a datagram holds, one of them with a name that is no text."""
+    """Make a directory with more private files than a datagram holds, one of them with a name that is not UTF-8."""
     made = tmp_path_factory.mktemp("stub") / "etc"
     for number in range(400):
         folder = made / f"{number:03}-{'x' * 60}"
@@ -86,8 +86,8 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(made)
 
 
-def test_it_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
-    """As it would be found here; and it becomes a cell all the same, whether it was asked or not."""
+def test_the_stub_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
+    """The stub finds what this process finds, and becomes a cell whether it was asked to search or not."""
     with Stub.start([etc]) as stub:
         closed, unseen = stub.closed
         with Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=stub) as cell:
@@ -105,7 +105,7 @@ def test_it_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before it has said", "after it has said", "while it waits"])
-def test_one_that_nobody_needs_ends_in_silence(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unneeded_stub_ends_silently(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The stub writes nothing to the person's terminal: the end of its host is no error, whatever it was about to do."""
     with Stub.start([etc] if moment != "while it waits" else []) as stub:
         if moment == "after it has said":
@@ -116,14 +116,14 @@ def test_one_that_nobody_needs_ends_in_silence(etc: str, moment: str, capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_what_was_found_long_ago_is_looked_for_again(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person was asked something meanwhile, and somebody has put a key there. Control: at once, it is what it has found."""
+def test_an_old_search_result_is_searched_for_again(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person may have taken time to answer while a key was added. Positive control: read at once, the first result counts."""
     with Stub.start([etc]) as at_once, Stub.start([etc]) as later:
         for stub in (at_once, later):
             select.select([stub.control], [], [], DEADLINE_S)
         another = Path(etc) / "another"
         another.touch(mode=0o600)
-        monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 600.0)  # at once, even where the machine stood still
+        monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 600.0)  # at once, even if the machine stood still
         before = at_once.closed
         monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 0.0)
         after = later.closed
@@ -133,8 +133,8 @@ def test_what_was_found_long_ago_is_looked_for_again(etc: str, monkeypatch: pyte
         assert str(another) in after[0]
 
 
-def test_who_does_not_say_what_it_found_hides_nothing(etc: str, tmp_path: Path) -> None:
-    """Killed before it could: it is looked for here, and what is wrong is said when the cell is made."""
+def test_a_stub_that_died_before_its_answer_hides_nothing(etc: str, tmp_path: Path) -> None:
+    """The host then searches itself, and reports the failure when the cell is made."""
     with Stub.start([etc]) as stub:
         stub.process.kill()
         stub.process.wait(DEADLINE_S)
@@ -144,8 +144,8 @@ def test_who_does_not_say_what_it_found_hides_nothing(etc: str, tmp_path: Path) 
             Cell.start(policy_of(tmp_path), ["true"], ENVIRONMENT, PIPES, stub=stub)
 
 
-def test_what_is_never_told_is_gone_with_its_group(tmp_path: Path) -> None:
-    """By `close`, twice."""
+def test_closing_an_unused_stub_removes_it_and_its_group(tmp_path: Path) -> None:
+    """`close` is called twice."""
     before = _groups()
     with Stub.start() as stub:
         taken = stub.group()
@@ -158,13 +158,13 @@ def test_what_is_never_told_is_gone_with_its_group(tmp_path: Path) -> None:
 
 
 def _groups() -> set[str]:
-    """Of this process: other tests make theirs meanwhile."""
+    """Return the control groups of this process: other tests make theirs meanwhile."""
     place = cgroups.find()
     return {path.name for path in place.memory.glob(f"aileron-jails-{os.getpid()}-*")} if place is not None else set()
 
 
-def test_it_is_gone_when_who_started_it_was_killed() -> None:
-    """Before it was told anything."""
+def test_the_stub_ends_when_its_host_is_killed() -> None:
+    """The stub has not been told anything yet."""
     with subprocess.Popen([sys.executable, "-c", _HOST], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         process = psutil.Process(int(host.stdout.readline()))
@@ -175,8 +175,8 @@ def test_it_is_gone_when_who_started_it_was_killed() -> None:
     assert gone == [process]
 
 
-def test_a_stub_that_was_killed_is_a_cell_that_cannot_be_made(tmp_path: Path) -> None:
-    """Said with a fix, and not waited for."""
+def test_a_killed_stub_makes_no_cell(tmp_path: Path) -> None:
+    """The error names a fix, and the caller does not wait."""
     with Stub.start() as stub:
         stub.process.kill()
         stub.process.wait(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""The look at what a cell's processes hold, while they come and go."""
+"""Tests of the measurement of what a cell's processes hold, while they come and go."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aileron_sandbox.cell.held import Held
 
 _NETLINK_SOCK_DIAG = 4
 _LOOKS = 30_000
-"""One in some hundreds meets a process that is reaped between the opening of a directory and its reading."""
+"""Number of rounds: one in some hundreds meets a process that is reaped between opening its directory and reading it."""
 
 
 @pytest.fixture
 def held() -> Iterator[Held]:
-    """Yield a look at the namespaces of this very process."""
+    """Yield a measurement of this process's own namespaces."""
     with contextlib.ExitStack() as opened:
         diagnostics = opened.enter_context(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG))
         shm, sem, msg = (os.open(f"/proc/sysvipc/{kind}", os.O_RDONLY) for kind in ("shm", "sem", "msg"))
@@ -28,8 +28,8 @@ def held() -> Iterator[Held]:
         yield opened.enter_context(contextlib.closing(Held(diagnostics.fileno(), (shm, sem, msg))))
 
 
-def test_processes_that_end_while_they_are_looked_at_hold_nothing(held: Held) -> None:
-    """A look passes over processes that end, as an agent's do all the time, and finds what stays."""
+def test_processes_that_end_during_the_measurement_are_skipped(held: Held) -> None:
+    """An agent's processes end all the time; what a living process holds is still found."""
     stays, is_over = os.memfd_create("stays"), threading.Event()
     born = [os.getpid()]
 

@@ -1,4 +1,4 @@
-"""Children that are forked ahead of their requests: whose they are, what they hold, who can reach them, how they go."""
+"""Tests of children that are forked ahead: which request gets them, what they hold, which processes reach them, how they end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _report(template: Template, name: str, *arguments: object, policy: Policy | 
 
 @contextlib.contextmanager
 def _asleep(template: Template) -> Iterator[int]:
-    """A child that has come to its own code, by its pid as the host counts."""
+    """Yield the host's pid of a child that has reached its own code and sleeps."""
     with _child(template, "sleep_with_scratch", 3600) as child:
         _wait_for_word(template, child)
         yield child.pid
@@ -56,7 +56,7 @@ def _asleep(template: Template) -> Iterator[int]:
 
 
 def _kept(stack: contextlib.ExitStack, namespace: str) -> str:
-    """The name of a namespace that stays as long as the stack: the number of one that has gone is given to another."""
+    """Return the name of a namespace and keep it open for the stack: the number of a closed one is given to another."""
     fd = os.open(namespace, os.O_RDONLY)
     stack.callback(os.close, fd)
     return os.readlink(f"/proc/self/fd/{fd}")
@@ -64,24 +64,24 @@ def _kept(stack: contextlib.ExitStack, namespace: str) -> str:
 
 @pytest.fixture
 def alone(packed: Callable[..., Template]) -> Iterator[Template]:
-    """A template of the test's own."""
+    """Start a template of the test's own."""
     with packed(preload=("json", "zipfile", "random")) as template:
         yield template
 
 
 def _wait_for_word(template: Template, child: Child) -> None:
-    """Wait until it has said something, and it is known which process it is."""
+    """Wait until the child has written its word and the host knows its pid."""
     assert select.select([child.frames_out], [], [], DEADLINE_S)[0], "nothing came"
     while not child.is_born:
         assert select.select([template], [], [], DEADLINE_S)[0]
         template.pump()
 
 
-# Whose it is
+# Which request gets them
 
 
-def test_those_that_wait_are_the_next_children_and_are_used_once(alone: Template) -> None:
-    """By their pids, oldest first; when they have ended others wait."""
+def test_children_forked_ahead_are_the_next_ones_and_used_once(alone: Template) -> None:
+    """Their pids are used oldest first; when they have ended, other children wait."""
     waiting = wait_forked_ahead(alone)
     with _asleep(alone) as first, _asleep(alone) as second:
         assert [first, second] == [process.pid for process in waiting]
@@ -92,8 +92,8 @@ def test_those_that_wait_are_the_next_children_and_are_used_once(alone: Template
 
 
 @pytest.mark.parametrize("how", ["looks", "connects"])
-def test_one_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
-    """The template hears of all of them at once. What it opens to answer the one has the number of what the others had."""
+def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
+    """The template gets all events at once. The descriptor that it opens to answer has the number that an ended child's had."""
     with _asleep(alone) as one, _asleep(alone) as other, _child(alone, "ask_when_told", how) as asking:
         _wait_for_word(alone, asking)
         wait_forked_ahead(alone)
@@ -112,8 +112,8 @@ def test_one_that_asks_while_others_end_is_answered(alone: Template, how: str) -
     assert isinstance(ending, Exited if how == "looks" else NetworkAttempt), ending
 
 
-def test_no_more_wait_than_there_should(alone: Template) -> None:
-    """However many came and went, and whoever still runs: the reserve is filled, and that is all."""
+def test_no_more_children_wait_than_planned(alone: Template) -> None:
+    """The template only refills its reserve, however many children ended or still run."""
     with _asleep(alone) as one, _asleep(alone) as other:
         for _ in range(10):
             assert _report(alone, "facts")["loot"]["host"] == "jail"
@@ -123,8 +123,8 @@ def test_no_more_wait_than_there_should(alone: Template) -> None:
     assert len(waiting) == AHEAD
 
 
-def test_it_knows_no_policy_until_it_is_told(alone: Template) -> None:
-    """Each has the limits of its own request: narrow, wide, narrow, whichever was forked when."""
+def test_a_waiting_child_takes_the_policy_of_its_request(alone: Template) -> None:
+    """Each child has the limits of its own request (narrow, wide, narrow), whenever it was forked."""
     narrow, wide = Policy(open_files=16), Policy(open_files=64)
     opened = []
     for policy in (narrow, wide, narrow):
@@ -137,8 +137,8 @@ def test_it_knows_no_policy_until_it_is_told(alone: Template) -> None:
     assert opened[1] == opened[3] > 48
 
 
-def test_as_many_at_once_as_a_template_takes(alone: Template) -> None:
-    """Two were forked ahead, the others are not; each ends with the status that was asked of it, and room is left again."""
+def test_a_template_runs_its_maximum_of_children_at_once(alone: Template) -> None:
+    """Two were forked ahead and the others were not; each exits with its own status, and afterwards there is room again."""
     wait_forked_ahead(alone)
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(_child(alone, "leave", number)) for number in range(MAX_CHILDREN)]
@@ -150,11 +150,11 @@ def test_as_many_at_once_as_a_template_takes(alone: Template) -> None:
     assert _report(alone, "facts")["loot"]["host"] == "jail"
 
 
-# What it holds
+# What they hold
 
 
-def test_what_waits_can_gain_nothing_and_be_attached_to_by_nobody(alone: Template) -> None:
-    """Already: an id that is not root's, an empty bounding set, no new privileges. Undumpable: its files in /proc are root's."""
+def test_a_waiting_child_has_no_privilege_and_cannot_be_attached_to(alone: Template) -> None:
+    """The child has a non-root id, an empty bounding set and no new privileges. Its files in /proc are root's: undumpable."""
     waiting = wait_forked_ahead(alone)[-1]
     status = status_of(waiting.pid)
 
@@ -171,8 +171,8 @@ def test_what_waits_can_gain_nothing_and_be_attached_to_by_nobody(alone: Templat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may read these of its /proc entries")
-def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> None:
-    """The last of them, after a child has run: no pipe but the one for failures, no program, one socket, its own namespaces."""
+def test_a_waiting_child_holds_nothing_of_another_invocation(alone: Template) -> None:
+    """The last child, forked after another has run, has only the failure pipe, no program, one socket, its own namespaces."""
     with contextlib.ExitStack() as held_open:
         with _asleep(alone) as pid:
             used = {_kept(held_open, f"/proc/{pid}/ns/{name}") for name in NAMESPACES}
@@ -181,9 +181,7 @@ def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> Non
     standard_error = "2"  # the host's log, until the child gets its own
     held = [os.readlink(f"/proc/{waiting}/fd/{fd}") for fd in os.listdir(f"/proc/{waiting}/fd") if fd != standard_error]
     of_groups = [name for name in held if name.startswith("/sys/fs/cgroup")]
-    libffi = [
-        name for name in held if "/libffi.so" in name
-    ]  # 3.5 keeps itself open, in a place that /dev/null has otherwise
+    libffi = [name for name in held if "/libffi.so" in name]  # 3.5 keeps its file open in the place of a /dev/null
     kinds = sorted(name.partition(":")[0] for name in held if name not in of_groups + libffi)
 
     assert kinds == ["/dev/null"] * (4 - len(libffi)) + ["/proc", "anon_inode", "pipe", "socket"]
@@ -194,7 +192,7 @@ def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="they are undumpable: only root may read these of their /proc entries")
 def test_no_two_children_hold_the_same_descriptor(alone: Template) -> None:
-    """One that was forked when it was asked for and two that were ahead, side by side: five each, and no pipe in common."""
+    """A child was forked on request and two ahead: each has five descriptors, and they share no pipe."""
     end_forked_ahead(alone)
     with _asleep(alone) as first, contextlib.ExitStack() as stack:
         wait_forked_ahead(alone)
@@ -209,8 +207,8 @@ def test_no_two_children_hold_the_same_descriptor(alone: Template) -> None:
     assert len(set(pipes)) == len(pipes) == 9
 
 
-def test_numbers_drawn_ahead_are_its_own(alone: Template) -> None:
-    """`random` was preloaded, and is seeded before the wait: no two children draw the same, nor bytes from the kernel."""
+def test_children_forked_ahead_draw_different_random_numbers(alone: Template) -> None:
+    """`random` was preloaded and is seeded before the wait: no two children draw the same numbers."""
     drawn = []
     for prepare in (wait_forked_ahead, end_forked_ahead, wait_forked_ahead):
         prepare(alone)
@@ -219,8 +217,8 @@ def test_numbers_drawn_ahead_are_its_own(alone: Template) -> None:
     assert len({tuple(numbers) for numbers in drawn}) == 9
 
 
-def test_a_program_finds_nothing_of_the_rehearsal(alone: Template) -> None:
-    """Neither its file nor its name: the program's own mount covers the one, the import system has forgotten the other."""
+def test_a_program_finds_no_trace_of_the_rehearsal(alone: Template) -> None:
+    """The program's own mount covers the rehearsal's file, and the import system has forgotten its name."""
     wait_forked_ahead(alone)
     ahead = _report(alone, "traces_of", "rehearsal")["loot"]
     end_forked_ahead(alone)
@@ -229,11 +227,11 @@ def test_a_program_finds_nothing_of_the_rehearsal(alone: Template) -> None:
     assert ahead == asked == {"files": ["connector"], "names": []}
 
 
-# Who can reach them
+# Which processes can reach them
 
 
-def test_no_signal_reaches_what_waits(alone: Template) -> None:
-    """A program asks every number it may know or guess: only itself answers. What waited beside it is the next child."""
+def test_no_signal_reaches_a_waiting_child(alone: Template) -> None:
+    """A program signals every number that it may know or guess: only itself answers. The child that waited beside it is next."""
     first, beside = wait_forked_ahead(alone)
 
     answering = _report(alone, "processes_that_answer", [*range(1, 500), first.pid, beside.pid])
@@ -244,8 +242,8 @@ def test_no_signal_reaches_what_waits(alone: Template) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), [("ptrace", (101, 117)), ("process_vm_readv", (310, 270))])
-def test_what_waits_cannot_be_traced_nor_read(alone: Template, name: str, number: tuple[int, int]) -> None:
-    """By its number: the attempt is the end of the program that makes it. What waited beside it is the next child."""
+def test_a_waiting_child_cannot_be_traced_or_read(alone: Template, name: str, number: tuple[int, int]) -> None:
+    """The attempt kills the program that makes it, even with the right pid. The child that waited beside it is next."""
     attach = 16
     _, beside = wait_forked_ahead(alone)
 
@@ -259,12 +257,12 @@ def test_what_waits_cannot_be_traced_nor_read(alone: Template, name: str, number
         assert pid == beside.pid
 
 
-# How it goes
+# How they end
 
 
 @pytest.mark.parametrize("dead", [[0], [1], [0, 1]], ids=["the first", "the second", "both"])
-def test_those_that_died_waiting_are_not_missed(alone: Template, dead: list[int]) -> None:
-    """Killed by somebody, say for want of memory: every request is served, and after that as many wait as before."""
+def test_children_that_died_waiting_are_replaced(alone: Template, dead: list[int]) -> None:
+    """They were killed, say for lack of memory: every request is still served, and then as many wait as before."""
     waiting = wait_forked_ahead(alone)
     for number in dead:
         waiting[number].kill()
@@ -277,8 +275,8 @@ def test_those_that_died_waiting_are_not_missed(alone: Template, dead: list[int]
     assert set(wait_forked_ahead(alone)).isdisjoint(waiting)
 
 
-def test_one_that_dies_with_a_request_in_hand_is_told_as_that_childs_end(alone: Template) -> None:
-    """1 it is stopped · 2 the request is handed to it · 3 it is killed. SIGKILL is told once, and the next request works."""
+def test_a_waiting_child_killed_with_a_request_ends_that_request(alone: Template) -> None:
+    """1 it is stopped · 2 the request is handed to it · 3 it is killed. SIGKILL is reported once, and the next request works."""
     waiting = wait_forked_ahead(alone)[0]
     waiting.suspend()
     with _child(alone, "facts") as child:
@@ -295,8 +293,8 @@ def test_one_that_dies_with_a_request_in_hand_is_told_as_that_childs_end(alone: 
     assert _report(alone, "facts")["loot"]["host"] == "jail"
 
 
-def test_a_request_can_be_withdrawn_before_it_is_taken_up(alone: Template) -> None:
-    """Closed at once, again and again: whoever it had been handed to is gone, and nothing is kept for the next."""
+def test_a_request_can_be_withdrawn_before_it_runs(alone: Template) -> None:
+    """Each request is closed at once: the child that had it is gone, and nothing of it is left for the next request."""
     for _ in range(20):
         waiting = wait_forked_ahead(alone)[0]
         with _child(alone, "sleep", 3600):
@@ -308,8 +306,8 @@ def test_a_request_can_be_withdrawn_before_it_is_taken_up(alone: Template) -> No
     assert _report(alone, "facts")["loot"]["host"] == "jail"
 
 
-def test_what_waits_ends_with_the_template(packed: Callable[..., Template]) -> None:
-    """When the host closes it, and when somebody kills it."""
+def test_waiting_children_end_with_the_template(packed: Callable[..., Template]) -> None:
+    """The host closes the template, or another process kills it."""
     for end in (Template.close, lambda template: os.kill(template.pid, signal.SIGKILL)):
         with packed() as template:
             waiting = wait_forked_ahead(template)
@@ -319,8 +317,8 @@ def test_what_waits_ends_with_the_template(packed: Callable[..., Template]) -> N
         assert left == []
 
 
-def test_a_host_that_is_killed_takes_along_what_waits(template: Template) -> None:
-    """SIGKILL to the host in each state of the child that is forked ahead: five hosts, side by side."""
+def test_killing_the_host_ends_its_waiting_children(template: Template) -> None:
+    """Five hosts, side by side, get SIGKILL, each in another state of the child that is forked ahead."""
     with contextlib.ExitStack() as stack:
         hosts = {
             stage: stack.enter_context(
@@ -337,15 +335,15 @@ def test_a_host_that_is_killed_takes_along_what_waits(template: Template) -> Non
             assert host.stdout is not None
             everybody[stage] = [psutil.Process(pid) for pid in json.loads(host.stdout.readline())]
             host.kill()
-        # One wait for all: whoever inherits the stubs may take its time to reap them.
+        # One wait for all: the process that inherits the stubs may be slow to reap them.
         _, left = psutil.wait_procs([process for some in everybody.values() for process in some], timeout=DEADLINE_S)
 
     assert len(everybody["waiting"]) == 2 + AHEAD, "stub, template, and those that wait"
     assert left == []
 
 
-def test_one_that_could_not_be_forked_ahead_fails_no_request_by_itself(template: Template) -> None:
-    """Namespaces run out: what waits already still serves, each after it is told the reason, and with the reason it is over."""
+def test_a_failed_fork_ahead_fails_no_request_by_itself(template: Template) -> None:
+    """Namespaces run out: waiting children still serve; later requests fail with the reason until there are namespaces again."""
     command = [sys.executable, "-m", "tests.sandbox.hosts", "where_namespaces_run_out_and_come_back"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -1,4 +1,4 @@
-"""A template's process that is executed before it is known what for: it becomes one, or is gone without a word."""
+"""Tests of a template's process that is executed before its purpose is known: it becomes a template, or ends without a word."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ sys.stdin.read()
 """
 
 
-def test_what_has_begun_becomes_the_template() -> None:
-    """The same process, whose children run as those of any other."""
+def test_a_begun_process_becomes_the_template() -> None:
+    """The pid stays the same, and its children run like those of any other template."""
     begun = Begun.execute(interpreter())
     fd = memory_file(program("typical_imports"))
 
@@ -53,8 +53,8 @@ def test_what_has_begun_becomes_the_template() -> None:
     assert begun.process.returncode is not None
 
 
-def test_while_it_waits_nobody_attaches() -> None:
-    """What it holds is read by no other process of its user: its files in /proc are root's, proc_pid(5)."""
+def test_no_process_can_attach_to_a_begun_process() -> None:
+    """Processes of its user cannot read its memory: its files in /proc are root's, proc_pid(5)."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         shutil.copytree(Path(aileron_sandbox.__file__).parent, Path(folder, "aileron_sandbox"))
@@ -64,8 +64,8 @@ def test_while_it_waits_nobody_attaches() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["before it is told", "before it is ready"])
-def test_what_is_given_up_is_gone(capfd: pytest.CaptureFixture[str], *, is_told: bool) -> None:
-    """At once and quietly: nobody has to know that there was one."""
+def test_a_begun_process_that_is_given_up_ends(capfd: pytest.CaptureFixture[str], *, is_told: bool) -> None:
+    """The process ends at once and prints nothing, whether or not it was told its runtime."""
     begun = Begun.execute(interpreter())
     if is_told:
         Template.begin(PythonRuntime.of_this_interpreter(), begun=begun).close()
@@ -75,8 +75,8 @@ def test_what_is_given_up_is_gone(capfd: pytest.CaptureFixture[str], *, is_told:
     assert capfd.readouterr().err == ""
 
 
-def test_what_cannot_be_told_is_gone_too() -> None:
-    """The refusal is as without a process that waits."""
+def test_a_begun_process_that_cannot_be_told_ends() -> None:
+    """The refusal reads as if no process had begun."""
     begun = Begun.execute(interpreter())
     runtime = PythonRuntime.of_this_interpreter(rehearsal="x" * (1 << 20))  # more than fits in a datagram
 
@@ -103,8 +103,8 @@ for changes in (False, True):
 """
 
 
-def test_what_was_updated_since_is_not_started(tmp_path: Path) -> None:
-    """A host that has imported one version does not speak to a template of another: it says what to do."""
+def test_a_template_of_another_version_is_not_started(tmp_path: Path) -> None:
+    """A host that has imported one version does not talk to a template of another: its error says what to do."""
     shutil.copytree(Path(aileron_sandbox.__file__).parent, tmp_path / "aileron_sandbox")
 
     said = subprocess.run(
@@ -121,8 +121,8 @@ def test_what_was_updated_since_is_not_started(tmp_path: Path) -> None:
     assert "aileron daemon restart" in said[1]
 
 
-def test_it_ends_with_a_host_that_is_killed() -> None:
-    """Which has told it nothing yet."""
+def test_a_begun_process_ends_when_its_host_is_killed() -> None:
+    """The host has told it nothing yet."""
     with _waiting(env={"PYTHONPATH": str(Path(aileron_sandbox.__file__).parents[1])}) as (host, begun):
         host.kill()
         _, left = psutil.wait_procs([begun], timeout=_DEADLINE_S)
@@ -132,7 +132,7 @@ def test_it_ends_with_a_host_that_is_killed() -> None:
 
 @contextlib.contextmanager
 def _waiting(**options: Any) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """A host, and what has begun there. It ends with the block."""
+    """Yield a host and the process that has begun in it. Both end with the block."""
     with subprocess.Popen(
         [interpreter(), "-P", "-c", _WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
     ) as host:

@@ -1,4 +1,4 @@
-"""What a jailed program cannot do, by errno or by its end, each beside the same attempt where it works."""
+"""Tests of what a jailed program cannot do: the errno or the end it gets, beside the same attempt where it works."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ REFUSED = {
 
 
 def memory_holds(pid: int, text: bytes) -> bool:
-    """Whether a process has this in any memory that can be written to."""
+    """Return whether any writable memory of a process contains this text."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines():
             place, rights = line.split()[:2]
@@ -90,8 +90,10 @@ def _number(pair: tuple[int, int]) -> int:
 
 
 @pytest.mark.parametrize("attempt", ["read", "status"])
-def test_a_file_of_the_host_is_not_there(jailed: Jailed, free: Free, tmp_path: Path, attempt: str) -> None:
-    """ENOENT from the mount namespace; EACCES would be Landlock, and would tell that the file exists."""
+def test_a_file_of_the_host_does_not_exist_in_the_jail(
+    jailed: Jailed, free: Free, tmp_path: Path, attempt: str
+) -> None:
+    """The mount namespace answers ENOENT; EACCES would be Landlock's, and would tell that the file exists."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
 
@@ -100,14 +102,14 @@ def test_a_file_of_the_host_is_not_there(jailed: Jailed, free: Free, tmp_path: P
 
 
 @pytest.mark.parametrize("path", ["/proc", "/sys", "/etc/passwd", "/home", "/var", "/dev/shm", "/dev/tty", "/run"])
-def test_what_a_system_has_a_jail_has_not(jailed: Jailed, path: str) -> None:
-    """No /proc, no /sys, no /etc, no home; the root itself can be listed."""
+def test_the_usual_directories_of_a_system_do_not_exist(jailed: Jailed, path: str) -> None:
+    """A jail has no /proc, /sys, /etc or home; the root itself can be listed."""
     assert jailed("status", path).report == {"errno": "ENOENT"}
     assert "loot" in jailed("listing", "/").report
 
 
-def test_no_file_that_can_be_reached_holds_what_was_planted(jailed: Jailed, tmp_path: Path) -> None:
-    """The whole visible tree is read; what is looked for lies in the user's files, and a word of the library is found."""
+def test_no_reachable_file_holds_the_users_planted_text(jailed: Jailed, tmp_path: Path) -> None:
+    """The probe searches the whole visible tree for a text in the user's files; it finds only itself, the positive control."""
     (tmp_path / "canary").write_text("canary-4d1f0c", encoding="utf-8")
 
     seen = jailed("walk_for", "canary-4d1f0c").report["loot"]
@@ -117,8 +119,8 @@ def test_no_file_that_can_be_reached_holds_what_was_planted(jailed: Jailed, tmp_
 
 
 @pytest.mark.parametrize("path", ["/x", "/app/x", "/app/connector", "/dev/x", "/w/x", os.__file__])
-def test_nothing_but_scratch_can_be_written(jailed: Jailed, path: str) -> None:
-    """Read-only mounts, and Landlock on top; /tmp takes a file."""
+def test_only_scratch_can_be_written(jailed: Jailed, path: str) -> None:
+    """Mounts are read-only, and Landlock is on top; /tmp takes a file."""
     assert jailed("write", path).report["errno"] in {"EROFS", "EACCES"}
     assert jailed("write", "/tmp/x").report == {"loot": 1}
 
@@ -139,13 +141,13 @@ def test_nothing_but_scratch_can_be_written(jailed: Jailed, path: str) -> None:
     ],
 )
 def test_the_tree_cannot_be_altered(jailed: Jailed, how: str, path: str, expected: set[str]) -> None:
-    """By mounts and Landlock where Landlock knows the right, by the filter where it does not; mkdir in /tmp works."""
+    """Mounts refuse it, Landlock where it knows the right, and the filter where it does not; mkdir in /tmp works."""
     assert jailed("change", how, path).report["errno"] in expected
     assert jailed("change", "mkdir", "/tmp").report == {"loot": True}
 
 
-def test_landlock_is_in_force_by_itself(jailed: Jailed, free: Free, template: Template) -> None:
-    """An ioctl of a device that neither the mounts nor the filter stop: ENOTTY from the device, EACCES from Landlock."""
+def test_landlock_is_in_force_on_its_own(jailed: Jailed, free: Free, template: Template) -> None:
+    """Neither the mounts nor the filter stop this ioctl of a device: the device answers ENOTTY, and Landlock EACCES."""
     if int(next(layer for layer in template.layers("python") if "landlock" in layer).removeprefix("landlock:")) < 5:
         pytest.skip("Landlock knows ioctl from ABI 5, Linux 6.10")
 
@@ -154,7 +156,7 @@ def test_landlock_is_in_force_by_itself(jailed: Jailed, free: Free, template: Te
 
 
 def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Path) -> None:
-    """A symbolic link in scratch to a host file, and a path of many dots, name nothing."""
+    """A symbolic link in scratch to a host file, and a path of many dots, both lead to no file."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
 
@@ -164,7 +166,7 @@ def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Pa
 
 
 def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) -> None:
-    """chmod is not Landlock's to refuse: seccomp does."""
+    """Landlock does not know chmod: seccomp refuses it."""
     (tmp_path / "mine").touch()
 
     assert "loot" in free("chmod", str(tmp_path / "mine"))
@@ -172,22 +174,20 @@ def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) 
 
 
 def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
-    """What honest programs notice of the refusal above, as docs/reference/jail.md says."""
+    """Honest programs notice the refusal above in this way, as docs/reference/jail.md says."""
     assert jailed("copy_file", "copyfile").report == {"loot": 100}
     assert jailed("copy_file", "copy").report == {"errno": "EPERM"}
     assert jailed("copy_file", "copy2").report == {"errno": "EPERM"}
 
 
 @pytest.mark.parametrize("directory", ["/usr/share/zoneinfo", os.path.dirname(os.__file__), "/"])
-def test_names_that_are_not_there_leave_nothing_behind(jailed: Jailed, free: Free, directory: str) -> None:
-    """A file system of the host remembers that a name is not there, in memory that nobody counts, and answers whoever asks next
-    faster. The root of a jail does not.
+def test_looking_up_missing_names_leaves_no_memory_behind(jailed: Jailed, free: Free, directory: str) -> None:
+    """A file system of the host remembers missing names, in memory that no limit counts, and answers the next look-up faster.
+    The root of a jail does not.
     """
     if not Path(directory).is_dir() or not _missing_names():
         pytest.skip("no such directory here, or a kernel that does not count them")
-    for _attempt in range(
-        3
-    ):  # of the whole machine: another program may ask for as many, or take a tree away, meanwhile
+    for _attempt in range(3):  # the count is the machine's: other programs may look up names, or remove a tree
         before = _missing_names()
         assert jailed("miss", directory, 20_000).report == {"loot": 20_000}
         left_by_jail = _missing_names() - before
@@ -197,17 +197,17 @@ def test_names_that_are_not_there_leave_nothing_behind(jailed: Jailed, free: Fre
         if left_by_jail < 10_000 < left_freely:
             break
 
-    assert left_by_jail < 10_000  # of other programs of the machine, some hundreds
+    assert left_by_jail < 10_000  # other programs of the machine add some hundreds
     assert left_freely > 10_000
 
 
 def _missing_names() -> int:
-    """How many names the kernel remembers as not there, of the whole machine; 0 before Linux 5.0. proc(5), dentry-state."""
+    """Return how many missing names the kernel remembers for the whole machine; 0 before Linux 5.0. proc(5), dentry-state."""
     return int(Path("/proc/sys/fs/dentry-state").read_text(encoding="ascii").split()[4])
 
 
 def test_every_directory_ends_with_the_jail_or_its_template(jailed: Jailed) -> None:
-    """The root, the scratch space and the program's are file systems of their own; no other has a directory in a jail."""
+    """Root, scratch and program each have a file system of their own; no other file system has a directory in a jail."""
     assert jailed("file_systems").report == {"loot": {"own": 3, "others": [], "seen": 3}}
 
 
@@ -215,7 +215,7 @@ def test_every_directory_ends_with_the_jail_or_its_template(jailed: Jailed) -> N
 
 
 def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None:
-    """Forty-six families, four kinds each: EACCES from the filter, and a descriptor that is no socket for those of IP."""
+    """All forty-six families, four types each, give EACCES; those of IP give a descriptor that is no socket."""
     assert "ok" in free("all_sockets")["loot"]
     assert jailed("all_sockets").report == {"loot": ["EACCES", "ok"]}
     assert jailed("make_socket", socket.AF_UNIX, socket.SOCK_STREAM).report == {"errno": "EACCES"}
@@ -232,13 +232,13 @@ def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None
         ("listen", {"errno": "EPERM"}),
     ],
 )
-def test_what_a_program_gets_for_a_socket_is_inert(jailed: Jailed, how: str, report: object) -> None:
-    """It is /dev/null, read-only: the end of a file, and no socket."""
+def test_the_descriptor_given_for_a_socket_is_inert(jailed: Jailed, how: str, report: object) -> None:
+    """The descriptor is /dev/null, read-only: it reads as an empty file, and is no socket."""
     assert jailed("use_a_placeholder", how).report == report
 
 
-def test_a_pair_of_unix_sockets_is_all_there_is(jailed: Jailed) -> None:
-    """Event loops wake themselves with one; it cannot name anybody."""
+def test_only_a_pair_of_unix_sockets_can_be_made(jailed: Jailed) -> None:
+    """Event loops use a pair to wake themselves; it cannot name another socket."""
     assert jailed("pair", socket.AF_UNIX).report == {"loot": True}
     assert jailed("pair", socket.AF_INET).report["errno"] == "EPERM"
     assert jailed("send_to_address").report == {"errno": "EACCES"}
@@ -267,8 +267,10 @@ def test_a_pair_of_unix_sockets_is_all_there_is(jailed: Jailed) -> None:
         ("kernel's half", "network:unknown"),
     ],
 )
-def test_who_reaches_for_a_network_is_ended_and_where_to_is_known(jailed: Jailed, how: str, destination: str) -> None:
-    """By any call, from any thread, by address or by name; the program gets no answer."""
+def test_an_attempt_to_reach_a_network_ends_the_program_and_is_named(
+    jailed: Jailed, how: str, destination: str
+) -> None:
+    """Any call counts, from any thread, by address or by name; the program gets no answer."""
     seen = jailed("give_addresses", how)
 
     assert seen.report is None
@@ -277,8 +279,8 @@ def test_who_reaches_for_a_network_is_ended_and_where_to_is_known(jailed: Jailed
 
 
 @pytest.mark.parametrize("what", ["a thread connects", "nothing"])
-def test_an_attempt_just_before_the_end_is_still_the_end(template: Template, what: str) -> None:
-    """The end of a process takes back what its threads are asking; so it waits for them, here until the template goes on."""
+def test_an_attempt_just_before_the_exit_still_counts(template: Template, what: str) -> None:
+    """The exit would drop the pending calls of its threads, so it waits for their answers, here until the template continues."""
     ending = end_beside_a_stopped_template(template, program("leave_while", what), Policy())
 
     if what == "nothing":
@@ -300,14 +302,14 @@ def test_an_attempt_just_before_the_end_is_still_the_end(template: Template, wha
         ("too short", {"errno": "EACCES"}),
     ],
 )
-def test_who_only_looks_whether_there_is_a_network_goes_on(jailed: Jailed, how: str, report: object) -> None:
-    """What libraries do at import, or to learn the name of their own host."""
+def test_a_program_that_only_checks_for_a_network_continues(jailed: Jailed, how: str, report: object) -> None:
+    """Libraries make these calls at import, or to learn the name of their own host."""
     assert jailed("give_addresses", how).report == report
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the template's memory")
-def test_what_one_child_said_is_in_the_memory_of_no_later_one(template: Template, jailed: Jailed) -> None:
-    """Later children are forks of the template, so nothing that was read of a child may be in it; in our own it is found."""
+def test_a_name_that_one_child_looked_up_is_not_in_later_children(template: Template, jailed: Jailed) -> None:
+    """Later children are forks of the template, so it must keep no text read from a child; our own memory has it (control)."""
     name = f"canary-{os.getpid()}-said-by-a-child.example"
     assert isinstance(jailed("look_up", name).ending, NetworkAttempt)
     (itself,) = psutil.Process(template.pid).children()
@@ -316,8 +318,8 @@ def test_what_one_child_said_is_in_the_memory_of_no_later_one(template: Template
     assert memory_holds(os.getpid(), name.encode())
 
 
-def test_sockets_are_bounded_and_so_are_questions(jailed: Jailed) -> None:
-    """Descriptors run out as ever; who keeps asking is ended; who asks a few times is not."""
+def test_sockets_and_network_checks_are_bounded(jailed: Jailed) -> None:
+    """Descriptors run out as usual; a program that keeps asking is ended, and one that asks a few hundred times is not."""
     assert jailed("many_sockets", 40).report == {"loot": 40}
     assert jailed("many_sockets", 100).report == {"errno": "EMFILE"}
     assert jailed("many_probes", 300).report == {"loot": 300}
@@ -330,7 +332,7 @@ def test_sockets_are_bounded_and_so_are_questions(jailed: Jailed) -> None:
 
 
 def test_no_process_can_be_started(jailed: Jailed, free: Free) -> None:
-    """fork and exec; threads work, up to the limit."""
+    """fork and exec are refused; threads work up to the limit."""
     assert free("fork") == {"loot": True}
     assert jailed("fork").report == {"errno": "EPERM"}
     assert jailed("execute").report["errno"] in {"EPERM", "ENOENT"}
@@ -338,8 +340,8 @@ def test_no_process_can_be_started(jailed: Jailed, free: Free) -> None:
     assert jailed("threads", 64, policy=Policy(processes=16)).report["loot"] == 15
 
 
-def test_no_other_process_is_in_reach(jailed: Jailed, free: Free) -> None:
-    """Signals and limits of a real process of this user."""
+def test_no_other_process_can_be_reached(jailed: Jailed, free: Free) -> None:
+    """Signals and limits are tried on a real process of this user."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
         try:
             assert free("signal_process", victim.pid) == {"loot": True}
@@ -350,8 +352,8 @@ def test_no_other_process_is_in_reach(jailed: Jailed, free: Free) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NUMBERS))
-def test_what_no_honest_program_calls_ends_it(jailed: Jailed, name: str) -> None:
-    """SIGSYS: the process is killed at the call, and reports nothing."""
+def test_a_call_that_no_honest_program_makes_kills_the_program(jailed: Jailed, name: str) -> None:
+    """SIGSYS kills the process at the call, and it reports nothing."""
     seen = jailed("raw", _number(NUMBERS[name]), 0, 0, 0, 0)
 
     assert seen.report is None
@@ -360,8 +362,8 @@ def test_what_no_honest_program_calls_ends_it(jailed: Jailed, name: str) -> None
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_not_on_the_list_is_refused(jailed: Jailed, name: str) -> None:
-    """EPERM by default, ENOSYS where a library then falls back; the program goes on and says so."""
+def test_a_call_that_is_not_allowed_is_refused(jailed: Jailed, name: str) -> None:
+    """The answer is EPERM by default, and ENOSYS where a library then falls back; the program goes on and reports it."""
     numbers, expected = REFUSED[name]
     arguments = (38, 1, 0, 0) if name.startswith("prctl") else (0, 0, 0, 0)
 
@@ -377,14 +379,14 @@ def test_what_is_not_on_the_list_is_refused(jailed: Jailed, name: str) -> None:
         ("x32 getpid", "b8270000400f05c3"),
     ],
 )
-def test_the_other_abis_end_it(jailed: Jailed, what: str, code: str) -> None:
-    """Native calls only: 32-bit and x32 entries are killed; the same machine code with a native number works."""
+def test_calls_of_the_other_abis_kill_the_program(jailed: Jailed, what: str, code: str) -> None:
+    """32-bit and x32 entries are killed; the same machine code with a native number works."""
     assert isinstance(jailed("machine_code", code).ending, Signalled), what
     assert jailed("machine_code", "b8270000000f05c3").report == {"loot": 1}, "getpid, natively: pid 1"
 
 
-def test_limits_cannot_be_raised_nor_terminals_typed_into(jailed: Jailed) -> None:
-    """setrlimit of a hard limit, and TIOCSTI; reading the limits works."""
+def test_limits_cannot_be_raised_nor_text_typed_into_a_terminal(jailed: Jailed) -> None:
+    """Raising a hard limit and TIOCSTI are refused; opening files within the limits works."""
     assert jailed("raise_limit").report == {"errno": "EPERM"}
     assert jailed("inject_terminal_input").report == {"errno": "EPERM"}
     assert jailed("inject_terminal_input", 1).report == {"errno": "EPERM"}, (
@@ -393,13 +395,13 @@ def test_limits_cannot_be_raised_nor_terminals_typed_into(jailed: Jailed) -> Non
     assert jailed("open_many", 10).report == {"loot": [10, "ok"]}
 
 
-def test_it_cannot_stop_or_end_itself_from_inside(jailed: Jailed) -> None:
-    """Signals to itself are delivered to nobody: a stopped program would be one that no limit ends."""
+def test_a_program_cannot_stop_or_kill_itself(jailed: Jailed) -> None:
+    """The program's signals to itself have no effect: no limit would end a stopped program."""
     assert jailed("stop_itself").report == {"loot": True}
 
 
-def test_the_control_ends_as_it_should(jailed: Jailed) -> None:
-    """A broken harness would pass every denial above: here everything works."""
+def test_an_honest_program_works_in_the_jail(jailed: Jailed) -> None:
+    """This is the control: a broken harness would pass every denial above."""
     seen = jailed("typical_imports")
 
     assert seen.report == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}, seen.log

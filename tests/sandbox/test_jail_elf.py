@@ -1,4 +1,4 @@
-"""Compiled programs in the jail: what they are given, what they become, and that their whole family ends with them."""
+"""Tests of compiled programs in the jail: what they are given, that they run no other code, that their family ends with them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORKING = Policy(profile="elf-subprocess")
 DEADLINE_S = 20.0
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 FAMILIES = {"double-fork": 1, "stop": 1, "orphans": 1, "hoard": 1, "forks": 15}
-"""What a program leaves behind, and how many there are at least."""
+"""Ways for a program to leave processes behind, each with the least number of them."""
 
 _ATTACH: Final = """
 import ctypes, json, os, signal, sys
@@ -71,8 +71,9 @@ print(json.dumps({"jailed": attempts(int(sys.argv[1]), 0x400000), "own": attempt
 os.kill(own, 9)
 os.waitpid(own, 0)
 """
-"""A process of the same user, or of nobody where that is root, tries one in the jail, and a child of its own, whose memory it
-knows to be where its own is."""
+"""Script of a process of the same user (of nobody if that is root): it tries to attach to the jailed process, and to a child of
+its own, whose memory it knows to be laid out like its own.
+"""
 Told = tuple[list[str], Ending]
 
 
@@ -108,21 +109,21 @@ def _template(data: bytes) -> Iterator[tuple[Template, int]]:
 
 @pytest.fixture(scope="module", params=LINKS)
 def link(request: pytest.FixtureRequest) -> Link:
-    """How the program is linked."""
+    """Return how the program is linked."""
     kind: Link = request.param
     return kind
 
 
 @pytest.fixture(scope="module")
 def probe(link: Link) -> Iterator[tuple[Template, int]]:
-    """The warm process for tests/support/elf/probe.c, and the program."""
+    """Start the warm process for tests/support/elf/probe.c; yield it with the program."""
     with _template(compiled("probe", link)) as started:
         yield started
 
 
 @pytest.fixture
 def told(probe: tuple[Template, int]) -> Callable[..., Told]:
-    """Let the probe do one thing and leave: what it said, and how it ended."""
+    """Let the probe do one thing and leave. Return its output and its ending."""
 
     def tell(word: str, policy: Policy = ELF) -> Told:
         template, program = probe
@@ -150,7 +151,7 @@ def _said(pipe: int) -> str:
 
 
 def _family(template: Template, child: Child) -> list[psutil.Process]:
-    """The child and all below it, once it has said that they are there."""
+    """Return the child and all processes below it, once it has written that they exist."""
     said = ""
     while "ready" not in said:
         assert select.select([child.frames_out], [], [], DEADLINE_S)[0], f"only {said!r} came"
@@ -165,8 +166,8 @@ def _family(template: Template, child: Child) -> list[psutil.Process]:
 # What it is given
 
 
-def test_a_program_finds_nothing_but_itself(told: Callable[..., Told]) -> None:
-    """Five descriptors, one argument, no environment, one unprivileged id, pid 1, and no signal that is ignored."""
+def test_a_compiled_program_finds_only_itself(told: Callable[..., Told]) -> None:
+    """The program has five descriptors, one argument, no environment, one unprivileged id, pid 1, and no ignored signal."""
     facts, ending = told("facts")
 
     assert isinstance(ending, Exited)
@@ -181,10 +182,10 @@ def test_a_program_finds_nothing_but_itself(told: Callable[..., Told]) -> None:
     ]
 
 
-def test_the_root_holds_the_devices_and_what_the_loader_needs(
+def test_the_root_holds_only_devices_program_and_libraries(
     told: Callable[..., Told], link: Link, probe: tuple[Template, int]
 ) -> None:
-    """For a static program nothing else but itself; for a dynamic one each library is a file of its own."""
+    """A static program has no library; each library of a dynamic one is a file of its own."""
     found, _ = told("list")
 
     libraries = [str(path) for path in ElfRuntime.of_program(probe[1]).libraries]
@@ -193,8 +194,8 @@ def test_the_root_holds_the_devices_and_what_the_loader_needs(
     assert sorted(found[:-1]) == sorted(["/tmp", "/app/connector", *devices, *libraries])
 
 
-def test_memory_is_counted_from_nothing(told: Callable[..., Told]) -> None:
-    """Unlike Python's, whose own 8 MiB come first: the limit is what the program gets, and the rest it cannot have."""
+def test_the_memory_limit_counts_only_the_program(told: Callable[..., Told]) -> None:
+    """Python's jail counts 8 MiB of its own first; here the limit is all the program's, and it gets no more."""
     limits, _ = told("limits", Policy(profile="elf", memory_bytes=16 << 20))
     (eaten, *_), ending = told("eat", Policy(profile="elf", memory_bytes=16 << 20))
 
@@ -203,8 +204,8 @@ def test_memory_is_counted_from_nothing(told: Callable[..., Told]) -> None:
     assert isinstance(ending, Exited)
 
 
-def test_the_least_memory_is_enough_to_begin(told: Callable[..., Told]) -> None:
-    """The limit binds the program; the interpreter that became it is far over it by then."""
+def test_the_smallest_memory_limit_is_enough_to_start(told: Callable[..., Told]) -> None:
+    """The limit binds the program; the interpreter that becomes it is far over it by then."""
     said, ending = told("facts", Policy(profile="elf", memory_bytes=1 << 20))
 
     assert isinstance(ending, Exited), ending
@@ -212,7 +213,7 @@ def test_the_least_memory_is_enough_to_begin(told: Callable[..., Told]) -> None:
 
 
 def test_threads_can_be_cancelled(told: Callable[..., Told]) -> None:
-    """For which glibc loads a library that no program names."""
+    """glibc loads a library for it that no program names."""
     assert told("cancel")[0] == ["thread 0", "cancel 0", "join 0", "ready"]
 
 
@@ -220,7 +221,7 @@ def test_threads_can_be_cancelled(told: Callable[..., Told]) -> None:
 
 
 def test_only_a_sealed_program_is_executed(probe: tuple[Template, int], link: Link) -> None:
-    """What could still be written to after it was hashed is refused before anything is started; sealed, it runs."""
+    """A file that could be written after it was hashed is refused before the start; a sealed one runs."""
     template, sealed = probe
     open_for_all = memory_file(compiled("probe", link))
     try:
@@ -236,7 +237,7 @@ def test_only_a_sealed_program_is_executed(probe: tuple[Template, int], link: Li
 
 
 def test_a_program_of_the_other_kind_is_refused(probe: tuple[Template, int], template: Template) -> None:
-    """The profile of Python is not for what is executed, nor the other way round."""
+    """The profile of Python is not for compiled programs, and theirs is not for Python."""
     elf_template, program = probe
 
     with pytest.raises(ValueError, match="'python' is not for programs of this template"):
@@ -245,8 +246,8 @@ def test_a_program_of_the_other_kind_is_refused(probe: tuple[Template, int], tem
         Child.open(template, program, ELF)
 
 
-def test_what_the_kernel_does_not_take_for_a_program_is_told(link: Link, probe: tuple[Template, int]) -> None:
-    """A file that looked well until the exec: not a line of it ran, and the reason arrives."""
+def test_a_program_that_the_kernel_rejects_is_reported(link: Link, probe: tuple[Template, int]) -> None:
+    """The file looks valid until the exec: no line of it runs, and the host learns the reason."""
     damaged = bytearray(compiled("probe", link))
     at, size, count = struct.unpack_from("<Q", damaged, 32)[0], 56, struct.unpack_from("<H", damaged, 56)[0]
     for segment in range(count):
@@ -264,13 +265,13 @@ def test_what_the_kernel_does_not_take_for_a_program_is_told(link: Link, probe: 
 
     if link == "dynamic":
         assert ending == RefusedToStart("exec", errno.ENOEXEC)
-    else:  # found out after the old program was given up, execve(2)
+    else:  # found only after the old program was given up, execve(2)
         assert isinstance(ending, Signalled)
         assert ending.signal in {signal.SIGSEGV, signal.SIGKILL}
 
 
-def test_it_cannot_become_anything_else(told: Callable[..., Told]) -> None:
-    """Nothing it writes can be executed, nothing in its root can be written, its own program not even read."""
+def test_a_compiled_program_cannot_execute_other_code(told: Callable[..., Told]) -> None:
+    """The program cannot execute what it writes, write in its root, or even read its own file."""
     said, _ = told("become-another")
 
     assert said[:-1] == [
@@ -284,10 +285,10 @@ def test_it_cannot_become_anything_else(told: Callable[..., Told]) -> None:
 
 
 @pytest.mark.parametrize("policy", [ELF, pytest.param(FORKING, marks=needs_groups)], ids=lambda policy: policy.profile)
-def test_an_attempt_to_connect_ends_it_and_is_told(
+def test_an_attempt_to_connect_ends_a_compiled_program_and_is_reported(
     told: Callable[..., Told], probe: tuple[Template, int], policy: Policy
 ) -> None:
-    """As for Python, with the address where the template can look into its memory. What makes none, ends by itself."""
+    """The address is named where the template can read the program's memory. A program that does not connect exits by itself."""
     said, ending = told("connect", policy)
 
     assert isinstance(ending, NetworkAttempt)
@@ -298,9 +299,9 @@ def test_an_attempt_to_connect_ends_it_and_is_told(
 
 
 @pytest.mark.parametrize("policy", [ELF, pytest.param(FORKING, marks=needs_groups)], ids=lambda policy: policy.profile)
-def test_no_other_process_of_the_user_can_attach_to_it(probe: tuple[Template, int], policy: Policy) -> None:
-    """Whoever could would speak for it to the supervisor. The same attempt succeeds with a process of the user's own; and with
-    the jailed one where the layer is not listed, before Linux 6.3.
+def test_no_other_process_of_the_user_can_attach_to_the_program(probe: tuple[Template, int], policy: Policy) -> None:
+    """A process that could attach would speak for it to the supervisor. The same attempt succeeds with the user's own process,
+    and with the jailed one where the layer is not listed, before Linux 6.3.
     """
     template, program = probe
     with _child(template, program, "stay", policy) as child:
@@ -330,22 +331,22 @@ def test_no_other_process_of_the_user_can_attach_to_it(probe: tuple[Template, in
 
 
 @needs_groups
-def test_only_the_profile_that_says_so_lets_it_fork(told: Callable[..., Told]) -> None:
-    """EPERM, and with the profile for it 0."""
+def test_only_the_subprocess_profile_allows_a_fork(told: Callable[..., Told]) -> None:
+    """fork fails with EPERM in the profile without subprocesses, and works in the one with them."""
     assert told("fork")[0][0] == f"fork {errno.EPERM}"
     assert "fork 0" in told("fork", FORKING)[0]
 
 
 @needs_groups
 def test_a_program_can_start_itself_again(told: Callable[..., Told]) -> None:
-    """By its name, /app/connector, which the jail gave it."""
+    """The jail gave it the name /app/connector."""
     assert told("exec-itself")[0][0] == "again 1"
     assert told("exec-itself", FORKING)[0][0] == "again 1"
 
 
 @needs_groups
-def test_a_family_is_bounded(told: Callable[..., Told]) -> None:
-    """As many processes as the policy says, with the first; the next fork is EAGAIN."""
+def test_the_size_of_a_family_is_bounded(told: Callable[..., Told]) -> None:
+    """The policy's number of processes includes the first; the next fork fails with EAGAIN."""
     said, _ = told("forks", FORKING)
 
     assert said[0] == f"forked {FORKING.processes - 1} {errno.EAGAIN}"
@@ -354,8 +355,8 @@ def test_a_family_is_bounded(told: Callable[..., Told]) -> None:
 @needs_groups
 @pytest.mark.parametrize("end", ["leaves", "killed", "template-closed"])
 @pytest.mark.parametrize("word", FAMILIES)
-def test_a_whole_family_ends_with_its_first(word: str, end: str, link: Link) -> None:
-    """Daemonized, stopped, orphaned, deaf to signals, full of descriptors: gone when the ending is told, however it came."""
+def test_a_whole_family_ends_with_its_first_process(word: str, end: str, link: Link) -> None:
+    """Processes that are daemonized, stopped or orphaned are gone when the ending is reported, whatever ended the first."""
     with _template(compiled("probe", link)) as (template, program), _child(template, program, word, FORKING) as child:
         family = _family(template, child)
         assert len(family) > FAMILIES[word]
@@ -372,8 +373,8 @@ def test_a_whole_family_ends_with_its_first(word: str, end: str, link: Link) -> 
 
 
 @needs_groups
-def test_a_zip_application_may_fork_where_its_policy_says_so(template: Template) -> None:
-    """In the interpreter's own jail: without the profile EPERM, with it a child that ends with its parent."""
+def test_a_zip_application_can_fork_if_its_policy_allows(template: Template) -> None:
+    """fork fails with EPERM in the interpreter's jail without the profile; with it the child ends with its parent."""
     forks = _zipped(
         "import os, signal\n"
         "try:\n    pid = os.fork()\n"
@@ -401,8 +402,8 @@ def test_a_zip_application_may_fork_where_its_policy_says_so(template: Template)
     assert [process for process in family if process.is_running()] == []
 
 
-def test_the_jail_alone_runs_a_compiled_program_too(link: Link, tmp_path: Path) -> None:
-    """Its status is the command's; one that cannot run here is refused with the reason."""
+def test_the_run_command_runs_a_compiled_program(link: Link, tmp_path: Path) -> None:
+    """The program's exit status is the command's; a program that cannot run here is refused with the reason."""
 
     def run(data: bytes) -> subprocess.CompletedProcess[str]:
         (tmp_path / "program").write_bytes(data)
@@ -412,5 +413,5 @@ def test_the_jail_alone_runs_a_compiled_program_too(link: Link, tmp_path: Path) 
     told_nothing = run(compiled("probe", link))
     cut_short = run(compiled("probe", link)[:100])
 
-    assert (told_nothing.returncode, told_nothing.stderr) == (64, "")  # as probe.c has it, for no word at all
+    assert (told_nothing.returncode, told_nothing.stderr) == (64, "")  # exit status of probe.c if it gets no word
     assert (cut_short.returncode, "truncated" in cut_short.stderr) == (1, True)

@@ -1,4 +1,4 @@
-"""What a compiled program gets to see is read from it, and it cannot name a file of anybody's."""
+"""Tests that a jail shows a compiled program the libraries it needs, and that the program cannot name a file of the user's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _refusal(data: bytes) -> JailUnavailable:
 
 @pytest.fixture
 def ghost(tmp_path: Path) -> Path:
-    """A directory with a library that is in no directory of the system's."""
+    """Make a directory with a library that is in no directory of the system's."""
     for name, soname in (("libghost.so", "libghost.so.1"), ("libpath.so", str(tmp_path / "libpath.so"))):
         made = ["gcc", "-shared", "-xc", "/dev/null", "-o", tmp_path / name, f"-Wl,-soname,{soname}"]
         subprocess.run(made, check=True, capture_output=True, timeout=60)
@@ -70,7 +70,7 @@ def ghost(tmp_path: Path) -> Path:
 
 
 def test_a_static_program_needs_nothing() -> None:
-    """Its root stays empty."""
+    """The program's root has no library and no loader."""
     runtime = _needed(compiled("probe", "static"))
 
     assert (runtime.libraries, runtime.loader) == ((), None)
@@ -78,7 +78,7 @@ def test_a_static_program_needs_nothing() -> None:
 
 @pytest.mark.parametrize("program", ["probe", "connector", "/bin/ls", "/bin/bash", "/usr/bin/env"])
 def test_a_dynamic_program_needs_what_the_loader_would_load(program: str, tmp_path: Path) -> None:
-    """The same libraries as ldd(1) names, which asks the loader itself; and the one that glibc loads late."""
+    """The libraries are those that ldd(1) names by asking the loader itself, and the one that glibc loads late."""
     path = Path(program)
     if not path.is_absolute():
         path = tmp_path / program
@@ -95,8 +95,8 @@ def test_a_dynamic_program_needs_what_the_loader_would_load(program: str, tmp_pa
     assert len(set(runtime.libraries)) == len(runtime.libraries)
 
 
-def test_a_library_that_is_not_there_is_named(ghost: Path) -> None:
-    """Also when the program's author had it: the message says which one, and what to do."""
+def test_a_missing_library_is_named(ghost: Path) -> None:
+    """The program's author may have had it: the message says which library is missing, and what to do."""
     refused = _refusal(compiled("probe", "dynamic", "-Wl,--no-as-needed", f"-L{ghost}", "-lghost"))
 
     assert "the program needs 'libghost.so.1'" in refused.what
@@ -112,14 +112,14 @@ def test_a_library_that_is_not_there_is_named(ghost: Path) -> None:
         ("-Wl,-rpath,/usr/lib:{home}", "{home}"),
     ],
 )
-def test_a_program_cannot_name_a_directory_of_the_users(ghost: Path, option: str, place: str) -> None:
-    """A search path would show it any file with the right name: it is refused, as RUNPATH and as RPATH."""
+def test_a_search_path_into_the_users_directories_is_refused(ghost: Path, option: str, place: str) -> None:
+    """Such a path, as RUNPATH or as RPATH, would show the program any file with the right name."""
     made = compiled("probe", "dynamic", option.format(home=ghost), "-Wl,--no-as-needed", f"-L{ghost}", "-lghost")
 
     assert repr(place.format(home=ghost)) in _refusal(made).what
 
 
-def test_a_search_path_of_the_systems_own_directories_changes_nothing() -> None:
+def test_a_search_path_into_the_systems_directories_changes_nothing() -> None:
     """Linkers of distributions write it; the loader looks there anyway."""
     made = compiled("probe", "dynamic", "-Wl,-rpath,/usr/lib:/lib64/")
 
@@ -127,21 +127,21 @@ def test_a_search_path_of_the_systems_own_directories_changes_nothing() -> None:
 
 
 def test_a_library_named_by_a_path_is_refused(ghost: Path) -> None:
-    """The loader would open that very path."""
+    """The loader would open exactly that path."""
     made = compiled("probe", "dynamic", "-Wl,--no-as-needed", str(ghost / "libpath.so"))
 
     assert "a library is named" in _refusal(made).what
 
 
-def test_a_program_of_another_loader_is_refused() -> None:
-    """What the kernel would start is the program's word: only this machine's loader is shown."""
+def test_a_program_with_another_loader_is_refused() -> None:
+    """The program names the loader that the kernel starts: only this machine's loader is shown."""
     made = compiled("probe", "dynamic", "-Wl,--dynamic-linker=/tmp/ld.so")
 
     assert "asks for the loader '/tmp/ld.so'" in _refusal(made).what
 
 
 def test_a_program_for_another_machine_is_refused_by_name() -> None:
-    """Of the other supported architecture, of 32 bits, and of none."""
+    """The programs are for the other supported architecture, for 32 bits, and for none."""
     other = {"x86_64": (183, "aarch64"), "aarch64": (62, "x86_64")}[platform.machine()]
     program = bytearray(compiled("probe", "static"))
     program[_MACHINE_AT] = other[0]
@@ -153,8 +153,8 @@ def test_a_program_for_another_machine_is_refused_by_name() -> None:
     assert "64-bit" in _refusal(b"PK\x03\x04").what or "bytes" in _refusal(b"PK\x03\x04").what
 
 
-def test_what_is_no_program_is_refused() -> None:
-    """A shared library has no loader, and an object file nothing that is loaded."""
+def test_a_file_that_is_no_executable_is_refused() -> None:
+    """A shared library has no loader, and an object file has no loadable segment."""
     shared = compiled("probe", "dynamic", "-shared", "-fPIC")
     unlinked = compiled("probe", "dynamic", "-c")
 
@@ -167,8 +167,8 @@ def _printed(*command: object) -> list[str]:
     return subprocess.run(made, check=True, capture_output=True, text=True, timeout=60).stdout.split()
 
 
-def test_python_needs_what_its_modules_load_and_is_not_started_to_say_so() -> None:
-    """The libraries that an interpreter has mapped once every extension module was imported are all shown."""
+def test_pythons_libraries_are_found_without_starting_it() -> None:
+    """All libraries that an interpreter has mapped after importing every extension module are shown."""
     modules = Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("*.so")
     names = {path.name.partition(".")[0] for path in modules if not path.name.startswith(_WITH_DISPLAYS)}
     loaded = {os.path.realpath(path) for path in _printed("-I", "-S", "-c", _LOADS_ALL, *names)}
@@ -182,8 +182,8 @@ def test_python_needs_what_its_modules_load_and_is_not_started_to_say_so() -> No
     assert started_before == started
 
 
-def test_python_with_libraries_of_its_own_is_asked_by_starting_it(ghost: Path) -> None:
-    """Where only its search path says which they are, the loader is the one that knows."""
+def test_python_with_private_libraries_is_started_to_find_them(ghost: Path) -> None:
+    """Only its search path says where they are, so only the loader knows."""
     (ghost / "lib-dynload").mkdir()
     made = ["gcc", "-shared", "-xc", "/dev/null", "-o", ghost / "lib-dynload" / "own.so", f"-Wl,-rpath,{ghost}"]
     subprocess.run([*made, "-Wl,--no-as-needed", f"-L{ghost}", "-lghost"], check=True, capture_output=True, timeout=60)
@@ -196,7 +196,7 @@ def test_python_with_libraries_of_its_own_is_asked_by_starting_it(ghost: Path) -
 
 @given(st.data())
 def test_any_bytes_give_a_runtime_or_a_refusal(data: st.DataObject) -> None:
-    """A real program, mutated: never another error, and never a file from outside the system's directories."""
+    """A mutated program never causes another error, and never shows a file outside the system's directories."""
     program = bytearray(compiled("probe", data.draw(st.sampled_from(["static", "dynamic"]))))
     for _ in range(data.draw(st.integers(1, 8))):
         at = data.draw(st.integers(0, 1200) | st.integers(0, len(program) - 1))

@@ -1,4 +1,4 @@
-"""The compiled filter, asked about every call there is, and the kernel's own answers beside it."""
+"""The compiled filter, asked about every system call, beside the kernel's own answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ HIGHEST: Final = 600  # Linux 6.12 has 467 calls; the rest are those of kernels 
 HIGH: Final = 1 << 32
 WATCHED: Final = filters.compile_network(watched=True)
 PAIRS: Final = {profile: (WATCHED, filters.compile_profile(profile)) for profile in get_args(Profile)}
-"""The two filters of each profile."""
+"""Both filters of each profile."""
 
 PAST_EVERY_FILTER: Final = {335, 336} if NATIVE == X86_64 else set()
 """uretprobe and uprobe, which newer kernels let past every filter (__secure_computing, kernel/seccomp.c). They serve only the
-kernel's own trampoline pages: from anywhere else the first is SIGILL and the second ENXIO."""
+kernel's own trampoline pages: from any other place the first is SIGILL and the second ENXIO.
+"""
 
 CLONE_VM, CLONE_THREAD, CLONE_NEWUSER, CLONE_NEWTIME = 0x100, 0x10000, 0x10000000, 0x80
 CLONE_PIDFD, CLONE_PTRACE, CLONE_PARENT, CLONE_UNTRACED, CLONE_IO = 0x1000, 0x2000, 0x8000, 0x800000, 0x80000000
@@ -68,7 +69,7 @@ FOR_SOME_ARGUMENTS: Final[dict[str, Callable[[list[int]], bool]]] = {
     "sendto": lambda a: a[4] == 0 and not a[3] % HIGH & ~0x4040,
     "getsockopt": lambda a: a[1] == 1 and a[2] in {3, 4, 7, 8, 30, 38, 39},
 }
-"""Written anew, bit by bit: what the page says of each."""
+"""Conditions on arguments, written anew from the page, bit by bit."""
 ASKED_ABOUT: Final[dict[str, Callable[[list[int]], bool]]] = {
     "socket": lambda a: a[0] in {2, 10},
     "connect": lambda a: True,
@@ -80,7 +81,7 @@ ASKED_ABOUT: Final[dict[str, Callable[[list[int]], bool]]] = {
 
 
 def number_of(name: str) -> int:
-    """Negative where this architecture has no such call."""
+    """Return the number of a call; negative if this architecture has no such call."""
     return int(pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name))
 
 
@@ -98,7 +99,7 @@ NAMES: Final = {
 
 
 def promised(profile: Profile, number: int, arguments: list[int]) -> int:
-    """What docs/reference/jail.md says of a call, as a filter would return it."""
+    """Return the answer that docs/reference/jail.md promises for a call, in the form that a filter returns."""
     name = NAMES.get(number, "")
     if name == filters.ENDS:
         return bpf.NOTIFY
@@ -116,7 +117,7 @@ def promised(profile: Profile, number: int, arguments: list[int]) -> int:
 
 
 def answered(profile: Profile, arch: int, number: int, arguments: list[int]) -> int:
-    """What the kernel does with a call: the stricter answer of the two filters."""
+    """Return the kernel's answer to a call: the stricter answer of the two filters."""
     return bpf.strictest([bpf.run(program, arch, number, arguments) for program in PAIRS[profile]])
 
 
@@ -132,8 +133,8 @@ ARGUMENTS = st.lists(st.one_of(WORDS, WORDS.map(lambda word: (word | HIGH) % (HI
 
 
 @every_profile
-def test_every_call_gets_the_answer_that_is_published(profile: Profile) -> None:
-    """Allowed, asked about, refused or killed: number by number, also those of kernels to come, with no bits set and with all."""
+def test_every_call_gets_its_published_answer(profile: Profile) -> None:
+    """Each number is allowed, asked about, refused or killed, those of future kernels included, with no bits set and with all."""
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
             expected = promised(profile, number, arguments)
@@ -165,10 +166,10 @@ def test_every_call_gets_the_answer_that_is_published(profile: Profile) -> None:
 @example("python", "sendmsg", [63, 0, 0, 0, 0, 0])
 @example("python", "sendmsg", [63 | HIGH, 0, 0, 0, 0, 0])
 @example("python", "setsockopt", [0, 6 | HIGH, 0, 0, 0, 0])
-def test_a_call_that_depends_on_its_arguments_depends_on_all_their_bits(
+def test_a_conditional_call_depends_on_all_bits_of_its_arguments(
     profile: Profile, name: str, arguments: list[int]
 ) -> None:
-    """The table's conditions and no others, for any sixty-four bits."""
+    """The table's conditions hold and no others, for any sixty-four bits."""
     number = number_of(name)
     assert answered(profile, NATIVE, number, arguments) == promised(profile, number, arguments)
 
@@ -177,14 +178,14 @@ def test_a_call_that_depends_on_its_arguments_depends_on_all_their_bits(
 @example("python", 2 | HIGH)
 @example("python", 10 | HIGH)
 @example("python", 11)
-def test_every_family_of_sockets_is_refused_or_asked_about(profile: Profile, family: int) -> None:
-    """The kernel looks at 32 bits of the family and seccomp at 64: what is in the upper ones opens nothing."""
+def test_every_socket_family_is_refused_or_asked_about(profile: Profile, family: int) -> None:
+    """The kernel reads 32 bits of the family and seccomp 64: the upper bits allow nothing."""
     expected = bpf.NOTIFY if family in {2, 10} else bpf.errno_action(errno.EACCES)
     assert answered(profile, NATIVE, number_of("socket"), [family, 1, 0, 0, 0, 0]) == expected
 
 
-def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
-    """The other first filter: EACCES for each call that would be asked about, and for no other."""
+def test_network_calls_are_refused_where_the_template_cannot_be_asked() -> None:
+    """The other first filter answers EACCES to each call that would be asked about, and to no other."""
     unwatched = filters.compile_network(watched=False)
     for number in range(HIGHEST):
         for arguments in ([2, 6, 0, 0, 1, 0], [1, 0, 0, 0, 0, 0], [63, 0, 0, 0, 0, 0]):
@@ -196,31 +197,29 @@ def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
 
 
 @given(PROFILES, st.integers(0, HIGH - 1), ARGUMENTS)
-def test_no_other_architecture_gets_past_the_first_instructions(
-    profile: Profile, number: int, arguments: list[int]
-) -> None:
-    """Native entries only: the number of a harmless call there may be that of another call here."""
+def test_every_call_of_another_architecture_is_killed(profile: Profile, number: int, arguments: list[int]) -> None:
+    """Only native entries count: the number of a harmless call there may be that of another call here."""
     for arch in {X86_64, I386, AARCH64, ARM} - {NATIVE}:
         assert answered(profile, arch, number, arguments) == bpf.KILL
 
 
 @pytest.mark.skipif(NATIVE != X86_64, reason="x32 is an ABI of x86-64")
 @given(PROFILES, st.integers(0, HIGHEST), ARGUMENTS)
-def test_no_x32_call_gets_past_either(profile: Profile, number: int, arguments: list[int]) -> None:
+def test_every_x32_call_is_killed(profile: Profile, number: int, arguments: list[int]) -> None:
     """x32 calls come under the native architecture, with a bit in the number."""
     assert answered(profile, NATIVE, number | X32_BIT, arguments) == bpf.KILL
 
 
 @given(PROFILES, st.integers(HIGHEST, HIGH - 1), ARGUMENTS)
 @example("python", HIGH - 1, [0] * 6)
-def test_no_number_that_is_no_call_is_allowed(profile: Profile, number: int, arguments: list[int]) -> None:
-    """Refused or killed, whatever the kernel would make of it."""
+def test_no_unknown_call_number_is_allowed(profile: Profile, number: int, arguments: list[int]) -> None:
+    """Each is refused or killed, whatever a kernel would do with it."""
     assert answered(profile, NATIVE, number, arguments) in {bpf.errno_action(errno.EPERM), bpf.KILL}
 
 
 @every_profile
-def test_without_namespaces_no_thread_of_another_process_is_signalled(profile: Profile) -> None:
-    """The one difference of that mode: tgkill, by which others could be reached."""
+def test_without_namespaces_threads_of_other_processes_cannot_be_signalled(profile: Profile) -> None:
+    """The filter of that mode differs only in tgkill, which could reach other processes."""
     other = filters.compile_profile(profile, "landlock")
     for number in range(HIGHEST):
         for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
@@ -231,8 +230,8 @@ def test_without_namespaces_no_thread_of_another_process_is_signalled(profile: P
 
 
 @pytest.mark.jail
-def test_the_kernel_refuses_in_a_jail_what_the_filter_says_it_does(jailed: Callable[..., Seen]) -> None:
-    """Every number that is neither allowed, asked about nor killed, made for real: the answers are the published ones."""
+def test_the_kernels_answers_in_a_jail_match_the_filter(jailed: Callable[..., Seen]) -> None:
+    """The probe makes every call that is neither allowed, asked about nor killed: the kernel gives the published answers."""
     refused = [
         number
         for number in range(HIGHEST)

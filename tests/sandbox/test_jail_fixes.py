@@ -1,4 +1,4 @@
-"""The cure fits the machine. What cannot be brought about here (Ubuntu's AppArmor, a container) is given as a value."""
+"""Tests that a fix fits the machine. States that cannot occur here (Ubuntu's AppArmor, a container) are given as values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ROOT = "namespaces and root"
 APPARMOR = {"kernel.apparmor_restrict_unprivileged_userns": "1"}
 
 
-def test_apparmor_gets_the_text_of_a_profile_for_the_interpreter_that_makes_jails() -> None:
-    """A whole profile and the command that loads it; for a root AppArmor is not what failed."""
+def test_apparmor_gets_a_profile_for_the_interpreter_that_makes_jails() -> None:
+    """The fix has a whole profile and the command that loads it; for root it is not AppArmor that failed."""
     words = fix(ROOT, errno.EPERM, Machine(APPARMOR, executable="/opt/python/bin/python3.12"))
 
     assert "profile aileron-jail /opt/python/bin/python3.12 flags=(unconfined) {\n  userns,\n}" in words
@@ -41,13 +41,13 @@ def test_apparmor_gets_the_text_of_a_profile_for_the_interpreter_that_makes_jail
         (ROOT, errno.ENFILE, Machine(), "`ulimit -n`"),
     ],
 )
-def test_each_step_has_a_cure_of_its_own(step: str, number: int, machine: Machine, words: str) -> None:
-    """By step, errno and what is set on the machine."""
+def test_each_step_has_its_own_fix(step: str, number: int, machine: Machine, words: str) -> None:
+    """The fix depends on the step, the errno and the machine's settings."""
     assert words in fix(step, number, machine)
 
 
-def test_this_machine_is_read_as_it_is() -> None:
-    """Names as sysctl(8) has them; only what is there."""
+def test_the_settings_of_this_machine_are_read() -> None:
+    """Names are in the form of sysctl(8), and only existing ones are listed."""
     machine = Machine.of_this("/usr/bin/python3")
 
     assert int(machine.sysctls["user.max_user_namespaces"]) >= 0

@@ -1,4 +1,4 @@
-"""Whatever the host is like, its jails are the same, or there are none and it says why."""
+"""Tests that a host's state does not change its jails: they are the same, or there are none and the error says why."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _jails_can_be_had_here(template: Template) -> None:
-    """The reason for a skip comes from the fixture; the hosts below start their own."""
+    """Skip for the fixture's reason if there are no jails here: the hosts below start their own templates."""
 
 
 def host(name: str, **options: Any) -> Any:
-    """What a host in that state has to say."""
+    """Return the findings of a host in that state."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.sandbox.hosts", name],
         cwd=ROOT,
@@ -47,15 +47,15 @@ def host(name: str, **options: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_tight_umask_does_not_shut_the_program_out() -> None:
-    """Directories of the root are made under a umask of the jail's own."""
+def test_a_tight_umask_does_not_lock_the_program_out() -> None:
+    """The jail makes the directories of its root under a umask of its own."""
     assert host("with_a_tight_umask") == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}
 
 
-def test_the_bytecode_of_the_standard_library_is_good_in_the_copy_too(
+def test_the_standard_librarys_bytecode_is_valid_in_the_jail(
     jailed: Callable[..., Seen], free: Callable[..., Any]
 ) -> None:
-    """Python takes it where the source has the time and size that it says: with another time it is compiled in each jail."""
+    """Python uses bytecode whose source has the recorded time and size: with another time each jail would compile it anew."""
     names = ["colorsys", "graphlib", "tomllib"]
     for name in names:
         source = Path(importlib.import_module(name).__file__ or "")
@@ -66,8 +66,8 @@ def test_the_bytecode_of_the_standard_library_is_good_in_the_copy_too(
     assert jailed("import_and_compile", *names).report == {"loot": {"imported": names, "compiled": []}}
 
 
-def test_nothing_is_inherited_by_accident() -> None:
-    """Two hundred inheritable descriptors and a secret in the environment, all there before the template was started."""
+def test_descriptors_and_variables_are_not_inherited() -> None:
+    """Two hundred inheritable descriptors and a secret in the environment exist before the template starts."""
     seen = host("with_open_descriptors_and_a_full_environment")
 
     assert seen["inside"] == [0, 1, 2, 3, 4]
@@ -76,7 +76,7 @@ def test_nothing_is_inherited_by_accident() -> None:
     assert seen["descriptors of the stub"] < 12
 
 
-def test_the_hosts_terminal_is_not_theirs() -> None:
+def test_template_and_children_have_no_terminal() -> None:
     """Ctrl-C is the host's to handle: template and children have no controlling terminal and go on."""
     controller, terminal = pty.openpty()
     try:
@@ -93,8 +93,8 @@ def test_the_hosts_terminal_is_not_theirs() -> None:
     assert seen["terminals"] == [None] * (3 + AHEAD), "stub, template, child, and those that wait"
 
 
-def test_a_template_out_of_descriptors_refuses_one_and_keeps_the_others() -> None:
-    """EMFILE is an ending of the one that did not fit; when others have ended there is room again, for those ahead too."""
+def test_a_template_out_of_descriptors_refuses_one_request() -> None:
+    """The refused request ends with EMFILE and the others go on; once some have ended there is room again, also to fork ahead."""
     seen = host("with_few_descriptors_for_the_template")
 
     assert ": EMFILE (" in seen["refused"]
@@ -103,16 +103,16 @@ def test_a_template_out_of_descriptors_refuses_one_and_keeps_the_others() -> Non
     assert seen["afterwards"] == "jail"
 
 
-def test_a_host_that_could_not_kill_a_child_gives_the_template_up() -> None:
-    """The pidfd was lost to RLIMIT_NOFILE: fail closed, all children with it."""
+def test_a_host_that_cannot_kill_a_child_gives_the_template_up() -> None:
+    """The pidfd was lost to RLIMIT_NOFILE: the host fails closed and ends all children."""
     seen = host("without_a_descriptor_for_the_pidfd")
 
     assert "that cannot be killed must not run" in seen["said"]
     assert seen["left"] == 0
 
 
-def test_a_host_short_of_descriptors_is_refused_wherever_it_runs_out_and_nothing_is_left() -> None:
-    """Of what a template needs, and of what a child needs, one more is there each time: the same words, and no residue."""
+def test_a_host_short_of_descriptors_is_refused_and_leaves_nothing() -> None:
+    """Each try has one descriptor more, for a template and for a child: the words are the same, and there is no residue."""
     seen = host("with_ever_more_descriptors")
 
     for refusals in (seen["templates"], seen["children"]):
@@ -125,8 +125,8 @@ def test_a_host_short_of_descriptors_is_refused_wherever_it_runs_out_and_nothing
     assert seen["afterwards"] == "jail"
 
 
-def test_a_host_with_more_descriptors_than_select_takes_has_jails() -> None:
-    """The control socket's number is over 1023, and its children are waited for all the same."""
+def test_a_host_with_descriptors_beyond_select_has_jails() -> None:
+    """The control socket's number is over 1023, and the host still waits for children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard <= 1200:
         pytest.skip(f"this user may not have more than {hard} descriptors")
@@ -136,8 +136,8 @@ def test_a_host_with_more_descriptors_than_select_takes_has_jails() -> None:
     assert seen["loot"] == "jail"
 
 
-def test_the_session_keyring_stays_behind() -> None:
-    """A key that the host's session can find is not found after the step that leaves the session."""
+def test_the_session_keyring_is_left_behind() -> None:
+    """The host's session finds a key that is not found after the step that leaves the session."""
     seen = host("with_a_key_in_its_keyring")
 
     if "unavailable" in seen:
@@ -152,8 +152,8 @@ def test_the_session_keyring_stays_behind() -> None:
         ("where_there_are_no_user_namespaces", "ENOSPC", "sysctl -w user.max_user_namespaces=15000"),
     ],
 )
-def test_where_namespaces_are_blocked_there_is_no_jail_but_a_reason(name: str, what: str, fix: str) -> None:
-    """Refused with the step, the errno and the way out; nothing weaker is started, and no process is left."""
+def test_blocked_namespaces_give_a_reason_and_no_jail(name: str, what: str, fix: str) -> None:
+    """The refusal names step, errno and fix; no weaker jail is started, and no process is left."""
     seen = host(name)
 
     assert what in seen["what"]
@@ -161,8 +161,8 @@ def test_where_namespaces_are_blocked_there_is_no_jail_but_a_reason(name: str, w
     assert seen["left"] == 0
 
 
-def test_a_host_that_is_killed_takes_everybody_along() -> None:
-    """SIGKILL: stub, template, three children and those that wait, seen by a process that is none of theirs."""
+def test_killing_the_host_ends_template_and_children() -> None:
+    """SIGKILL to the host ends stub, template, three children and those forked ahead, as a process outside the family sees."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.sandbox.hosts", "that_waits_to_be_killed"], cwd=ROOT, stdout=subprocess.PIPE
     ) as killed:
@@ -177,7 +177,7 @@ def test_a_host_that_is_killed_takes_everybody_along() -> None:
 
 @pytest.fixture(params=["below /tmp", "below a home nobody else may enter"])
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A copy of the package: the jail's root is built on /tmp, and binds must not depend on what that hides."""
+    """Yield a copy of the package: the jail's root is built on /tmp, and binds must not depend on what that hides."""
     if request.param == "below /tmp":
         folder = tmp_path
     else:
@@ -204,8 +204,8 @@ def _alone(tree: Path, *arguments: str, check: bool = True) -> subprocess.Comple
     )
 
 
-def test_it_works_alone_wherever_it_lies(tree: Path) -> None:
-    """The package by itself examines the machine; nothing of aileron is beside it."""
+def test_the_package_works_alone_in_any_place(tree: Path) -> None:
+    """The package examines the machine by itself; no other part of aileron is beside it."""
     report = json.loads(_alone(tree, "--json").stdout)
 
     assert report["available"]
@@ -216,10 +216,8 @@ def test_it_works_alone_wherever_it_lies(tree: Path) -> None:
     assert report["fix"] is None
 
 
-def test_a_program_is_run_alone_and_its_end_is_the_exit_status(
-    tmp_path: Path, packed_program: Callable[[str], Path]
-) -> None:
-    """`run`: descriptor 4 on standard output, the log on standard error; a missing file is an error in one line."""
+def test_the_run_command_exits_with_the_programs_status(tmp_path: Path, packed_program: Callable[[str], Path]) -> None:
+    """`run` puts descriptor 4 on standard output and the log on standard error; a missing file is an error of one line."""
     tree = ROOT / "sandbox"
 
     done = _alone(tree, "run", str(packed_program("facts")))
@@ -234,8 +232,8 @@ def test_a_program_is_run_alone_and_its_end_is_the_exit_status(
     assert missing.stderr.count(b"\n") == 1
 
 
-def test_where_nobody_can_be_asked_all_is_refused_and_the_layers_say_so() -> None:
-    """EACCES for every family; a name that is looked up fails, and a program goes on after it."""
+def test_sockets_are_refused_where_the_kernel_allows_no_listener() -> None:
+    """Every family gets EACCES and the layers omit `network-attempts`; a name look-up fails, and the program goes on."""
     seen = host("under_a_filter_that_asks_already")
 
     assert "network-attempts" not in seen["layers"]

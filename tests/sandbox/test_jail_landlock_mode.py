@@ -1,6 +1,6 @@
-"""Without namespaces, promises 2 and 3 hold all the same: nothing of the user's is read, and nothing leaves.
+"""Tests that promises 2 and 3 hold without namespaces too: no file of the user's is read, and no byte leaves.
 
-As root the interpreter must be readable for others, because the jail is nobody there.
+As root the interpreter must be readable for others, because the jail runs as nobody there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _start(**runtime: Any) -> Template:
 
 @pytest.fixture(scope="module")
 def template() -> Iterator[Template]:
-    """One for all."""
+    """Start the template that all tests here share."""
     with _start(preload=("json", "zipfile")) as started:
         yield started
 
@@ -67,7 +67,7 @@ def _child(template: Template, name: str, *arguments: object, policy: Policy | N
 
 @pytest.fixture
 def attempt(template: Template) -> Attempt:
-    """Make one attempt."""
+    """Make one attempt in a jail without namespaces."""
 
     def make(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
         with _child(template, name, *arguments, policy=policy) as child:
@@ -78,8 +78,8 @@ def attempt(template: Template) -> Attempt:
     return make
 
 
-def test_the_layers_say_what_is_missing(template: Template) -> None:
-    """Whoever reads a record sees that it was the weaker mode."""
+def test_the_layers_show_the_weaker_mode(template: Template) -> None:
+    """The reader of a record sees that the jail had no namespaces."""
     layers = template.layers("python")
 
     assert "no-namespaces" in layers
@@ -91,8 +91,8 @@ def test_the_layers_say_what_is_missing(template: Template) -> None:
 
 
 @pytest.mark.parametrize("how", ["read", "listing"])
-def test_nothing_of_the_user_can_be_read(attempt: Attempt, free: Free, tmp_path: Path, how: str) -> None:
-    """EACCES from Landlock: a planted file, and the directory it is in; the standard library can be read."""
+def test_no_file_of_the_user_can_be_read(attempt: Attempt, free: Free, tmp_path: Path, how: str) -> None:
+    """Landlock answers EACCES for a planted file and its directory; the standard library can be read."""
     planted = tmp_path / "canary"
     planted.write_text("canary", encoding="utf-8")
     path = str(planted if how == "read" else tmp_path)
@@ -103,21 +103,21 @@ def test_nothing_of_the_user_can_be_read(attempt: Attempt, free: Free, tmp_path:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "/proc/1/cmdline", "/proc/version"])
-def test_nothing_of_the_system_can_be_read_either(attempt: Attempt, path: str) -> None:
-    """No password file, no other process's memory or environment, and not even its own."""
+def test_no_file_of_the_system_can_be_read(attempt: Attempt, path: str) -> None:
+    """The program cannot read the password file, another process's memory or environment, or even its own."""
     assert attempt("read", path).report == {"errno": "EACCES"}
 
 
-def test_the_host_s_memory_and_environment_are_out_of_reach(attempt: Attempt, free: Free) -> None:
-    """This very process, which holds a canary; an ordinary process of the same user can read it."""
+def test_the_hosts_memory_and_environment_cannot_be_read(attempt: Attempt, free: Free) -> None:
+    """The victim is this very process; an ordinary process of the same user can read it."""
     assert "loot" in free("read", f"/proc/{os.getpid()}/status")
     for name in ("environ", "mem", "maps", "status", "cmdline"):
         assert attempt("read", f"/proc/{os.getpid()}/{name}").report == {"errno": "EACCES"}, name
 
 
 @pytest.mark.parametrize("path", ["/tmp/x", "/dev/shm/x", "/x", os.__file__])
-def test_nothing_can_be_written_anywhere(attempt: Attempt, path: str) -> None:
-    """There is no scratch either; a device takes what is written to it."""
+def test_no_file_can_be_written(attempt: Attempt, path: str) -> None:
+    """This mode has no scratch; /dev/null takes what is written to it."""
     assert attempt("write", path).report["errno"] in {"EACCES", "EROFS"}
     assert "loot" in attempt("write", "/dev/null").report
 
@@ -125,8 +125,8 @@ def test_nothing_can_be_written_anywhere(attempt: Attempt, path: str) -> None:
 @pytest.mark.parametrize(
     "how", ["mkdir", "symlink", "rename", "unlink", "truncate", "utime", "chown", "setxattr", "link"]
 )
-def test_the_user_s_own_files_cannot_be_changed(attempt: Attempt, tmp_path: Path, how: str) -> None:
-    """What Landlock does not cover (times, owners, attributes) the filter refuses."""
+def test_the_users_own_files_cannot_be_changed(attempt: Attempt, tmp_path: Path, how: str) -> None:
+    """The filter refuses what Landlock does not cover: times, owners, attributes."""
     mine = tmp_path / "mine"
     mine.write_text("mine", encoding="utf-8")
     tmp_path.chmod(0o777)
@@ -140,8 +140,8 @@ def test_the_user_s_own_files_cannot_be_changed(attempt: Attempt, tmp_path: Path
 # Network
 
 
-def test_no_socket_is_made_and_no_listener_hears_anything(attempt: Attempt, free: Free) -> None:
-    """The host's own loopback is this process's: a listener on it, which an ordinary process reaches."""
+def test_no_socket_can_be_made_and_no_listener_is_reached(attempt: Attempt, free: Free) -> None:
+    """The loopback is the host's own here: an ordinary process reaches a listener on it, and the jailed program does not."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert free("connect_to", "127.0.0.1", port) == {"loot": True}
@@ -158,16 +158,16 @@ def test_no_socket_is_made_and_no_listener_hears_anything(attempt: Attempt, free
 
 
 @pytest.mark.parametrize("how", ["connect", "sendto", "sendto, a pair", "sendmsg"])
-def test_every_way_out_is_refused(attempt: Attempt, how: str) -> None:
-    """TCP, UDP, and a pair's descriptor that is said to be one."""
+def test_every_way_to_the_network_is_refused(attempt: Attempt, how: str) -> None:
+    """TCP, UDP, and one socket of a pair that claims to be an IP socket are tried."""
     assert isinstance(attempt("give_addresses", how).ending, NetworkAttempt)
 
 
 # Processes
 
 
-def test_no_other_process_is_in_reach(attempt: Attempt, free: Free) -> None:
-    """Signals, also to single threads, and limits, of a process of the same user."""
+def test_no_other_process_can_be_reached(attempt: Attempt, free: Free) -> None:
+    """Signals, to processes and to single threads, and limits are tried on a process of the same user."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
         try:
             assert free("signal_process", victim.pid) == {"loot": True}
@@ -179,14 +179,14 @@ def test_no_other_process_is_in_reach(attempt: Attempt, free: Free) -> None:
 
 
 def test_no_process_can_be_started(attempt: Attempt) -> None:
-    """Threads can."""
+    """Threads can still be started."""
     assert attempt("fork").report == {"errno": "EPERM"}
     assert attempt("execute").report["errno"] == "EPERM"
     assert attempt("threads", 4).report == {"loot": 4}
 
 
-def test_what_no_honest_program_calls_ends_it(attempt: Attempt) -> None:
-    """ptrace of the host's process, by its real number."""
+def test_tracing_the_host_kills_the_program(attempt: Attempt) -> None:
+    """The probe calls ptrace on the host's process by its real pid."""
     number = 101 if os.uname().machine == "x86_64" else 117
     ending = attempt("raw", number, 16, os.getpid(), 0, 0).ending
 
@@ -194,8 +194,8 @@ def test_what_no_honest_program_calls_ends_it(attempt: Attempt) -> None:
     assert ending.signal == signal.SIGSYS
 
 
-def test_a_program_that_may_start_others_is_refused(template: Template) -> None:
-    """Without a pid namespace nothing would end them for certain."""
+def test_a_program_that_may_start_processes_is_refused(template: Template) -> None:
+    """The jail could not be sure to end them without a pid namespace."""
     with (
         pytest.raises(JailUnavailable, match="without namespaces"),
         _child(template, "facts", policy=Policy(profile="elf-subprocess")),
@@ -208,8 +208,8 @@ def test_a_program_that_may_start_others_is_refused(template: Template) -> None:
 
 @pytest.mark.parametrize("link", LINKS)
 def test_a_compiled_program_is_refused(link: Link) -> None:
-    """Its exec would make it dumpable, so that every process of the user could attach to it, and forget that it ends with the
-    template. With namespaces the same program runs.
+    """The exec would make the program dumpable, so that every process of the user could attach to it, and would undo that it
+    ends with the template. With namespaces the same program runs.
     """
     fd = _sealed(compiled("probe", link))
     try:
@@ -237,7 +237,7 @@ def _sealed(data: bytes) -> int:
 
 
 def test_memory_and_processor_time_are_limited(attempt: Attempt) -> None:
-    """As in the other mode."""
+    """The limits are those of the mode with namespaces."""
     assert attempt("allocate", 512).report == {"errno": "MemoryError"}
     assert attempt("allocate", 16).report == {"loot": 16 << 20}
     assert isinstance(attempt("spin", policy=Policy(cpu_s=1)).ending, OverLimit)
@@ -245,8 +245,8 @@ def test_memory_and_processor_time_are_limited(attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize("who", ["template", "host"])
-def test_nobody_outlives_the_template(who: str) -> None:
-    """Killed, or left by its host: a child that sleeps is gone."""
+def test_a_child_ends_with_its_template(who: str) -> None:
+    """The template is killed, or its host closes it, while a child sleeps."""
     template = _start(preload=("json",))
     with template, _child(template, "sleep", 3600) as child:
 
@@ -265,8 +265,8 @@ def test_nobody_outlives_the_template(who: str) -> None:
     assert left == []
 
 
-def test_a_signal_without_a_name_ends_a_child_alone(template: Template) -> None:
-    """Without a namespace, any process of the user can send it one: real-time signals have numbers only."""
+def test_a_real_time_signal_ends_only_that_child(template: Template) -> None:
+    """Any process of the user can send one without a namespace; such signals have a number and no name."""
     with _child(template, "sleep", 3600) as child:
         wait_until(lambda: template.pump() or child.is_born, "the child is born")
         os.kill(child.pid, signal.SIGRTMIN + 6)
@@ -276,10 +276,10 @@ def test_a_signal_without_a_name_ends_a_child_alone(template: Template) -> None:
     assert ending.name == f"signal {signal.SIGRTMIN + 6}"
 
 
-def test_imports_find_what_the_host_named() -> None:
-    """A package by its host path, and nothing beside it."""
+def test_only_packages_named_by_the_host_can_be_imported() -> None:
+    """A package is found by its host path, and the module beside it is not."""
     with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)  # the jail of a root is somebody else
+        Path(name).chmod(0o755)  # root's jail runs as another user
         package = Path(name, "named")
         package.mkdir(mode=0o755)
         (package / "__init__.py").write_text("", encoding="utf-8")

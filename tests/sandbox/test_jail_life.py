@@ -1,4 +1,4 @@
-"""A jail from birth to death: what it is given, what it may use up, how it ends, and that nothing is left."""
+"""Tests of a jail from birth to death: what it is given, what it may use, how it ends, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _heard(child: Child) -> bytes:
 
 @contextlib.contextmanager
 def _asleep(template: Template) -> Iterator[int]:
-    """A child that has come to its own code, by its pid as the host counts."""
+    """Yield the host's pid of a child that has reached its own code and sleeps."""
     with _child(template, "sleep_with_scratch", 30) as child:
         assert _heard(child) == b'"ready"\n'
         while not child.is_born:
@@ -64,7 +64,7 @@ def _report(template: Template, name: str, *arguments: object) -> Any:
 
 
 def _settle(template: Template) -> None:
-    """Take note of everybody's end, as an event loop does, until there is room again."""
+    """Process the ends of children, like an event loop does, until there is room again."""
     while True:
         with contextlib.suppress(BlockingIOError), _child(template, "listing", "/") as child:
             child.wait(10)
@@ -76,8 +76,8 @@ def _settle(template: Template) -> None:
 # What it is given
 
 
-def test_a_program_finds_nothing_but_itself(jailed: Jailed) -> None:
-    """No environment, a host name of no use, pid 1, one unprivileged id, a session of its own, five devices, a bare root."""
+def test_a_program_finds_only_itself(jailed: Jailed) -> None:
+    """The environment is empty, the host name meaningless; it is pid 1 with one unprivileged id, a session and five devices."""
     facts = jailed("facts").report["loot"]
 
     assert facts["environment"] == {}
@@ -90,13 +90,13 @@ def test_a_program_finds_nothing_but_itself(jailed: Jailed) -> None:
     assert not any("site-packages" in entry or "dist-packages" in entry for entry in facts["path"])
 
 
-def test_two_programs_do_not_share_their_randomness(jailed: Jailed) -> None:
-    """Children of one template, and still not the same bytes."""
+def test_two_programs_get_different_random_bytes(jailed: Jailed) -> None:
+    """Both are children of one template."""
     assert jailed("facts").report["loot"]["random"] != jailed("facts").report["loot"]["random"]
 
 
-def test_a_preloaded_random_is_seeded_again_for_each(packed: Callable[..., Template]) -> None:
-    """The module's state is in the template, and so the same in all its forks."""
+def test_a_preloaded_random_module_is_seeded_anew_for_each_child(packed: Callable[..., Template]) -> None:
+    """The module's state is in the template, and thus would be the same in all its forks."""
     with packed(preload=("random",)) as template:
         first, second = (_report(template, "random_numbers") for _ in range(2))
 
@@ -104,19 +104,19 @@ def test_a_preloaded_random_is_seeded_again_for_each(packed: Callable[..., Templ
 
 
 def test_two_programs_share_no_open_file(jailed: Jailed) -> None:
-    """What one sets on its standard input the next does not find: flags belong to the open file description."""
+    """Flags belong to the open file description: one program sets them on standard input, and the next must not find them."""
     first, second = (jailed("null_flags").report["loot"] for _ in range(2))
 
     assert first == second
 
 
-def test_a_program_finds_nothing_of_the_jails_own_code(jailed: Jailed) -> None:
-    """Neither imported by the template, nor to be imported: the host did not name it."""
+def test_a_program_finds_no_code_of_the_jail(jailed: Jailed) -> None:
+    """The template's own modules are neither loaded nor importable: the host did not name them."""
     assert jailed("modules_of_the_jail").report == {"loot": []}
 
 
 def test_only_the_five_descriptors_are_open(jailed: Jailed) -> None:
-    """Each number below 1024 is asked for; what the host has open, inheritable too, is not among them."""
+    """The probe tries each number below 1024; the host's descriptors, inheritable ones included, are not among them."""
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(200)]
     for fd in opened:
         os.set_inheritable(fd, True)
@@ -127,8 +127,8 @@ def test_only_the_five_descriptors_are_open(jailed: Jailed) -> None:
             os.close(fd)
 
 
-def test_from_outside_it_has_no_privilege(template: Template) -> None:
-    """No capability in any set, no new privileges, a filter, one id that is not root's, no group that its host has not."""
+def test_the_host_sees_a_child_without_privilege(template: Template) -> None:
+    """The child has no capability, no new privileges, a filter, one non-root id, and no group that its host does not have."""
     with _asleep(template) as pid:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         maps = Path(f"/proc/{pid}/uid_map").read_text(encoding="utf-8").split()
@@ -140,13 +140,13 @@ def test_from_outside_it_has_no_privilege(template: Template) -> None:
     assert status["NSpid"][-1] == "1"
     assert "0" not in status["Uid"] + status["Gid"]
     assert maps == ["1000", status["Uid"][0], "1"]
-    # An ordinary user cannot drop groups, setgroups(2); the files that they open are not in the jail.
+    # An ordinary user cannot drop groups, setgroups(2); the files that they give access to are not in the jail.
     assert status["Groups"] == ([] if os.geteuid() == 0 else [str(group) for group in sorted(os.getgroups())])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the child is undumpable: only root may read these of its /proc entries")
-def test_from_outside_its_namespaces_and_descriptors_are_its_own(template: Template) -> None:
-    """Seven namespaces that are not the host's, six that are not a sibling's (the network is empty and shared), five pipes."""
+def test_a_childs_namespaces_and_descriptors_are_its_own(template: Template) -> None:
+    """Seven namespaces differ from the host's, six from a sibling's (the empty network is shared); five descriptors are open."""
     with _asleep(template) as one, _asleep(template) as other:
         ours, ones, others = (
             {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES} for pid in ("self", one, other)
@@ -162,8 +162,8 @@ def test_from_outside_its_namespaces_and_descriptors_are_its_own(template: Templ
     assert [line.split(":")[0].strip() for line in devices] == ["lo"]
 
 
-def test_scratch_is_private_while_two_run_and_afterwards(template: Template) -> None:
-    """One program's file is in nobody else's /tmp, and is gone with it."""
+def test_scratch_is_private_and_gone_with_its_program(template: Template) -> None:
+    """Another program does not see the file in its /tmp, neither while both run nor afterwards."""
     with _child(template, "sleep_with_scratch", 30) as child:
         assert _heard(child) == b'"ready"\n'
         assert _report(template, "listing", "/tmp") == {"loot": []}
@@ -171,8 +171,8 @@ def test_scratch_is_private_while_two_run_and_afterwards(template: Template) -> 
     assert _report(template, "listing", "/tmp") == {"loot": []}
 
 
-def test_what_it_prints_cannot_touch_the_frames(jailed: Jailed) -> None:
-    """print goes to the log, byte for byte, also what looks like a frame."""
+def test_printed_text_cannot_reach_the_frames(jailed: Jailed) -> None:
+    """print goes to the log, byte for byte, even if it looks like a frame."""
     seen = jailed("noise", 1024)
 
     assert seen.report == {"loot": True}
@@ -181,11 +181,11 @@ def test_what_it_prints_cannot_touch_the_frames(jailed: Jailed) -> None:
     assert "\0\0\0\x02" in seen.log
 
 
-# What it may use up
+# What it may use
 
 
-def test_each_limit_stops_what_goes_over_it_and_nothing_below(jailed: Jailed) -> None:
-    """Scratch bytes and files, file size, descriptors, memory: by errno, and the same attempt below the limit works."""
+def test_each_limit_stops_only_what_exceeds_it(jailed: Jailed) -> None:
+    """Scratch bytes and files, file size, descriptors and memory fail with an errno; below the limit the same attempt works."""
     small = Policy(scratch_bytes=1 << 20, scratch_files=16, file_bytes=1 << 16, open_files=32)
 
     assert jailed("write", "/tmp/x", 2 << 20, policy=Policy(scratch_bytes=1 << 20)).report == {"errno": "ENOSPC"}
@@ -198,15 +198,15 @@ def test_each_limit_stops_what_goes_over_it_and_nothing_below(jailed: Jailed) ->
 
 
 @pytest.mark.parametrize("kind", ["private", "shared", "shared zeros"])
-def test_no_kind_of_memory_is_without_a_limit(jailed: Jailed, kind: str) -> None:
-    """RLIMIT_DATA counts private writable pages only; what it does not count, RLIMIT_AS ends; the rest is not to be had."""
+def test_every_kind_of_memory_has_a_limit(jailed: Jailed, kind: str) -> None:
+    """RLIMIT_DATA counts private writable pages only; RLIMIT_AS ends what it misses; memory that grows down is refused."""
     assert jailed("hold", kind, 192).report == {"errno": "ENOMEM"}
     assert jailed("hold", kind, 16).report == {"loot": 16 << 20}
     assert jailed("hold", "grows down", 16).report == {"errno": "EPERM"}
 
 
 def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Template) -> None:
-    """mprotect(2) takes pages out of RLIMIT_DATA, but not out of RLIMIT_AS, and not out of a control group."""
+    """mprotect(2) takes pages out of RLIMIT_DATA, but not out of RLIMIT_AS or a control group."""
     seen = jailed("hold_read_only", 192)
 
     if template.memory_by == "rlimit":
@@ -217,8 +217,8 @@ def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Templa
     assert jailed("hold_read_only", 16).report == {"loot": 16}
 
 
-def test_processor_time_over_the_limit_ends_it_by_its_name(template: Template) -> None:
-    """A loop without end has one second. A kill after its end, before that is heard of, changes nothing."""
+def test_exceeding_the_processor_time_ends_the_program_by_that_limit(template: Template) -> None:
+    """An endless loop has one second. A kill after its end, before the host hears of the end, changes nothing."""
     with _child(template, "spin", policy=Policy(cpu_s=1)) as child:
         while not child.is_born:
             assert select.select([template], [], [], 10)[0]
@@ -237,8 +237,8 @@ def test_processor_time_over_the_limit_ends_it_by_its_name(template: Template) -
     assert 750 <= ending.usage.cpu_ms <= 3000
 
 
-def test_a_policy_outside_its_range_is_refused_when_made() -> None:
-    """Never clamped."""
+def test_a_policy_value_out_of_range_is_refused() -> None:
+    """The value is never clamped."""
     with pytest.raises(ValueError, match="memory_bytes is 0"):
         Policy(memory_bytes=0)
     with pytest.raises(ValueError, match="processes"):
@@ -248,8 +248,8 @@ def test_a_policy_outside_its_range_is_refused_when_made() -> None:
 # How it ends
 
 
-def test_exit_statuses_and_crashes_are_told_apart(jailed: Jailed) -> None:
-    """sys.exit, an uncaught exception with its traceback in the log, and a plain return."""
+def test_exits_and_crashes_are_told_apart(jailed: Jailed) -> None:
+    """The program calls sys.exit, raises an exception whose traceback is in the log, or returns."""
     left, crashed, done = jailed("leave", 7), jailed("crash"), jailed("facts")
 
     assert isinstance(left.ending, Exited)
@@ -261,8 +261,8 @@ def test_exit_statuses_and_crashes_are_told_apart(jailed: Jailed) -> None:
     assert done.ending.code == 0
 
 
-def test_killing_it_is_seen_at_once_as_a_signal(template: Template) -> None:
-    """A program that sleeps for ever, ended by the host."""
+def test_killing_a_child_is_reported_at_once_as_a_signal(template: Template) -> None:
+    """The host ends a program that sleeps for ever."""
     with _child(template, "sleep", 3600) as child:
         child.kill()
         ending = child.wait(DEADLINE_S)
@@ -271,8 +271,8 @@ def test_killing_it_is_seen_at_once_as_a_signal(template: Template) -> None:
     assert ending.signal == signal.SIGKILL
 
 
-def test_a_wait_that_is_over_leaves_it_running(template: Template) -> None:
-    """TimeoutError, and the child is still there to be killed."""
+def test_a_wait_that_times_out_leaves_the_child_running(template: Template) -> None:
+    """TimeoutError is raised, and the child can still be killed."""
     with _child(template, "sleep", 3600) as child:
         while not child.is_born:
             assert select.select([template], [], [], DEADLINE_S)[0]
@@ -291,8 +291,8 @@ def _has_left(template: Template, child: Child) -> bool:
 
 
 @pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
-def test_one_that_can_do_nothing_any_more_is_known_before_its_end(template: Template) -> None:
-    """300 MiB take some 50 ms to be taken down, and the last system call comes before that. A busy machine may look too late."""
+def test_a_child_that_can_do_nothing_more_is_known_before_its_end(template: Template) -> None:
+    """The kernel needs some 50 ms to free 300 MiB, after the last system call. A busy machine may check too late."""
     for _ in range(5):
         with _child(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
             while not child.has_left:
@@ -307,8 +307,8 @@ def test_one_that_can_do_nothing_any_more_is_known_before_its_end(template: Temp
     assert was_early
 
 
-def test_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
-    """The process looks as if it were gone, and another thread of it can still do anything."""
+def test_a_child_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
+    """The process looks as if it were gone, but another thread of it can still act."""
     with _child(template, "leave_a_thread") as child:
         assert json.loads(_heard(child)) == {"loot": "said"}
         assert not wait_still(lambda: _has_left(template, child), "it leaves or stays", for_s=0.2)
@@ -320,8 +320,8 @@ def test_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
         assert child.has_left
 
 
-def test_a_confinement_that_fails_runs_nothing(template: Template, tmp_path: Path) -> None:
-    """A program that cannot be copied: RefusedToStart names the step and the errno, and no line of it ran."""
+def test_a_failed_confinement_runs_no_program(template: Template, tmp_path: Path) -> None:
+    """The program cannot be copied: RefusedToStart names the step and the errno, and no line of it ran."""
     path = tmp_path / "program"
     path.write_bytes(program("facts"))
     unreadable = os.open(path, os.O_WRONLY)
@@ -337,8 +337,8 @@ def test_a_confinement_that_fails_runs_nothing(template: Template, tmp_path: Pat
     assert said == b""
 
 
-def test_a_program_that_hangs_up_can_be_noticed_and_killed(template: Template) -> None:
-    """The frames end while it lives on."""
+def test_a_program_that_closes_its_frames_can_be_killed(template: Template) -> None:
+    """The host sees the frames end while the program lives on."""
     with _child(template, "hang_up_and_sleep", 3600) as child:
         assert _heard(child) == b""
         assert child.ending is None
@@ -346,8 +346,8 @@ def test_a_program_that_hangs_up_can_be_noticed_and_killed(template: Template) -
         assert isinstance(child.wait(DEADLINE_S), Signalled)
 
 
-def test_more_than_a_template_takes_is_refused(template: Template) -> None:
-    """MAX_CHILDREN and one more: EAGAIN, and room again once one has ended."""
+def test_a_template_refuses_more_than_its_maximum_of_children(template: Template) -> None:
+    """The child after MAX_CHILDREN gets EAGAIN, and there is room again once one has ended."""
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(_child(template, "sleep", 60)) for _ in range(MAX_CHILDREN)]
         with pytest.raises(BlockingIOError):
@@ -357,12 +357,12 @@ def test_more_than_a_template_takes_is_refused(template: Template) -> None:
         stack.enter_context(_child(template, "sleep", 60))
         with pytest.raises(BlockingIOError):
             stack.enter_context(_child(template, "sleep", 60))
-    # Closed is not gone: they count until the host has heard the end of each.
+    # A closed child still counts until the host has heard of its end.
     _settle(template)
 
 
 def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template) -> None:
-    """Waited for, or closed before they were born: counted before and after, on the host and below the template."""
+    """Half are waited for and half closed before they are born: host and template have as many before and after."""
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(100):
         with _child(template, "sleep", 3600):
@@ -376,8 +376,8 @@ def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_however_a_jail_ends_no_descriptor_is_left(template: Template, tmp_path: Path) -> None:
-    """By itself, by a crash, over a limit, for reaching out, killed, closed at any moment, or refused: as many as before."""
+def test_no_way_to_end_a_jail_leaves_a_descriptor(template: Template, tmp_path: Path) -> None:
+    """Programs exit, crash, exceed a limit, reach for a network, are killed, closed or refused: the count is as before."""
     path = tmp_path / "program"
     path.write_bytes(program("facts"))
     before, endings = len(os.listdir("/proc/self/fd")), set()
@@ -404,11 +404,11 @@ def test_however_a_jail_ends_no_descriptor_is_left(template: Template, tmp_path:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-# When the others die
+# If the others die
 
 
-def test_when_the_template_dies_every_child_dies_with_it() -> None:
-    """SIGKILL to the template: pid_namespaces(7) ends what is below, and the host is told."""
+def test_killing_the_template_ends_every_child() -> None:
+    """SIGKILL to the template: pid_namespaces(7) ends the processes below it, and the host is told."""
     with Template.start(PythonRuntime.of_this_interpreter()) as template:
         fd = memory_file(program("sleep_with_scratch", 3600))
         try:
@@ -426,8 +426,8 @@ def test_when_the_template_dies_every_child_dies_with_it() -> None:
     assert left == []
 
 
-def test_a_template_that_cannot_be_had_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    """A package that does not exist: the step, and no process behind."""
+def test_a_template_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    """A package does not exist: the error names the step, and no process is left."""
     before = len(psutil.Process().children(recursive=True))
 
     with pytest.raises(JailUnavailable, match="confinement failed at namespaces and root: ENOENT"):

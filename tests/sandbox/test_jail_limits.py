@@ -1,4 +1,4 @@
-"""What a whole jail may use, by control groups and without them: each limit ends it by its name, and what keeps to it goes on."""
+"""Tests of a whole jail's limits, with control groups and without: each limit ends it by name; within limits it goes on."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ By = Literal["groups", "rlimit"]
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What a program told, and how it ended."""
+    """Output and ending of a program."""
 
     told: list[str]
     ending: Ending | None
 
     @property
     def over(self) -> str | None:
-        """The limit that ended it."""
+        """Limit that ended the program, or None."""
         return self.ending.limit if isinstance(self.ending, OverLimit) else None
 
 
 @pytest.fixture(scope="module", params=["groups", "rlimit"])
 def by(request: pytest.FixtureRequest) -> By:
-    """With the control groups that this user can make, and without any."""
+    """Run the test with the control groups that this user can make, and without any."""
     if request.param == "groups" and cgroups.find() is None:
         pytest.skip("this user can make no control groups here: the other half of these tests is what holds")
     chosen: By = request.param
@@ -85,23 +85,23 @@ def hog(by: By) -> Iterator[Callable[..., Said]]:
 
 @pytest.fixture(scope="module")
 def family(by: By, hog: Callable[..., Said]) -> Callable[..., Said]:
-    """The same where it may start processes: with groups only."""
+    """Return `hog` for programs that may start processes; skip the test without control groups."""
     if by == "rlimit":
-        pytest.skip("refused: test_who_may_start_others_needs_a_group")
+        pytest.skip("refused: test_a_program_that_starts_processes_needs_a_control_group")
     return hog
 
 
 @pytest.fixture(scope="module")
 def pythons_family(by: By, python: Template) -> Template:
-    """And in Python."""
+    """Return the Python template for programs that may start processes; skip the test without control groups."""
     if by == "rlimit":
-        pytest.skip("refused: test_who_may_start_others_needs_a_group")
+        pytest.skip("refused: test_a_program_that_starts_processes_needs_a_control_group")
     return python
 
 
 @pytest.fixture(scope="module")
 def python(by: By) -> Iterator[Template]:
-    """The warm process of Python programs."""
+    """Start the warm process of Python programs."""
     with _started(
         lambda: Template.start(PythonRuntime.of_this_interpreter(preload=("json",)), memory_by=by)
     ) as template:
@@ -148,7 +148,7 @@ def _said(pipe: int) -> str:
 # Memory
 
 
-def test_a_program_that_asks_for_too_much_is_told_so(hog: Callable[..., Said]) -> None:
+def test_asking_for_too_much_memory_fails_with_an_errno(hog: Callable[..., Said]) -> None:
     """RLIMIT_DATA answers first, with or without a group: ENOMEM, and the program goes on."""
     asked = hog("private 96")
 
@@ -157,14 +157,14 @@ def test_a_program_that_asks_for_too_much_is_told_so(hog: Callable[..., Said]) -
     assert hog("private 48").told == ["held 48"]
 
 
-def test_memory_that_rlimits_do_not_count_ends_it_by_its_name(hog: Callable[..., Said]) -> None:
-    """A shared mapping is not RLIMIT_DATA's, and compiled programs have much address space."""
-    assert hog("shared-for-good 400").over == "memory"  # without a group it is seen four times a second
+def test_memory_that_rlimits_miss_ends_the_program_by_that_limit(hog: Callable[..., Said]) -> None:
+    """RLIMIT_DATA does not count a shared mapping, and compiled programs have much address space."""
+    assert hog("shared-for-good 400").over == "memory"  # without a group it is measured four times a second
     assert hog("shared 48").told == ["held 48"]
 
 
 def test_a_familys_memory_is_counted_together(family: Callable[..., Said]) -> None:
-    """Eight times 40 MiB, each within its own RLIMIT_DATA; of eight times 6 the first process leaves as it likes."""
+    """Eight processes of 40 MiB exceed the limit, each within its own RLIMIT_DATA; of 6 MiB, the first exits normally."""
     over, under = family("family 8 40", FORKING), family("brief-family 8 6", FORKING)
 
     assert over.over == "memory"
@@ -172,8 +172,8 @@ def test_a_familys_memory_is_counted_together(family: Callable[..., Said]) -> No
     assert isinstance(under.ending, Exited)
 
 
-def test_pythons_family_is_counted_together(pythons_family: Template) -> None:
-    """A zip application that may start processes: forks share what the template had, and that is nobody's fault."""
+def test_a_python_familys_memory_is_counted_together(pythons_family: Template) -> None:
+    """A zip application starts processes: forks share the template's memory, and that does not count against the program."""
     forks = """
 import os, sys, time
 for _ in range({count}):
@@ -193,8 +193,8 @@ for _ in range({count}):
     assert isinstance(under.ending, Exited)
 
 
-def test_what_a_family_has_in_buffers_counts(pythons_family: Template) -> None:
-    """Sixteen processes fill the buffers of their socket pairs, which are no process's pages: ended, by its name."""
+def test_a_familys_socket_buffers_count_as_memory(pythons_family: Template) -> None:
+    """Sixteen processes fill the buffers of their socket pairs, which are no process's pages: the memory limit ends them."""
     fill = """
 import os, socket, time
 for _ in range({count} - 1):
@@ -222,8 +222,10 @@ os._exit(0)
     assert isinstance(under.ending, Exited)
 
 
-def test_who_may_start_others_needs_a_group(by: By, hog: Callable[..., Said], python: Template) -> None:
-    """Without one nothing of it runs, since rlimits bound each process alone; what starts none does. The way out is said."""
+def test_a_program_that_starts_processes_needs_a_control_group(
+    by: By, hog: Callable[..., Said], python: Template
+) -> None:
+    """The program is refused without one, since rlimits bound each process alone, with a fix; other programs still run."""
     if by == "groups":
         assert isinstance(hog("brief-family 2 6", FORKING).ending, Exited)
         return
@@ -238,23 +240,23 @@ def test_who_may_start_others_needs_a_group(by: By, hog: Callable[..., Said], py
 
 
 @pytest.mark.parametrize("what", ["a child connects", "nothing"])
-def test_an_attempt_of_a_process_that_is_left_behind_is_the_end(pythons_family: Template, what: str) -> None:
-    """Forked, connecting, and its first process leaves, which is the end of both: it waits for what was asked before it."""
+def test_an_attempt_by_a_child_left_behind_still_counts(pythons_family: Template, what: str) -> None:
+    """The first process leaves while its child connects, which ends both: the end waits for the answer to the earlier call."""
     ending = end_beside_a_stopped_template(pythons_family, program("leave_while", what), FORKING)
 
     assert isinstance(ending, Exited if what == "nothing" else NetworkAttempt), ending
 
 
-def test_a_full_scratch_takes_nothing_from_memory(hog: Callable[..., Said]) -> None:
-    """Scratch is memory too: 31 of its 32 MiB and 60 of 64 beside them are what a program was promised."""
+def test_a_full_scratch_takes_no_memory_from_the_program(hog: Callable[..., Said]) -> None:
+    """Scratch is memory too: a program was promised 31 of its 32 MiB of scratch and 60 of its 64 MiB of memory."""
     both = hog("fill-and-hold 31 60")
 
     assert both.told == [f"written {31 << 20}", "held 60"]
     assert isinstance(both.ending, Exited)
 
 
-def test_who_was_killed_is_not_taken_for_one_that_was_before_it(python: Template) -> None:
-    """A group is used again: after one that ran out of memory, one that is killed is `Signalled`, one that ends `Exited`."""
+def test_the_end_of_a_child_is_not_mistaken_for_its_predecessors(python: Template) -> None:
+    """A group is used again: after a child that ran out of memory, a killed one is `Signalled`, and one that exits `Exited`."""
     if python.memory_by != "rlimit":
         assert _run(python, program("hold_read_only", 192), Policy()).over == "memory"
     with (
@@ -272,22 +274,22 @@ def test_who_was_killed_is_not_taken_for_one_that_was_before_it(python: Template
 
 
 def test_a_familys_processor_time_is_counted_together(family: Callable[..., Said]) -> None:
-    """Three that spin, each within RLIMIT_CPU when they are ended."""
+    """Three processes spin, each within RLIMIT_CPU when they are ended."""
     over = family("spin 3", dataclasses.replace(FORKING, cpu_s=1))
 
     assert over.over == "cpu"
 
 
-def test_processor_time_of_who_is_gone_is_counted(family: Callable[..., Said]) -> None:
-    """Short processes that nobody waits for: only a control group remembers what they used."""
+def test_the_processor_time_of_ended_processes_is_counted(family: Callable[..., Said]) -> None:
+    """Only a control group remembers what these short-lived processes used, for which no other process waits."""
     place = cgroups.find()
     if place is None or (place.kind == "cgroup-v1" and place.cpu is None):
         pytest.skip("without a group it is the wall clock that ends them (docs/explanation/limitations.md)")
     assert family("drizzle", dataclasses.replace(FORKING, cpu_s=1)).over == "cpu"
 
 
-def test_who_comes_close_to_its_processor_time_is_looked_at_sooner(pythons_family: Template) -> None:
-    """The next look comes before all processors could use up the rest, so many processes get no more than one; never at once."""
+def test_processor_time_near_its_limit_is_checked_sooner(pythons_family: Template) -> None:
+    """The next check comes before all processors could use up the rest, so many processes get no more than one; never at once."""
     with (
         contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file,
         Child.open(pythons_family, file.fileno(), dataclasses.replace(FORKING, cpu_s=5)) as child,
@@ -302,7 +304,7 @@ def test_who_comes_close_to_its_processor_time_is_looked_at_sooner(pythons_famil
 
 
 def test_processes_are_counted_together_however_they_are_made(family: Callable[..., Said]) -> None:
-    """Processes of vfork and exec, which nobody waits for, count as well; the policy's number includes the first."""
+    """Processes of vfork and exec that no process waits for count as well; the policy's number includes the first."""
     assert family("crowd 600", FORKING).told == [f"crowd {FORKING.processes - 1}"]
     assert family("crowd 600", dataclasses.replace(FORKING, processes=40)).told == ["crowd 39"]
 
@@ -310,16 +312,16 @@ def test_processes_are_counted_together_however_they_are_made(family: Callable[.
 # Files
 
 
-def test_a_file_that_is_too_large_is_an_errno_of_the_first_process(hog: Callable[..., Said]) -> None:
-    """A first process does not feel SIGXFSZ, so it is told EFBIG."""
+def test_a_file_too_large_is_an_errno_for_the_first_process(hog: Callable[..., Said]) -> None:
+    """SIGXFSZ does not reach a first process, so its write fails with EFBIG."""
     small = dataclasses.replace(ELF, file_bytes=2 << 20)
 
     assert hog("fill 3", small).told == [f"errno {errno.EFBIG}", f"written {2 << 20}"]
     assert hog("fill 2", small).told == [f"written {2 << 20}"]
 
 
-def test_a_file_that_is_too_large_ends_who_is_not_the_first(family: Callable[..., Said]) -> None:
-    """By SIGXFSZ, and the first goes on."""
+def test_a_file_too_large_ends_a_process_that_is_not_the_first(family: Callable[..., Said]) -> None:
+    """SIGXFSZ ends it, and the first process goes on."""
     small = dataclasses.replace(FORKING, file_bytes=2 << 20)
 
     assert family("fill-below 3", small).told == [f"signal {signal.SIGXFSZ}"]
@@ -330,7 +332,7 @@ def test_a_file_that_is_too_large_ends_who_is_not_the_first(family: Callable[...
 
 @pytest.fixture
 def place() -> cgroups.Place:
-    """Where groups can be made."""
+    """Return the place where this user can make control groups, or skip the test."""
     found = cgroups.find()
     if found is None:
         pytest.skip("this user can make no control groups here")
@@ -338,13 +340,13 @@ def place() -> cgroups.Place:
 
 
 def _directories(place: cgroups.Place, host: int | None = None) -> set[Path]:
-    """Of one host, by its process, or of this one: other tests make theirs meanwhile."""
+    """Return the control groups of one host, given its pid, or of this process: other tests make theirs meanwhile."""
     parents = [place.memory, *([place.cpu] if place.cpu else [])]
     return {path for parent in parents for path in parent.glob(f"aileron-jails-{host or os.getpid()}-*")}
 
 
-def test_groups_are_gone_with_their_template(place: cgroups.Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a child is still running when the template is closed, however long it takes to be no more."""
+def test_control_groups_are_removed_with_their_template(place: cgroups.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds if a child still runs when the template is closed, however long its end takes."""
     monkeypatch.setattr("aileron_sandbox.cgroups._REMOVAL_DEADLINE_S", DEADLINE_S)
     before = _directories(place)
     with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:
@@ -372,8 +374,8 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(place: cgroups.Place) -> None:
-    """A lock tells them apart, which ends with the host that has it."""
+def test_groups_of_a_killed_host_are_removed_and_those_of_a_living_one_kept(place: cgroups.Place) -> None:
+    """A lock tells them apart: it ends with the host that has it."""
     with subprocess.Popen(
         [sys.executable, "-c", _KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     ) as host:
@@ -384,20 +386,20 @@ def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(place: cgro
         assert theirs
         assert theirs == _directories(place, host.pid)
         host.communicate(b"")
-    # Nobody says what becomes of them until then: any host that starts removes them, and others start here meanwhile.
+    # They may be gone before: any host that starts removes them, and other hosts start here meanwhile.
     cgroups.Groups(place).close()
     assert not _directories(place, host.pid)
 
 
-def test_groups_that_were_taken_away_are_refusals_until_there_are_others(place: cgroups.Place) -> None:
-    """Behind the host's back: a child is refused, never run without a limit, and soon there are new groups."""
+def test_removed_groups_cause_refusals_until_new_ones_exist(place: cgroups.Place) -> None:
+    """They are removed behind the host's back: a child is refused, never run without a limit, and soon there are new groups."""
     outcomes: list[object] = []
     before = _directories(place)
     with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:
         assert isinstance(_run(template, program("listing", "/"), Policy()).ending, Exited)
         for directory in _directories(place) - before:
             for group in [entry for entry in directory.iterdir() if entry.is_dir()]:
-                with contextlib.suppress(OSError):  # that of a child which waits
+                with contextlib.suppress(OSError):  # the group of a child that waits
                     group.rmdir()
         for _ in range(8):
             try:

@@ -1,4 +1,4 @@
-"""docs/reference/jail.md says what the filter is compiled from."""
+"""Tests that docs/reference/jail.md states what the filter is compiled from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "jail.md").
 
 
 def test_the_published_lists_are_the_compiled_ones() -> None:
-    """Allowed, killed, and refused with an errno of their own: each call, and no other."""
+    """The page lists each call that is allowed, killed, or refused with an errno of its own, and no other."""
     allowed, killed = (block.split() for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
     answered = dict(re.findall(r"\| `(\w+)` \| (E\w+) \|", PAGE))
 
@@ -21,8 +21,8 @@ def test_the_published_lists_are_the_compiled_ones() -> None:
     assert answered == {name: errno.errorcode[number] for name, number in filters.ANSWERED.items()}
 
 
-def test_the_published_profiles_and_questions_are_the_compiled_ones() -> None:
-    """What a profile allows beside the list, and what the template is asked about, with its condition."""
+def test_the_published_profiles_and_watched_calls_are_the_compiled_ones() -> None:
+    """The page lists what a profile allows beside the list, and the calls that the template is asked about, with conditions."""
     more = {
         profile: tuple(re.findall(r"`(\w+)`", calls))
         for profile, calls in re.findall(r"\| `([a-z-]+)` \| ((?:`\w+` ?)*)\|", PAGE)
@@ -35,8 +35,8 @@ def test_the_published_profiles_and_questions_are_the_compiled_ones() -> None:
     assert [name for name in asked if name in filters.NETWORK] == list(filters.NETWORK)
 
 
-def test_the_calls_with_conditions_are_the_published_ones() -> None:
-    """Each with its words, in this order; what the words mean is asked of the filter, bit by bit (test_jail_filter.py)."""
+def test_the_conditional_calls_are_the_published_ones() -> None:
+    """Calls are listed in this order; test_jail_filter.py asks the filter, bit by bit, whether the words hold."""
     table = PAGE.partition("For some arguments.")[2].partition("###")[0]
 
     assert re.findall(r"^\| `(\w+)` \| .+ \|$", table, re.MULTILINE) == list(filters.SOME_ARGUMENTS)

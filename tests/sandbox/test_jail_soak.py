@@ -1,4 +1,4 @@
-"""Nothing stays behind, however an invocation ends: a short run of what `make bench` does ten thousand times."""
+"""Test that no residue of an invocation stays, however it ends: a short run of what `make bench` does ten thousand times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SOAK = "import dataclasses, json; from benchmarks.soak import soak; print(json.
 
 
 @pytest.mark.jail
-def test_the_machine_holds_afterwards_what_it_held_before() -> None:
-    """Results, exits, tracebacks, kills, limits and attempts, eight at once: every count is as it was."""
+def test_the_machine_is_afterwards_as_it_was_before() -> None:
+    """Results, exits, tracebacks, kills, limits and attempts run eight at once: every count is as it was."""
     done = subprocess.run([sys.executable, "-c", _SOAK], cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     soaked = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What a watch sees of processes that do not want to be seen. Ordinary processes of this user: no jail is needed for it."""
+"""Tests of what a watch sees of processes that try to hide. They are ordinary processes of this user: no jail is needed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ sys.stdin.read()
 
 @pytest.fixture(params=["plain", "a\x0bb", "VmRSS: 1\x85", "RssAnon:\x1c0 kB"])
 def name(request: pytest.FixtureRequest) -> str:
-    """What a program may call itself."""
+    """Return a name that a program may give itself."""
     chosen: str = request.param
     return chosen
 
 
 @pytest.fixture(params=["stay", "leave"])
 def held(request: pytest.FixtureRequest, name: str) -> Iterator[int]:
-    """A process that holds 48 MiB; its first thread may have ended."""
+    """Start a process that holds 48 MiB; its first thread may have ended."""
     command = [sys.executable, "-c", _HOLD, name, request.param]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -43,8 +43,8 @@ def held(request: pytest.FixtureRequest, name: str) -> Iterator[int]:
         process.kill()
 
 
-def test_memory_is_seen_whatever_a_program_calls_itself_and_whoever_of_it_is_left(held: int) -> None:
-    """Neither a name that looks like other lines nor a first thread that has ended hides what it holds."""
+def test_a_programs_name_and_ended_first_thread_do_not_hide_its_memory(held: int) -> None:
+    """The name may look like other lines of the status file."""
     assert 48 * MIB <= ProcessTree(held).used().memory_bytes < 256 * MIB
     seen = ProcessTree(held).footprint()
     assert 48 * MIB <= seen.resident_bytes < 256 * MIB
@@ -65,8 +65,8 @@ sys.stdin.read()
 """
 
 
-def test_what_processes_share_is_counted_once() -> None:
-    """Five have the same 48 MiB: resident they are five times as many."""
+def test_memory_shared_by_processes_is_counted_once() -> None:
+    """Five processes share the same 48 MiB: added up, they would be five times as many."""
     with subprocess.Popen([sys.executable, "-c", _SHARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

@@ -1,4 +1,4 @@
-"""One forbidden thing each: what a hostile program tries, reporting the errno it got or the loot.
+"""Attempts of a hostile program: each tries one forbidden thing and reports the errno it got or the loot.
 
 Runs as a zip application, in a jail or (for the positive control) as an ordinary process: `attempts.json` beside it names the
 function and its arguments; the answer goes to descriptor 4 as JSON. Standard library only.
@@ -22,7 +22,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(number, *arguments):
-    """A raw system call; OSError with its errno."""
+    """Make a raw system call. Raise OSError with its errno if it fails."""
     result = libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(value) for value in arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), "syscall")
@@ -59,7 +59,7 @@ def make_files(path, count):
 
 
 def change(how, path):
-    """Anything that alters a tree but is not writing to a file."""
+    """Alter a tree in a way other than writing to a file."""
     how_to = {
         "mkdir": lambda: os.mkdir(path + "/new"),
         "symlink": lambda: os.symlink("/tmp", path + "/new"),
@@ -77,7 +77,7 @@ def change(how, path):
 
 
 def ask_a_device(path):
-    """An ioctl that the filter lets through (FIONREAD), on a device opened here."""
+    """Make an ioctl that the filter allows (FIONREAD), on a device opened here."""
     import array
     import fcntl
     import termios
@@ -91,7 +91,7 @@ def through_link(target):
 
 
 def walk_for(text):
-    """Every file that can be reached by name and holds `text`."""
+    """Return every file that can be reached by name and holds `text`."""
     needle, found, looked = text.encode(), [], 0
     for folder, _, names in os.walk("/"):
         for name in names:
@@ -117,7 +117,7 @@ def make_socket(family, kind):
 
 
 def all_sockets():
-    """errno by family and kind, for every family there is."""
+    """Return the errnos, or ok, that all socket families and types give."""
     got = {}
     for family in range(46):
         for kind in (1, 2, 3, 5):
@@ -130,7 +130,7 @@ def all_sockets():
 
 
 def give_addresses(path):
-    """What a program does that reaches for a network, by `path`; whatever it gets is reported."""
+    """Reach for a network in the way that `path` names, and return what the program gets."""
     inet, inet6, datagram = socket.AF_INET, socket.AF_INET6, socket.SOCK_DGRAM
     stream = socket.SOCK_STREAM
     ways = {
@@ -177,7 +177,7 @@ def leave_while(what):
 
 
 def ask_when_told(how):
-    """Report, wait for a word, and look whether there is a network, or reach for it."""
+    """Report, wait for a word, and check whether there is a network, or reach for it."""
     os.write(4, json.dumps({"loot": "said"}).encode() + b"\n")
     os.read(3, 1)
     probe = socket.socket()
@@ -186,7 +186,7 @@ def ask_when_told(how):
 
 
 def leave_a_thread():
-    """Report, and end the first thread of the process alone, without a word to the interpreter; another one ends it when told."""
+    """Report, and end only the first thread of the process, bypassing the interpreter; another thread exits when told."""
 
     def end():
         os.read(3, 1)
@@ -198,7 +198,7 @@ def leave_a_thread():
 
 
 def hold_and_leave(megabytes):
-    """Memory that is there until the end, and takes a while to be taken down."""
+    """Keep memory until the end that the kernel takes a while to free."""
     sys.modules["held"] = b"x" * (megabytes << 20)
     return "said"
 
@@ -220,7 +220,7 @@ def in_a_child():
 
 
 def miss(directory, count):
-    """Ask for names that are not there, and were never asked for."""
+    """Look up names that do not exist and were never looked up before."""
     now = time.time_ns()
     for number in range(count):
         with contextlib.suppress(FileNotFoundError):
@@ -229,7 +229,7 @@ def miss(directory, count):
 
 
 def file_systems():
-    """Of every directory that can be seen, by its device; `own` are those of the root, the scratch space and the program."""
+    """Count the file systems of all visible directories; `own` are those of the root, the scratch space and the program."""
     own = {os.stat(path).st_dev for path in ("/", "/tmp", "/app")}
     seen = {}
     for at, _, _ in os.walk("/"):
@@ -251,7 +251,7 @@ def connect_to(host, port):
 
 
 def import_names(*names):
-    """Which of these can be imported."""
+    """Return for each name whether it can be imported."""
     import importlib.util
 
     return [importlib.util.find_spec(name) is not None for name in names]
@@ -261,7 +261,7 @@ SYSCALL = {"connect": 42 if os.uname().machine == "x86_64" else 203}
 
 
 def import_and_compile(*names):
-    """Of these modules of the standard library, which had to be compiled."""
+    """Import these modules of the standard library, and return which ones had to be compiled."""
     import importlib.machinery
 
     compiled, compile_one = [], importlib.machinery.SourceFileLoader.source_to_code
@@ -282,7 +282,7 @@ def after_options():
 
 
 def socket_of_a_pair(kind):
-    """An open socket that is said to be of IPv4, so that the library writes such an address."""
+    """Return an open socket declared as IPv4, so that the library writes such an address."""
     one, _ = socket.socketpair(socket.AF_UNIX, kind)
     return socket.socket(socket.AF_INET, kind, fileno=one.detach())
 
@@ -294,7 +294,7 @@ def in_a_thread(act):
 
 
 def probe_for_ipv6():
-    """What urllib3 does when it is imported."""
+    """Bind an IPv6 socket, like urllib3 does when it is imported."""
     probe = socket.socket(socket.AF_INET6)
     try:
         probe.bind(("::1", 0))
@@ -319,7 +319,7 @@ def many_probes(count):
 
 
 def use_a_placeholder(how):
-    """An inert descriptor: what can be done with it."""
+    """Use an inert descriptor in one way."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if how == "read":
         return len(os.read(made.fileno(), 10))
@@ -385,7 +385,7 @@ def signal_process(pid):
 
 
 def processes_that_answer(pids):
-    """Of these numbers, the ones that a signal could be sent to."""
+    """Return the numbers to which a signal could be sent."""
     tgkill = 234 if os.uname().machine == "x86_64" else 131
     answering = []
     for pid in pids:
@@ -402,7 +402,7 @@ def raw(number, *arguments):
 
 
 def raw_all(numbers):
-    """errno by number. Only for calls that are refused: some of them would end this process, or the machine."""
+    """Return the errno of each call by number. Only for refused calls: others would end this process, or the machine."""
     got = {}
     for number in numbers:
         try:
@@ -413,7 +413,7 @@ def raw_all(numbers):
 
 
 def stop_itself():
-    """SIGSTOP, SIGTERM and SIGKILL to itself: pid 1 of a namespace feels none of them, pid_namespaces(7)."""
+    """Send SIGSTOP, SIGTERM and SIGKILL to itself: pid 1 of a namespace feels none of them, pid_namespaces(7)."""
     tgkill = 234 if os.uname().machine == "x86_64" else 131
     for name in ("SIGSTOP", "SIGTERM", "SIGKILL"):
         call(tgkill, 1, 1, getattr(signal, name))
@@ -432,18 +432,18 @@ def raise_limit():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard + 1000))
-    except ValueError:  # what Python makes of EPERM here
+    except ValueError:  # Python turns EPERM into this here
         raise PermissionError(errno.EPERM, "setrlimit") from None
     return [soft, hard]
 
 
 def inject_terminal_input(high_bits=0):
-    """TIOCSTI, also as a number whose low half is TIOCSTI: the kernel looks at no more."""
+    """Call TIOCSTI, also as a number whose low half is TIOCSTI: the kernel reads no more."""
     call(16 if os.uname().machine == "x86_64" else 29, 0, 0x5412 | high_bits << 32, 0)
 
 
 def copy_file(function):
-    """The ways of shutil."""
+    """Copy a file with a function of shutil."""
     import shutil
 
     write("/tmp/original", 100)
@@ -452,7 +452,7 @@ def copy_file(function):
 
 
 def machine_code(code):
-    """Run bytes as a function: the way to 32-bit and x32 system calls without a compiler."""
+    """Run bytes as a function: this makes 32-bit and x32 system calls without a compiler."""
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     area = mmap.mmap(-1, 4096, flags=kind, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     area.write(bytes.fromhex(code))
@@ -461,7 +461,7 @@ def machine_code(code):
 
 
 def descriptors():
-    """Every open descriptor below 1024, but for the ones this program opened itself."""
+    """Return every open descriptor below 1024, except those that this program opened itself."""
     import fcntl
 
     found = []
@@ -475,7 +475,7 @@ def descriptors():
 
 
 def null_flags():
-    """Flags of standard input's open file description, which this program then changes."""
+    """Return the flags of standard input's open file description, and then change them."""
     import fcntl
 
     flags = fcntl.fcntl(0, fcntl.F_GETFL)
@@ -494,7 +494,7 @@ def open_many(count):
 
 
 def facts():
-    """What a program can tell about where it is."""
+    """Return what a program can tell about where it is."""
     return {
         "environment": dict(os.environ),
         "host": socket.gethostname(),
@@ -515,7 +515,7 @@ def random_numbers():
 
 
 def modules_of_the_jail():
-    """What of the template's own code a program finds imported, or can import."""
+    """Return the modules of the template's own code that a program finds imported, or can import."""
     left = [name for name in sys.modules if name.startswith("aileron")]
     try:
         import aileron_sandbox
@@ -525,7 +525,7 @@ def modules_of_the_jail():
 
 
 def traces_of(word):
-    """Files beside the program, and where the import system still has this word."""
+    """Return the files beside the program, and the places where the import system still has this word."""
     import zipimport
 
     places = (sys.modules, sys.path, sys.path_importer_cache, zipimport._zip_directory_cache, sys.argv)
@@ -538,7 +538,7 @@ def allocate(megabytes):
 
 
 def hold(kind, megabytes):
-    """Memory by another way than an allocation, written to, so that it is there."""
+    """Take memory in a way other than an allocation, and write to it so that it is resident."""
     size, own = megabytes << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     if kind == "shared":
         area = mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
@@ -555,7 +555,7 @@ def hold(kind, megabytes):
 
 
 def hold_read_only(megabytes):
-    """Write a piece, make it read-only, take the next: what counts writable pages only does not see it."""
+    """Write a piece, make it read-only, take the next: a count of only writable pages does not see it."""
     held, areas = 0, []
     while held < megabytes:
         area = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -585,13 +585,13 @@ def sleep_with_scratch(seconds):
 
 
 def hang_up_and_sleep(seconds):
-    """Close the frames, stay."""
+    """Close the frames and stay alive."""
     os.close(4)
     time.sleep(seconds)
 
 
 def noise(size):
-    """Print much, and things that look like frames."""
+    """Print much text, and bytes that look like frames."""
     os.write(1, b"\0\0\0\x02\0\0\0\0" * (size // 8))
     print("to stdout")
     print("to stderr", file=sys.stderr)
@@ -607,7 +607,7 @@ def crash():
 
 
 def typical_imports():
-    """What connectors use works inside: threads, temporary files, databases, TLS contexts, event loops, zones."""
+    """Use what connectors need: threads, temporary files, databases, TLS contexts, event loops, time zones."""
     import asyncio
     import hashlib
     import logging

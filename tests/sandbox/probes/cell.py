@@ -1,6 +1,6 @@
-"""What is tried inside a cell: each attempt answers a value, or the name of an errno. One JSON list in, one out.
+"""Attempts inside a cell: each answers with a value or the name of an errno. One JSON list in, one out.
 
-Run by the system's Python in a cell, and outside for the positive control. Knows nothing of the product.
+The system's Python runs it in a cell, and outside for the positive control. It knows nothing of the product.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int) -> int:
-    """As the C library's functions tell of an error."""
+    """Return the result of a C library function, or raise OSError with its errno."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -28,7 +28,7 @@ def checked(result: int) -> int:
 
 
 def forked(action: object) -> object:
-    """The attempt in a process of its own, so that what it changes ends with it."""
+    """Run the attempt in a process of its own, so that its changes end with it."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -42,7 +42,7 @@ def forked(action: object) -> object:
 
 
 def outcome(action: object) -> object:
-    """Its value, or the name of the error."""
+    """Return the action's value, or the name of its error."""
     try:
         return action()  # type: ignore[operator]
     except OSError as error:
@@ -50,17 +50,17 @@ def outcome(action: object) -> object:
 
 
 def call(number: int, *arguments: int) -> int:
-    """A raw system call."""
+    """Make a raw system call."""
     return checked(LIBC.syscall(number, *(ctypes.c_ulong(argument) for argument in arguments)))
 
 
 def unshare(flags: int) -> object:
-    """New namespaces."""
+    """Create new namespaces."""
     return forked(lambda: checked(LIBC.unshare(flags)))
 
 
 def clone(flags: int) -> object:
-    """A child in new namespaces, by the older call (56 of x86-64, 220 of arm64)."""
+    """Make a child in new namespaces with the older call (56 of x86-64, 220 of arm64)."""
 
     def attempt() -> str:
         pid = call(56 if os.uname().machine == "x86_64" else 220, flags | signal.SIGCHLD, 0, 0, 0, 0)
@@ -73,79 +73,79 @@ def clone(flags: int) -> object:
 
 
 def mount(path: str) -> object:
-    """A tmpfs on a directory."""
+    """Mount a tmpfs on a directory."""
     return forked(lambda: checked(LIBC.mount(b"tmpfs", path.encode(), b"tmpfs", 0, None)))
 
 
 def new_socket(family: int, kind: int, protocol: int = 0) -> str:
-    """A socket of a family."""
+    """Make a socket of a family."""
     socket.socket(family, kind, protocol).close()
     return "ok"
 
 
 def connect_abstract(name: str) -> str:
-    """To an abstract socket."""
+    """Connect to an abstract socket."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect("\0" + name)
     return "ok"
 
 
 def connect_unix(path: str) -> str:
-    """To a socket in the file system."""
+    """Connect to a socket in the file system."""
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(path)
     return "ok"
 
 
 def read(path: str) -> str:
-    """What is in a file."""
+    """Return the text of a file."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
 
 
 def listed(path: str) -> list[str]:
-    """What is in a directory."""
+    """Return the names in a directory."""
     return sorted(os.listdir(path))
 
 
 def write(path: str) -> str:
-    """Make a file, or change it."""
+    """Make a file, or truncate it."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
     return "ok"
 
 
 def open_to_write(path: str) -> str:
-    """Without changing anything."""
+    """Open a file for writing without changing it."""
     os.close(os.open(path, os.O_WRONLY))
     return "ok"
 
 
 def chmod(path: str, mode: int) -> str:
-    """Another mode."""
+    """Change the mode of a file."""
     os.chmod(path, mode)
     return oct(os.stat(path).st_mode & 0o7777)
 
 
 def make(path: str, mode: int) -> str:
-    """A new file of a mode, umask aside."""
+    """Make a new file with this mode, ignoring the umask."""
     os.umask(0)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     return oct(os.stat(path).st_mode & 0o7777)
 
 
 def rename(source: str, target: str) -> str:
-    """To another directory."""
+    """Move a file to another directory."""
     os.rename(source, target)
     return "ok"
 
 
 def attach(pid: int) -> object:
-    """PTRACE_ATTACH."""
+    """Attach to a process with PTRACE_ATTACH."""
     return forked(lambda: checked(LIBC.ptrace(16, pid, None, None)))
 
 
 def attach_child() -> object:
-    """The same to a child of this process, which it is for."""
+    """Attach to a child of this process, as a debugger does."""
     child = subprocess.Popen(["sleep", "30"])
     try:
         return forked(lambda: attach_and_leave(child.pid))
@@ -155,20 +155,20 @@ def attach_child() -> object:
 
 
 def attach_and_leave(pid: int) -> str:
-    """A tracer that ends lets go of what it traces."""
+    """Attach to a process; a tracer that ends lets go of what it traces."""
     checked(LIBC.ptrace(16, pid, None, None))
     os.waitpid(pid, 0)
     return "ok"
 
 
 def kill(pid: int, number: int) -> str:
-    """A signal."""
+    """Send a signal."""
     os.kill(pid, number)
     return "ok"
 
 
 def terminal_input(command: int) -> object:
-    """An ioctl of a terminal that is this process's own."""
+    """Make an ioctl on a terminal of this process's own."""
     import fcntl
 
     master, slave = os.openpty()
@@ -180,7 +180,7 @@ def terminal_input(command: int) -> object:
 
 
 def descriptors() -> list[int]:
-    """What is open, but for the one that looks."""
+    """Return the open descriptors, except the one that reads the directory."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -190,13 +190,13 @@ def descriptors() -> list[int]:
 
 
 def status(name: str) -> str:
-    """A line of /proc/self/status."""
+    """Return the value of a line of /proc/self/status."""
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return next(line.split(None, 1)[1].strip() for line in file if line.startswith(name + ":"))
 
 
 def writable_in_proc() -> list[str]:
-    """Everything in /proc beside processes that can be opened to write."""
+    """Return every file in /proc, outside those of processes, that can be opened for writing."""
     found = []
     for top, directories, files in os.walk("/proc"):
         if top == "/proc":
@@ -214,12 +214,12 @@ def writable_in_proc() -> list[str]:
 
 
 def limit(kind: int) -> int:
-    """The hard one, up to which a program raises the other by itself."""
+    """Return the hard limit, up to which a program can raise the soft one."""
     return resource.getrlimit(kind)[1]
 
 
 def forks(most: int) -> int:
-    """How many children there can be at once."""
+    """Return how many children there can be at once."""
     wait, end = os.pipe()
     made = []
     try:
@@ -248,7 +248,7 @@ def timers(most: int) -> int:
 
 
 def facts() -> dict[str, object]:
-    """Who and where this is."""
+    """Return the ids, names and environment of this process."""
     return {
         "uid": os.getuid(),
         "gid": os.getgid(),
@@ -261,7 +261,7 @@ def facts() -> dict[str, object]:
 
 
 def personality(number: int) -> object:
-    """Of a process of its own."""
+    """Set the personality of a process made for it."""
     return forked(lambda: checked(LIBC.personality(ctypes.c_ulong(number))))
 
 
@@ -302,7 +302,7 @@ def rule(what: str, pid: int) -> object:
 
 
 def out_of_memory_score(score: int, pid: int = 0) -> str:
-    """A greater number goes first."""
+    """Set a process's score for the out-of-memory killer: a greater number goes first."""
     with open(f"/proc/{pid or os.getpid()}/oom_score_adj", "w", encoding="ascii") as file:
         file.write(str(score))
     return "ok"
@@ -314,24 +314,24 @@ def niceness_of_all() -> object:
 
 
 def priority() -> list[int]:
-    """The policy, the niceness."""
+    """Return the scheduling policy and the niceness."""
     return [os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)]
 
 
 def better() -> object:
-    """A better niceness."""
+    """Lower the niceness of a process made for it, which would raise its priority."""
     return forked(lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) - 1))
 
 
 def namespaces_of(pid: str) -> dict[str, str]:
-    """Each as a number."""
+    """Return each namespace of a process as the text of its link."""
     return {
         name: os.readlink(f"/proc/{pid}/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
     }
 
 
 def use_memory(size: int) -> str:
-    """And keep it for a moment."""
+    """Allocate memory and return its size."""
     kept = b"x" * size
     return f"{len(kept)}"
 
