@@ -1,21 +1,21 @@
-"""Seeded faults: sixty ways in which a promise could be broken by a few lines, and the tests that notice each.
+"""Run the seeded faults: sixty ways in which a few lines could break a promise, and the tests that notice each.
 
     $ python -m tests.seeded                 # all of them; prints which test caught what
     $ python -m tests.seeded 07 escape       # those whose ids contain one of these texts
 
 Each fault is a patch of this folder and a row of table.toml. In a clone of the last commit, never in the tree itself, the patch
 is applied, the tests of its row are run until the first fails, and the patch is taken out again. Without any patch the same tests
-have to pass. What changed and is not committed is not looked at.
+have to pass. Changes that are not committed have no effect.
 
 Rules
 - A fault counts as caught when a test fails by an assertion: not by an error of import or in a fixture, nor by a deadline.
-- A patch that no longer applies, a fault that nothing catches, and a test that fails or is skipped without it are errors, told
-  with the fault's name. None is run a second time.
-- Bytecode is bound to what its source says (PEP 552, checked): by time and size, a fault of one letter could be overlooked when
+- A patch that no longer applies, a fault that no test catches, and a test that fails or is skipped without a fault are errors,
+  reported with the name of the fault or the test. No test is retried.
+- Bytecode is bound to the hash of its source (PEP 552, checked): by time and size, a fault of one letter could be overlooked when
   it comes and goes within a second.
 
-Needs what the tests need: a checkout with git, `.venv`, and a machine that can make jails. Not here: how a test failed
-(verdict.py), what the table is (table.py).
+It needs what the tests need: a checkout with git, `.venv`, and a machine that can make jails. Not here: how a test failed
+(verdict.py), the table (table.py).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tests.seeded.table import ROOT, Fault, faults
 _HERE: Final = "tests/seeded"
 _SOURCES: Final = ("aileron", "sandbox", "connectors")
 _DEADLINE_S: Final = 600.0
-"""For the tests of one fault, and for all of them without one: they take seconds, and minutes."""
+"""Seconds for the tests of one fault, which take seconds, and for all tests without a fault, which take minutes."""
 
 
 class _Clone:
-    """A clone of the last commit in which faults come and go, with an interpreter that imports nothing of ours from elsewhere."""
+    """A clone of the last commit to which faults are applied, with an interpreter that imports our packages from it alone."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -55,18 +55,18 @@ class _Clone:
                 py_compile.compile(str(path), quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
     def apply(self, fault: Fault) -> None:
-        """Put it in. ValueError where it no longer applies."""
+        """Apply the fault. ValueError if it no longer applies."""
         try:
             _git(self.tree, "apply", f"{_HERE}/{fault.id}.patch")
         except subprocess.CalledProcessError as error:
             raise ValueError(f"does not apply: {error.stderr.strip()}") from None
 
     def take_out(self) -> None:
-        """Have the commit again."""
+        """Restore the commit."""
         _git(self.tree, "checkout", "--quiet", "--", *_SOURCES)
 
     def failures(self, tests: Iterable[str], *options: str) -> list[dict[str, Any]]:
-        """Run these, and return the verdict on each that did not pass. ValueError where pytest could not run them."""
+        """Run the tests and return the verdict on each that did not pass. ValueError if pytest cannot run them in time."""
         verdicts = self._folder / "verdicts"
         verdicts.unlink(missing_ok=True)
         command = [str(self._python), "-m", "pytest", "-p", "tests.seeded.verdict", "--verdicts", str(verdicts)]
@@ -95,7 +95,7 @@ class _Clone:
 
 
 def _interpreter(tree: Path) -> Path:
-    """Return the Python of a virtual environment with the packages of this one, and with the tree in place of ours."""
+    """Return the Python of a new virtual environment with this one's packages, and with the tree in place of our packages."""
     folder = tree / ".venv"
     venv.create(folder, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -116,7 +116,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _caught_by(clone: _Clone, fault: Fault) -> str:
-    """Return the test that fails by an assertion. ValueError."""
+    """Return the test that fails by an assertion under this fault. ValueError if none does."""
     clone.apply(fault)
     try:
         failed = clone.failures(fault.caught_by, "-x")
@@ -130,7 +130,7 @@ def _caught_by(clone: _Clone, fault: Fault) -> str:
 
 
 def _check_control(clone: _Clone, chosen: Sequence[Fault]) -> list[str]:
-    """Return what is wrong with the tests themselves: without a fault, each has to pass."""
+    """Return the errors of the tests themselves: without a fault, each has to pass."""
     tests = dict.fromkeys(test for fault in chosen for test in fault.caught_by)
     try:
         return [f"without a fault: {verdict['test']} {verdict['how']}" for verdict in clone.failures(tests)]
@@ -139,7 +139,7 @@ def _check_control(clone: _Clone, chosen: Sequence[Fault]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run them, and return 0 where each was caught."""
+    """Run the chosen faults. Return 0 if each was caught and every test passes without a fault, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.seeded", description="Have the tests catch seeded faults.")
     parser.add_argument("texts", nargs="*", help="run the faults whose ids contain one of these texts")
     texts = parser.parse_args(arguments).texts

@@ -1,6 +1,6 @@
-"""The seeded faults: table.toml as values, and as the table of docs/development/seeded-faults.md.
+"""The table of seeded faults: table.toml as values, and as the table of docs/development/seeded-faults.md.
 
-    $ python -m tests.seeded.table               # writes the table of the page anew
+    $ python -m tests.seeded.table               # writes the table of the page again
 
 Not here: running them (`__main__.py`).
 """
@@ -22,7 +22,7 @@ _TABLE: Final = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
 
 class Fault(NamedTuple):
-    """One row: its id is the patch's name, `broken` what is wrong with it, `caught_by` files or ids of tests."""
+    """A row of the table: `id` is the patch's name, `broken` says what it breaks, `caught_by` are files or ids of tests."""
 
     id: str
     area: str
@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
 
 def faults(folder: Path = FOLDER) -> list[Fault]:
-    """Return the table in its order. ValueError unless each row has its patch, and each patch its row."""
+    """Return the faults in the table's order. ValueError unless each row has its patch, and each patch its row."""
     table = tomllib.loads((folder / "table.toml").read_text(encoding="utf-8"))
     found = [Fault(**{**row, "caught_by": tuple(row["caught_by"])}) for row in table["fault"]]
     patches, rows = sorted(path.stem for path in folder.glob("*.patch")), sorted(fault.id for fault in found)
@@ -41,7 +41,7 @@ def faults(folder: Path = FOLDER) -> list[Fault]:
 
 
 def table_of(every: list[Fault]) -> str:
-    """Return them in Markdown."""
+    """Return the faults as a table in Markdown."""
     lines = ["| fault | area | what is broken | caught by |", "|---|---|---|---|"]
     for fault in every:
         tests = ", ".join(f"`{test}`" for test in fault.caught_by)
@@ -57,7 +57,7 @@ def table_in(page: str) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the table into the page."""
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(page.replace(table_in(page), table_of(faults())), encoding="utf-8")
 

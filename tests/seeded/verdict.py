@@ -1,9 +1,9 @@
-"""A plugin of pytest: a line of JSON for each test that did not pass, with how it failed.
+"""A pytest plugin that writes a line of JSON for each test that did not pass, with how it failed.
 
     python -m pytest -p tests.seeded.verdict --verdicts FILE tests/…
 
-A test is as good a proof as the way in which it fails: an assertion says what is wrong, while an error of import, a fixture that
-fails or a deadline may come of anything. Not here: who asks (`__main__.py`).
+A test proves a fault only if it fails by an assertion: an error of import, a fixture that fails or a deadline can have any cause.
+Not here: the caller (`__main__.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the file in which the lines are to be."""
+    """Add the option for the file that gets the lines."""
     parser.addoption("--verdicts", type=Path, required=True)
 
 
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write down what did not pass, and if it was an assertion of the test itself."""
+    """Write a line for a test that did not pass, and whether an assertion of the test itself failed."""
     report = yield
     if report.outcome != "passed":
         error = None if call.excinfo is None else call.excinfo.value
@@ -41,7 +41,7 @@ def pytest_runtest_makereport(
 
 
 def _asserts(error: BaseException | None) -> bool:
-    """Return whether this is `assert`, or `pytest.raises` without what it waited for; a deadline fails by `pytest.fail` too."""
+    """Return whether this is a failed `assert`, or `pytest.raises` without its error; a deadline fails by `pytest.fail` too."""
     return isinstance(error, AssertionError | pytest.fail.Exception) and not str(error).startswith("Timeout")
 
 
