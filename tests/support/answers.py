@@ -1,4 +1,4 @@
-"""Whether an answer of the daemon is of the types that its route declares, and says nothing beyond them."""
+"""Check that a response of the daemon has exactly the types and keys that its route declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["as_json", "check_answer", "route_of"]
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """As starlette matches it; a path parameter may have slashes."""
+    """Return a pattern that matches path as starlette does; a path parameter may contain slashes."""
     parts = re.split(r"\{(\w+)(:path)?\}", path)
     pieces = [re.escape(parts[0])]
     for i in range(1, len(parts), 3):
@@ -27,18 +27,18 @@ _ROUTES: Final = tuple((route, _pattern(route.path)) for route in ROUTES)
 
 
 def as_json(answer: Any) -> Any:
-    """As a client reads it."""
+    """Return the answer as a client decodes it from JSON."""
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 
 def route_of(method: str, path: str) -> RouteSpec | None:
-    """The first route that this is asked of; None: there is none."""
+    """Return the first route that matches the request; None if there is none."""
     bare = path.partition("?")[0]
     return next((route for route, form in _ROUTES if route.method == method and form.fullmatch(bare)), None)
 
 
 def check_answer(method: str, path: str, status: int, body: Any) -> None:
-    """AssertionError, which names the route, for an answer that is not what it declares, to the last key."""
+    """Raise AssertionError, which names the route, if the response differs from what the route declares, down to the last key."""
     route = route_of(method, path)
     if status >= 400:
         kind: type | UnionType | None = ErrorAnswer

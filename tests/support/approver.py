@@ -1,4 +1,4 @@
-"""The approver of a test's home: their key, what they sign, and how they ask for a preview. As a program of theirs would.
+"""The approver of a test's home: the key, what it signs, and how a preview is requested, as a person's own program would.
 
 It computes every digest itself, from what the daemon shows, and never takes the daemon's word for one.
 """
@@ -39,7 +39,7 @@ _ROUTE: Final = "/v1/action-approvals"
 
 
 class Approver:
-    """One key. `appoint` makes it the one that decides for a home."""
+    """A key that signs decisions. `appoint` makes it the approver of a home."""
 
     def __init__(self) -> None:
         self._key = Ed25519PrivateKey.generate()
@@ -47,11 +47,11 @@ class Approver:
         self.key_id: Final = key_id_of(self.public)
 
     def sign(self, statement: Statement) -> str:
-        """The signature, in base64."""
+        """Return the signature in base64."""
         return base64.b64encode(self._key.sign(statement.signed_bytes())).decode()
 
     def appointment(self, home: DaemonHome, replaces: Approver | None = None, **others: Any) -> dict[str, Any]:
-        """The body of POST /v1/approver, signed; `others` take the place of parts of it."""
+        """Return the signed body of POST /v1/approver; `others` replace parts of it."""
         shown = home.must("GET", "/v1/approver/inventory")
         statement = ApproverStatement(
             public_key=self.public.hex(),
@@ -72,12 +72,12 @@ class Approver:
         return {**body, **others}
 
     def appoint(self, home: DaemonHome, replaces: Approver | None = None) -> None:
-        """From now on this key decides for the home."""
+        """Make this key the approver of the home."""
         answer = home.ask("POST", "/v1/approver", self.appointment(home, replaces))
         assert answer.status == 200, answer.body
 
     def shown(self, home: DaemonHome, approval_id: str) -> dict[str, Any]:
-        """A question, its digest compared with what it is about."""
+        """Return a question, after a check that its digest covers its plan or subject."""
         question: dict[str, Any] = home.must("GET", f"{_ROUTE}/{approval_id}")
         about = question["plan"] if question["kind"] == "action" else question["subject"]
         digest = Plan.from_json(about).digest if "steps" in about else sha256_digest(canonical_json(about))
@@ -94,7 +94,7 @@ class Approver:
         reason: str | None = None,
         at: float | None = None,
     ) -> dict[str, Any]:
-        """The body of a signed decision about what the daemon shows, or about `digest`."""
+        """Return the body of a signed decision about what the daemon shows, or about `digest`."""
         question = self.shown(home, approval_id)
         about = digest or question["digest"]
         signed_at = moment(time.time() if at is None else at)
@@ -116,11 +116,11 @@ class Approver:
     def decide(
         self, home: DaemonHome, approval_id: str, decision: Literal["approve", "deny"] = "approve", **options: Any
     ) -> Answer:
-        """Decide, signed; as `decision` says."""
+        """Sign and send the decision."""
         return home.ask("POST", f"{_ROUTE}/{approval_id}/decide", self.decision(home, approval_id, decision, **options))
 
     def agree(self, home: DaemonHome, answer: Answer) -> dict[str, Any]:
-        """Agree to a change that was asked about; what came of it."""
+        """Consent to the change that the response asks about. Return the decision's result."""
         assert answer.status == 202, answer.body
         decided = self.decide(home, answer.body["approval_id"])
         assert decided.status == 200, decided.body
@@ -128,7 +128,7 @@ class Approver:
         return settled
 
     def preview(self, home: DaemonHome, approval_id: str, plan_digest: str | None = None) -> dict[str, Any]:
-        """What the preview shows them, opened; with the digest that they compute of it themselves."""
+        """Request a preview, open it and check its digest against one computed here. Return the preview."""
         recipient = Recipient()
         statement = self.preview_statement(approval_id, recipient.public)
         answer = home.must("POST", f"{_ROUTE}/{approval_id}/preview", self.preview_body(statement, plan_digest))
@@ -143,7 +143,7 @@ class Approver:
         return preview
 
     def preview_statement(self, approval_id: str, recipient: str) -> PreviewStatement:
-        """What is signed to ask for a preview now."""
+        """Return the statement that is signed to request a preview now."""
         return PreviewStatement(
             approval_id=approval_id,
             recipient=recipient,
@@ -153,7 +153,7 @@ class Approver:
         )
 
     def preview_body(self, statement: PreviewStatement, plan_digest: str | None = None) -> dict[str, Any]:
-        """The body that goes with it."""
+        """Return the request body for a preview, with the signed statement."""
         body = {
             "recipient": statement.recipient,
             "nonce": statement.nonce,
@@ -166,7 +166,7 @@ class Approver:
 
 @contextlib.contextmanager
 def decided_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
-    """A home for which `approver` decides, with the actions `gated` and `free`, both with one effect; the vault open."""
+    """Yield a home with `approver`, an open vault, and the actions `gated` and `free`, each with one effect."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -180,7 +180,7 @@ def decided_home(upstream: CountingServer, approver: Approver) -> Iterator[Daemo
 
 @contextlib.contextmanager
 def bound_home(approver: Approver) -> Iterator[DaemonHome]:
-    """A home for which `approver` decides, with a credential that serves the probe and no action; the vault open."""
+    """Yield a home with `approver`, an open vault, a credential that serves the probe, and no action."""
     with daemon_home() as home:
         home.install_probe()
         home.unlock()

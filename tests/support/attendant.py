@@ -1,12 +1,12 @@
-"""A process that attends a cell, as `aileron launch` does, in the hands of a test: it opens a session and connects.
+"""A process that attends a cell, as `aileron launch` does, under a test's control: it opens a session and connects.
 
     with Attendant(home.path) as attendant:
         session = attendant.open(hosts=["example.com"])
         attendant.ask("GET", "/v1/actions")                       # on cell.sock, as itself
         attendant.ask("GET", "/v1/actions", by="child")           # the same of a child of its own
 
-It is a program of its own (this file, executed), so that its number, its beginning and its descent are the kernel's. It answers
-one command at a time; all it does has a deadline.
+It is a program of its own (this file, executed), so that its process id, its start time and its descent are the kernel's. It
+answers one command at a time; all that it does has a deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEADLINE_S: Final = 90.0
 
 
 class Answered(NamedTuple):
-    """What came back: a status, the body as JSON where it is, else as text."""
+    """A response: a status, and the body, parsed if it is JSON, else as text."""
 
     status: int
     body: Any
@@ -40,12 +40,12 @@ class Answered(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Of a failure."""
+        """Message of a failure."""
         return str(self.body["error"]["message"])
 
 
 class Attendant:
-    """Running between enter and exit."""
+    """An attending process that runs between enter and exit."""
 
     def __init__(self, home: Path) -> None:
         self._home: Final = home
@@ -65,23 +65,23 @@ class Attendant:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process id of the attendant."""
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL, waited for."""
+        """Kill the process with SIGKILL and wait for it."""
         self._process.kill()
         self._process.communicate(timeout=_DEADLINE_S)
 
     def open(self, **cell: Any) -> dict[str, Any]:
-        """A session for a cell with these facts."""
+        """Open a session for a cell with these facts, and return it."""
         answered = self.open_with(cell=cell)
         assert answered.status == 200, answered.body
         session: dict[str, Any] = answered.body
         return session
 
     def open_with(self, **facts: Any) -> Answered:
-        """What the answer is to a new session for this process, with these facts."""
+        """Request a session for this process with these facts. Return the response."""
         body = {"agent": "claude", "folder": "/srv/work", "pid": self.pid, **facts}
         return self.ask("POST", "/v1/sessions", body, at="operator.sock")
 
@@ -95,31 +95,33 @@ class Attendant:
         by: str = "self",
         headers: dict[str, str] | None = None,
     ) -> Answered:
-        """One request; a `pid` of `own` in its body is who sends it, and a text goes as it is. `by`: `self`, its `child`, a
-        `grandchild` that was left behind, `passed`: self, on a connection that a child made and handed over before it ended, or
-        `heir`: a child, on a connection that this process made and asked on before it ended.
+        """Send one request and return the response. A `pid` of `own` in its body becomes the sender's; a text goes unchanged.
+
+        `by` names the sender: `self`, its `child`, a `grandchild` that was left behind, `passed` (self, on a connection that a
+        child made and handed over before it ended) or `heir` (a child, on a connection that this process made and used before
+        it ended).
         """
         self.begin(method, path, body, at=at, by=by, headers=headers)
         return self.answered()
 
     def hold(self, count: int, path: str) -> None:
-        """Make so many connections to cell.sock that each wait for the answer to a GET of `path`, until `release`."""
+        """Make `count` connections to cell.sock that each wait for the response to a GET of `path`, until `release`."""
         self.begin("hold", path, count)
         assert self.answered().status == count
 
     def release(self) -> None:
-        """Close them."""
+        """Close the connections that `hold` made."""
         self.begin("release", "")
         self.answered()
 
     def begin(self, method: str, path: str, body: Any = None, **how: Any) -> None:
-        """The same, and do not wait for the answer."""
+        """Send a request as `ask` does, but do not wait for the response."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"method": method, "path": path, "body": body, **how}) + "\n")
         self._process.stdin.flush()
 
     def answered(self, within_s: float = _DEADLINE_S) -> Answered:
-        """To what was begun last."""
+        """Return the response to the request that was begun last."""
         assert self._process.stdout is not None
         assert select.select([self._process.stdout], [], [], within_s)[0], f"no answer within {within_s:g} s"
         line = self._process.stdout.readline()
@@ -178,14 +180,14 @@ def _passed(path: str) -> socket.socket:
 
 
 def _bequeath(made: socket.socket, asked: dict[str, Any]) -> None:
-    """Ask on the connection, leave it to a child, and end; the child asks again once there is no parent of it."""
+    """Ask on the connection, leave it to a child, and end; the child asks again once its parent is gone."""
     first = http.client.HTTPConnection("localhost")
     first.sock = made
     first.request("GET", "/v1/actions")
     first.getresponse().read()
     parent = os.pidfd_open(os.getpid())
     if os.fork() == 0:
-        # Not a pipe that ends: files are closed before a process has ended (do_exit), and until then it is there.
+        # Not a pipe that ends: the kernel closes files before a process has ended (do_exit), and until then the parent exists.
         over = select.poll()
         over.register(parent, select.POLLIN)
         if over.poll(_DEADLINE_S * 1000):

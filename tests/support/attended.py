@@ -2,9 +2,9 @@
 
     python -m tests.support.attended [--publish HOSTPORT:PORT] [--door PATH] [--patience SECONDS] -- WORD…
 
-The cell shows /usr, this Python, and nothing else. With `--door` it has a listener of TCP at port 7000 that leads to the Unix
-socket at PATH. The exit code is the ending's. If the end was not the agent's own doing, why stands on standard error. The
-terminal has longer to answer than with the command: a test may stand still for some seconds.
+The cell shows /usr, this Python, and nothing else. With `--door` a TCP listener at port 7000 leads to the Unix socket at PATH.
+The exit code is the ending's. If the agent did not end by itself, the reason is on standard error. The terminal has longer to
+answer than with the command: a test may stand still for some seconds.
 
 `agent(NAME)` gives the words of a small program (attended_agents.py).
 """
@@ -34,18 +34,18 @@ _ANSWER_S: Final = 20.0
 
 
 def agent(name: str, *words: str) -> list[str]:
-    """The words that start one of attended_agents.py in a cell."""
+    """Return the words that start a program of attended_agents.py in a cell."""
     return [_PYTHON, "-I", "-S", _INSIDE, name, *words]
 
 
 def attended(*words: str, **options: str) -> list[str]:
-    """The words that attend a program, with options by name."""
+    """Return the words that attend a program, with options by name."""
     given = [word for name, value in options.items() for word in (f"--{name}", value)]
     return [sys.executable, "-P", "-m", "tests.support.attended", *given, "--", *words]
 
 
 def main() -> int:
-    """As above."""
+    """Attend the program that the command line names. Return the exit code."""
     terminal._ANSWER_S = _ANSWER_S  # type: ignore[misc]
     at = sys.argv.index("--")
     options, words = sys.argv[1:at], sys.argv[at + 1 :]

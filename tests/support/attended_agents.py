@@ -20,7 +20,7 @@ def _say(text: str) -> None:
 
 
 def _await(*numbers: int) -> str:
-    """Ready for these signals; the name of the first."""
+    """Block these signals, report ready, and wait. Return the name of the first signal."""
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     _say("it is ready")
     return signal.Signals(signal.sigwait(numbers)).name
@@ -32,7 +32,7 @@ def _size() -> str:
 
 
 def main(name: str, *words: str) -> int:
-    """What the name says."""
+    """Run the program with this name and return its exit code."""
     match name:
         case "keys":  # what is typed, byte for byte, to the first q
             tty.setraw(0)

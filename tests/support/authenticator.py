@@ -1,7 +1,7 @@
 """A passkey of a test's own: what an authenticator and the browser before it make, byte for byte, without either.
 
-It does what it is told, and lies in any field it is told to lie in: a `Told` is all that a page, a browser and a device say. Its
-CBOR is written here and not by the library that reads it, so that the two are held against each other.
+It does what it is told, and lies in any field that a test names: a `Told` is all that a page, a browser and a device say. Its
+CBOR is written here and not by the library that reads it, so that each checks the other.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from aileron.model.passkey import Assertion, PasskeyKey, base64url, challenge_of
 __all__ = ["ORIGIN", "Algorithm", "Authenticator", "Told", "cbor"]
 
 ORIGIN: Final = "http://localhost:24100"
-"""The page of a home, where a test needs none that exists."""
+"""Origin of a home's page, for tests that need no real page."""
 Algorithm = Literal["ES256", "EdDSA", "RS256"]
 _UP, _UV, _BE, _BS, _AT = 0x01, 0x04, 0x08, 0x10, 0x40
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What page, browser and device say; a lie is another value of one of these. None: what is true."""
+    """Claims of page, browser and device. None stands for the truth; any other value is a lie."""
 
     type: str | None = None
     challenge: str | None = None
     origin: str | None = None
     client: dict[str, Any] = {}
-    """More of the client data, or other."""
+    """Members that are added to the client data or replace its own."""
     client_data: bytes | None = None
     rp_id: str = "localhost"
     is_there: bool = True
@@ -44,15 +44,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     flags: int | None = None
     count: int = 0
     more: bytes = b""
-    """After the authenticator data."""
+    """Bytes that follow the authenticator data."""
     key: dict[int, Any] | None = None
-    """The public key, in COSE."""
+    """The public key, in COSE, in place of the device's own."""
     credential_id: bytes | None = None
     attestation: bytes | None = None
 
 
 def cbor(value: Any) -> bytes:
-    """CBOR (RFC 8949) of what is needed here, maps in the order they come."""
+    """Encode the types that are needed here as CBOR (RFC 8949); maps keep their order."""
     match value:
         case bool():
             return b"\xf5" if value else b"\xf4"
@@ -80,7 +80,7 @@ def _head(major: int, number: int) -> bytes:
 
 
 class Authenticator:
-    """One device with one passkey, for the page at `origin`."""
+    """A device with one passkey, for the page at `origin`."""
 
     def __init__(self, algorithm: Algorithm = "ES256", origin: str = ORIGIN) -> None:
         self.algorithm = algorithm
@@ -109,7 +109,7 @@ class Authenticator:
                 return {1: 3, 3: -257, -1: public.public_numbers().n.to_bytes(256, "big"), -2: b"\x01\x00\x01"}
 
     def enrolled(self, name: str = "laptop") -> PasskeyKey:
-        """As it is kept by whoever enrolled it."""
+        """Return the passkey as the daemon stores it after enrollment."""
         return PasskeyKey(
             name=name,
             credential_id=base64url(self.credential_id),
@@ -119,7 +119,7 @@ class Authenticator:
         )
 
     def make(self, options: dict[str, Any], told: Told = Told()) -> dict[str, Any]:  # noqa: B008 - frozen
-        """What a page sends on of `navigator.credentials.create(options)`."""
+        """Return what a page sends on from `navigator.credentials.create(options)`."""
         public = options["publicKey"]
         assert public["rp"]["id"] == "localhost"
         assert {"type": "public-key", "alg": self.cose[3]} in public["pubKeyCredParams"]
@@ -132,16 +132,16 @@ class Authenticator:
         return {"client_data": base64url(client), "attestation": base64url(made), "transports": ["internal"]}
 
     def sign(self, statement: Statement, told: Told = Told()) -> str:  # noqa: B008 - frozen
-        """A passkey's signature over a statement, as the page sends it on of `navigator.credentials.get(…)`."""
+        """Sign a statement with the passkey, in the form that the page sends on from `navigator.credentials.get(…)`."""
         return self.answer(challenge_of(statement), told).spelled()
 
     def answer(self, challenge: str, told: Told = Told()) -> Assertion:  # noqa: B008 - frozen
-        """The same, of what a page asks for by its challenge."""
+        """Sign the challenge that a page passes to the passkey."""
         client, data = self._client("webauthn.get", challenge, told), self._data(told) + told.more
         return Assertion(self._signature(data + hashlib.sha256(client).digest()), data, client)
 
     def chosen(self, asked: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Of what a daemon says can be asked of passkeys, what is for this one."""
+        """Return the entry for this passkey from those that the daemon offers, after a check of its options."""
         (one,) = [one for one in asked if one["key_id"] == self.key_id]
         public = one["publicKey"]
         assert [from_base64url(each["id"]) for each in public["allowCredentials"]] == [self.credential_id]

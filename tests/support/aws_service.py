@@ -1,4 +1,4 @@
-"""A service that checks AWS signatures: from the bytes it received, with botocore, which knows nothing of ours.
+"""A service that checks AWS signatures: from the bytes it received, with botocore, which is independent of Aileron's code.
 
 >>> with Upstream(SignatureChecker({"AKIDEXAMPLE": b"wJalr…"}), context) as upstream: ...     # doctest: +SKIP
 """
@@ -24,7 +24,7 @@ _OF_THE_SIGNATURE = "X-Amz-Signature"
 
 @dataclasses.dataclass(frozen=True)
 class _Claim:
-    """What a request says of its signature."""
+    """Claims of a request about its own signature."""
 
     credential: str
     signed: list[str]
@@ -39,7 +39,7 @@ class SignatureChecker:
     """A script for an `Upstream`: 200 `fine` for a good signature, else 403 with the reason as AWS words it."""
 
     secrets: Mapping[str, bytes]
-    """By access key ID."""
+    """Secret keys by access key ID."""
     tokens: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
     def __call__(self, seen: Seen) -> bytes:
@@ -51,7 +51,7 @@ class SignatureChecker:
         )
 
     def what_is_wrong_with(self, seen: Seen) -> str | None:
-        """An error code of S3; None: nothing."""
+        """Return the error code of S3 for a bad signature; None for a good one."""
         claim = _claim(seen)
         if claim is None:
             return "AccessDenied"

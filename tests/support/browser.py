@@ -10,7 +10,7 @@ of it in the standard library, blocking, with no loop of its own. Elements are w
         assert browser.text("h1") == "Welcome"
 
 It trusts the machine's authorities and, besides, exactly the keys of `trusting`. Nothing of it may reach the internet. As root it
-has no sandbox of its own, because Chromium refuses one there. Whatever else a test needs, `cdp` has: media, sizes, a virtual
+has no sandbox of its own, because Chromium refuses one there. Everything else goes through `cdp`: media, sizes, a virtual
 authenticator (`authenticator`).
 
 Source: the WebDriver recommendation of the W3C; Chrome DevTools Protocol. Not here: what a person does on some page (the tests).
@@ -45,7 +45,7 @@ from tests.support.waiting import Late, wait_until
 __all__ = ["MISSING", "PATIENCE_S", "Browser", "BrowserError", "needs_browser"]
 
 PATIENCE_S: Final = 15.0
-"""For an element, a page, an address: many times what a loaded machine takes."""
+"""Seconds that an element, a page or an address may take: many times what a loaded machine needs."""
 _START_S: Final = 60.0
 _COMMAND_S: Final = 60.0
 _TRIES: Final = 5  # for a port: with other tests beside it one in hundreds is taken
@@ -55,7 +55,7 @@ MISSING: Final = "; ".join(
     for program, package in _NEEDED.items()
     if shutil.which(program) is None
 )
-"""What this machine lacks, in words; empty where it lacks nothing."""
+"""Message that names the programs this machine lacks; empty if it lacks none."""
 _ELEMENT: Final = "element-6066-11e4-a52e-4f735466cecf"
 """The key of an element's reference, fixed by WebDriver."""
 _QUIET: Final = (
@@ -76,11 +76,11 @@ _QUIET: Final = (
 
 
 class BrowserError(Exception):
-    """What the driver could not do, in its words."""
+    """A failure of the driver, in its words."""
 
 
 def needs_browser() -> None:
-    """Skip where the machine has no Chromium; with CI set, fail: a skip is not a pass."""
+    """Skip the test if the machine has no Chromium; with CI set, fail: a skip is not a pass."""
     if MISSING and os.environ.get("CI"):
         pytest.fail(MISSING)
     if MISSING:
@@ -88,10 +88,10 @@ def needs_browser() -> None:
 
 
 class Browser:
-    """One browser with a profile of its own, between enter and exit.
+    """A browser with a profile of its own, between enter and exit.
 
-    `trusting`: certificates (PEM files) whose keys are taken without an authority. `program` is what the driver's words are
-    prefixed with to put both into other namespaces, `connect` then leads there. `arguments` go to Chromium.
+    `trusting`: certificates (PEM files) whose keys are accepted without an authority. `program`: words that go before the
+    driver's, to run it and the browser in other namespaces; `connect` then connects there. `arguments` go to Chromium.
     """
 
     def __init__(
@@ -136,27 +136,27 @@ class Browser:
     # Pages
 
     def open(self, url: str) -> None:
-        """Go there, and wait until it is loaded."""
+        """Go to a URL and wait until it has loaded."""
         self._do("POST", "/url", {"url": url})
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Current address of the tab."""
         return str(self._do("GET", "/url"))
 
     @property
     def title(self) -> str:
-        """Of the page."""
+        """Title of the page."""
         return str(self._do("GET", "/title"))
 
     def wait_url(self, part: str) -> str:
-        """Until the address has this in it; the address."""
+        """Wait until the address contains `part`. Return the address."""
         return self.wait(lambda: self.url if part in self.url else "", f"no address with {part!r}")
 
     def wait(self, ask: Callable[[], str], otherwise: str) -> str:
-        """Until `ask` answers something; BrowserError with `otherwise` and where it is after PATIENCE_S.
+        """Wait until `ask` returns something. After PATIENCE_S raise BrowserError with `otherwise` and what is shown.
 
-        What `ask` looked at may be gone by then, because the page became another: that is no answer.
+        A BrowserError in `ask` counts as no result: its element may be gone, because the page became another.
         """
 
         def look() -> str:
@@ -172,29 +172,29 @@ class Browser:
     # Elements, each by a CSS selector
 
     def text(self, css: str = "body") -> str:
-        """What a person reads there."""
+        """Return the text that a person reads in the element."""
         return str(self._of(css, "GET", "text"))
 
     def click(self, css: str) -> None:
-        """Click it. When it leads to a page, the next command mostly waits for that; who asks another than the browser waits."""
+        """Click the element. The browser's next command usually waits for a page that this opens; other observers must wait."""
         self._of(css, "POST", "click", {})
 
     def fill(self, css: str, text: str) -> None:
-        """Type into it, in place of what is there."""
+        """Type text into the field, in place of its content."""
         self._of(css, "POST", "clear", {})
         self._of(css, "POST", "value", {"text": text})
 
     def has(self, css: str) -> bool:
-        """Whether it is on the page now."""
+        """Return whether the element is on the page now."""
         return bool(self.script("return document.querySelector(arguments[0]) !== null", css))
 
     def script(self, code: str, *arguments: Any) -> Any:
-        """The value of a script's `return`; of its promise where that is one."""
+        """Return the value of a script's `return`; if that is a promise, its value."""
         return self._do("POST", "/execute/sync", {"script": code, "args": list(arguments)})
 
     @contextlib.contextmanager
     def first(self, code: str) -> Iterator[None]:
-        """Pages that are opened within the block run this script before their own."""
+        """Make pages that open within the block run this script before their own."""
         added = self.cdp("Page.addScriptToEvaluateOnNewDocument", source=code)
         try:
             yield
@@ -205,43 +205,43 @@ class Browser:
 
     @property
     def tab(self) -> str:
-        """The one it is in, for `switch`."""
+        """Handle of the current tab, for `switch`."""
         return str(self._do("GET", "/window"))
 
     @property
     def tabs(self) -> list[str]:
-        """All of them."""
+        """Handles of all tabs."""
         return list(self._do("GET", "/window/handles"))
 
     def new_tab(self) -> str:
-        """Open one and go there."""
+        """Open a tab and switch to it."""
         opened = str(self._do("POST", "/window/new", {"type": "tab"})["handle"])
         self.switch(opened)
         return opened
 
     def switch(self, tab: str) -> None:
-        """Go to a tab."""
+        """Switch to a tab."""
         self._do("POST", "/window", {"handle": tab})
 
     # How it looks
 
     def look(self, *, dark: bool = False, width: int = 1024, height: int = 768) -> None:
-        """A scheme of colours and a size, from now on."""
+        """Set the colour scheme and the window size."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.cdp("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.cdp("Emulation.setDeviceMetricsOverride", **size)
 
     def screenshot(self) -> bytes:
-        """What is seen, as PNG."""
+        """Return a screenshot as PNG."""
         return base64.b64decode(self._do("GET", "/screenshot"))
 
     # Everything else
 
     def forget(self) -> None:
-        """Be as after a start: one tab with nothing in it, and nothing kept of any page, nor of how it was to look.
+        """Reset the browser to its state after a start: one empty tab, no stored data, and no emulated appearance.
 
-        The tab stays the one that has the focus: a page in another takes the first click for one that only led to it.
+        It keeps the tab that has the focus: a page in another tab takes the first click as one that only moves the focus there.
         """
         first, *others = self.tabs
         for tab in others:
@@ -260,12 +260,12 @@ class Browser:
         self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
 
     def cdp(self, command: str, **parameters: Any) -> Any:
-        """A command of the DevTools protocol."""
+        """Run a command of the DevTools protocol."""
         return self._do("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     @contextlib.contextmanager
     def authenticator(self, **options: Any) -> Iterator[str]:
-        """A platform authenticator whose user is always there and verified, for WebAuthn; its id."""
+        """Yield the id of a WebAuthn platform authenticator whose user is always present and verified."""
         asked = {
             "protocol": "ctap2",
             "transport": "internal",
@@ -308,7 +308,7 @@ class Browser:
         )
 
     def _heard_port(self, home: Path) -> int:
-        """Where the driver listens. It takes a port that is free for IPv6 and ends where another program has that for IPv4."""
+        """Return the driver's port. The driver takes one that is free for IPv6, and ends if another program has it for IPv4."""
         said, tries, until = b"", 1, time.monotonic() + _START_S
         while (found := re.search(rb"started successfully on port (\d+)", said)) is None:
             assert self._driver.stdout is not None
@@ -331,7 +331,7 @@ class Browser:
         return self._do(method, f"/element/{found[_ELEMENT]}/{what}", body)
 
     def _shown(self) -> str:
-        """Where it is and what a person reads there, for an error."""
+        """Return the address and the visible text, for an error."""
         text = str(self.script("return document.body ? document.body.innerText : ''"))
         return f"{self.url} shows {text[:500]!r}"
 
@@ -348,14 +348,14 @@ class Browser:
 
 
 class _Wire(http.client.HTTPConnection):
-    """One connection to the driver, kept."""
+    """A persistent connection to the driver."""
 
     def __init__(self, connect: Callable[[str, int], socket.socket], port: int) -> None:
         super().__init__("127.0.0.1", port, timeout=_COMMAND_S)
         self._made_by = connect
 
     def connect(self) -> None:
-        """To wherever the driver is."""
+        """Connect to the driver."""
         self.sock = self._made_by(self.host, self.port)
         self.sock.settimeout(_COMMAND_S)
         # Head and body are two packets, and the second would wait 40 ms for the first to be confirmed (RFC 1122, 4.2.3.2).
@@ -363,7 +363,7 @@ class _Wire(http.client.HTTPConnection):
 
 
 def _key_of(certificate: Path) -> str:
-    """The first certificate's key as Chromium names it: SHA-256 of its SubjectPublicKeyInfo, in base64."""
+    """Return the first certificate's key as Chromium names it: SHA-256 of its SubjectPublicKeyInfo, in base64."""
     (found, *_) = x509.load_pem_x509_certificates(certificate.read_bytes())
     info = found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(hashlib.sha256(info).digest()).decode("ascii")

@@ -1,4 +1,4 @@
-"""Look for a secret in everything that was left behind, in every shape it could have taken.
+"""Search for a secret in everything that was left behind, in every shape it could have taken.
 
 The shapes are made here, by other means than in aileron/egress/scrub.py, and there are more of them: a test that looked with
 the scrubber's own list would agree with its gaps. Compressed streams are opened, wherever in a file they begin.
@@ -24,7 +24,7 @@ __all__ = ["find", "scan", "shapes"]
 
 
 def shapes(secret: bytes) -> dict[str, bytes]:
-    """What the secret looks like, by the name of what made it so."""
+    """Return every shape of the secret, by the name of its encoding."""
     text = secret.decode("utf-8")
     made = {
         "as it is": secret,
@@ -74,14 +74,14 @@ def shapes(secret: bytes) -> dict[str, bytes]:
 
 
 def find(data: bytes, *secrets: bytes) -> list[str]:
-    """The shapes of the secrets that are in the data, or in what is compressed in it; once each."""
+    """Return the names of the secrets' shapes that occur in the data or in compressed streams in it; each once."""
     return _find(data, _sought(secrets))
 
 
 def scan(paths: Iterable[Path], *secrets: bytes, without: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Every file below these paths that holds a shape of a secret, in its name or content. `without`: names not looked into.
+    """Return every file below these paths with a shape of a secret in its name or content. `without`: names to skip.
 
-    A file that goes away meanwhile, or may not be read, is none that was left for others to find.
+    A file that vanishes meanwhile, or may not be read, does not count: it was not left for other programs to find.
     """
     leaks, left_out, sought = {}, set(without), _sought(secrets)
     for path in paths:
@@ -94,7 +94,9 @@ def scan(paths: Iterable[Path], *secrets: bytes, without: Iterable[str] = ()) ->
 
 
 def _sought(secrets: Iterable[bytes]) -> list[tuple[str, bytes]]:
-    """Every shape of each, by its name: made once for all files, because of a long token that takes longer than the search."""
+    """Return every shape of each secret, with its name: once for all files, because long tokens make this slower than the
+    search.
+    """
     return [shape for secret in secrets for shape in shapes(secret).items()]
 
 
@@ -113,7 +115,7 @@ def _find_in_file(file: Path, sought: list[tuple[str, bytes]]) -> list[str]:
 
 
 def _layers(data: bytes) -> Iterator[bytes]:
-    """The data, and what each gzip or zlib stream in it holds (at most 16 MiB of each), two deep."""
+    """Yield the data, and the content of each gzip or zlib stream in it (at most 16 MiB of each), two levels deep."""
     yield data
     for inner in _inflated(data):
         yield inner

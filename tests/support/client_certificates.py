@@ -15,15 +15,15 @@ _DAY: Final = datetime.timedelta(days=1)
 
 
 def as_secret(issued: trustme.LeafCert) -> bytes:
-    """The chain, then the private key."""
+    """Return the certificate chain, followed by the private key."""
     pieces = [*issued.cert_chain_pems, issued.private_key_pem]
     return b"".join(piece.bytes() for piece in pieces)
 
 
 class ClientAuthority:
-    """Who issues client certificates. `ca_file` is its certificate, for a server that verifies them.
+    """An authority that issues client certificates. `ca_file` is its certificate, for a server that verifies them.
 
-    With `has_intermediate` it issues them by way of another authority, whose certificate belongs to each chain.
+    `has_intermediate`: another authority issues them, whose certificate is part of each chain.
     """
 
     def __init__(self, directory: Path, *, has_intermediate: bool = False) -> None:
@@ -34,11 +34,11 @@ class ClientAuthority:
         self._over_at = 0.0
 
     def issue(self, name: str = "mira@example.test", key: trustme.KeyType = trustme.KeyType.ECDSA) -> bytes:
-        """One that is valid now."""
+        """Issue a certificate that is valid now."""
         return as_secret(self._ca.issue_cert(name, common_name=name, key_type=key))
 
     def issue_for(self, begins_in: int, ends_in: int, name: str = "mira@example.test") -> bytes:
-        """One that is valid from then to then, in days from now."""
+        """Issue a certificate that is valid between two days, counted from now."""
         now = datetime.datetime.now(datetime.UTC)
         issued = self._ca.issue_cert(
             name, common_name=name, not_before=now + begins_in * _DAY, not_after=now + ends_in * _DAY
@@ -46,12 +46,12 @@ class ClientAuthority:
         return as_secret(issued)
 
     def issue_for_seconds(self, ends_in_s: float, name: str = "mira@example.test") -> bytes:
-        """One that is over soon: `wait_until_over`."""
+        """Issue a certificate that expires soon: see `wait_until_over`."""
         now = datetime.datetime.now(datetime.UTC)
         until = (now + datetime.timedelta(seconds=ends_in_s)).replace(microsecond=0)
         self._over_at = until.timestamp()
         return as_secret(self._ca.issue_cert(name, common_name=name, not_before=now - _DAY, not_after=until))
 
     def wait_until_over(self) -> None:
-        """Until the last of these has expired."""
+        """Wait until the last certificate of `issue_for_seconds` has expired."""
         time.sleep(max(self._over_at - time.time(), 0.0) + 0.05)

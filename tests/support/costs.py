@@ -4,8 +4,8 @@
     python -m tests.support.costs show                      prints the table
 
 `Files` is a plugin of pytest that tests/conftest.py registers where the variable is set. Processor time is of everything that was
-started, daemons too that have left their parents: a control group of its own (v1, cpuacct) counts it. Elsewhere it is what this
-process and the children that it waited for took, which is less.
+started, including daemons that have left their parents: a control group of its own (v1, cpuacct) counts it. Without such groups
+it is the time of this process and of the children that it waited for, which is less.
 
 Standard library only: set-up is measured too. Source: Documentation/admin-guide/cgroup-v1/cpuacct.rst of Linux.
 """
@@ -28,13 +28,13 @@ __all__ = ["FOLDER", "Files", "table"]
 FOLDER: Final = "AILERON_TEST_COSTS"
 """The variable that names the folder."""
 _TARGET: Final = "AILERON_TEST_TARGET"
-"""The variable that names the target to what it runs: another Python runs the same files."""
+"""The variable that tells the started command its target: another Python runs the same files."""
 _SHOWN_FILES: Final = 20
 _SUBSYSTEM: Final = "cpuacct"
 
 
 class _Meter:
-    """A meter of the processor time of this process and of all that it starts, from now on."""
+    """A meter of the processor time of this process and of everything that it starts from now on."""
 
     def __init__(self) -> None:
         self._group: Path | None = None
@@ -46,21 +46,21 @@ class _Meter:
             self._group = group
 
     def used_s(self) -> float:
-        """Seconds of a processor."""
+        """Return the processor time used, in seconds."""
         if self._group is not None:
             return int((self._group / "cpuacct.usage").read_text()) / 1e9
         spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return sum(usage.ru_utime + usage.ru_stime for usage in spent)
 
     def close(self) -> None:
-        """Remove the group; whatever still runs in it goes to the one above."""
+        """Remove the group; processes that still run in it move to its parent."""
         if self._group is not None:
             with contextlib.suppress(OSError):
                 _dissolve(self._group)
 
 
 def _place() -> Path:
-    """The group of this process in the hierarchy that counts processor time. StopIteration where there is none."""
+    """Return this process's control group in the hierarchy that counts processor time. StopIteration if there is none."""
     lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
     inside = next(path for _, subsystems, path in lines if _SUBSYSTEM in subsystems.split(","))
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
@@ -83,7 +83,7 @@ def _write(folder: Path, **line: str | float) -> None:
 
 
 class Files:
-    """Write a line for each file of tests that this process ran, once the next one begins or all are over."""
+    """A pytest plugin that writes a line for each file of tests of this process, once the next one begins or all are over."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -92,7 +92,7 @@ class Files:
         self._since = 0.0, 0.0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Notice that another file begins."""
+        """End the previous file when a test of another begins."""
         if self._meter is None:
             self._meter = _Meter()  # not sooner: of processes side by side each has one
         file = nodeid.partition("::")[0]
@@ -101,7 +101,7 @@ class Files:
             self._file, self._since = file, (time.monotonic(), self._meter.used_s())
 
     def pytest_unconfigure(self) -> None:
-        """End the last file, with what the session's fixtures took to go."""
+        """End the last file; its time includes the teardown of the session's fixtures."""
         self._end()
         if self._meter is not None:
             self._meter.close()
@@ -114,7 +114,7 @@ class Files:
 
 
 def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Every target, then the files that took longest."""
+    """Yield the lines of a table: every target, then the files that took longest."""
     sorted_lines = sorted(lines, key=lambda line: -line["wall_s"])
     targets = [line for line in sorted_lines if "target" in line]
     files = [line for line in sorted_lines if "file" in line]
@@ -135,7 +135,7 @@ def _measure(folder: Path, target: str, command: list[str]) -> int:
 
 
 def main() -> int:
-    """Measure or show, as the arguments say."""
+    """Measure or show, according to the arguments. Return the exit code."""
     folder = Path(os.environ[FOLDER])
     match sys.argv[1:]:
         case ["measure", target, *command] if command:

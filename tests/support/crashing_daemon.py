@@ -1,7 +1,8 @@
 """A real daemon that kills itself with SIGKILL at one chosen moment of a run, forked as other daemons of tests are (forks.py).
 
-Arguments: HOME READY_FD POINT N. POINT is one of `POINTS`; the process dies at the N-th time it is passed, counted from the
-first request to the spine, or the first decision, on. Wrapped from outside, so that the product has no hook for it.
+Arguments: HOME READY_FD POINT N. POINT is one of `POINTS` or another that `_wrap` sets; the process dies the N-th time it passes
+the point, counted from the first request to the spine, or the first decision. The points are wrapped around the product from
+outside, so that it has no hook for them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ POINTS = (
 
 
 def crashing_daemon(home: Path, point: str, count: int) -> forks.Child:
-    """Start one for `home`; it dies at the `count`-th time it passes `point`."""
+    """Start a daemon for `home` that dies at the `count`-th time it passes `point`."""
     ready, told = os.pipe()
     process = forks.start(
         __name__,
@@ -63,7 +64,7 @@ def crashing_daemon(home: Path, point: str, count: int) -> forks.Child:
 
 
 class _Fuse:
-    """Counts down once armed, then kills the process: no cleanup, no flush."""
+    """A countdown that, once armed, kills the process at a point: no cleanup, no flush."""
 
     def __init__(self, point: str, count: int) -> None:
         self._point = point
@@ -156,12 +157,12 @@ def _around(fuse: _Fuse, owner: type, method: str, point: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """HOME READY_FD POINT N."""
+    """Run the daemon with the arguments HOME READY_FD POINT N."""
     home, ready, point, count = arguments
     _wrap(_Fuse(point, int(count)))
 
     def tell(word: str) -> None:
-        """As aileron.daemon.__main__ does."""
+        """Report readiness as aileron.daemon.__main__ does."""
         os.write(int(ready), word.encode())
         os.close(int(ready))
 

@@ -30,7 +30,7 @@ LUNCH: Final = {"title": "Lunch with Mira", "start_time": "2026-12-01T12:00:00Z"
 SAILING: Final = {**LUNCH, "title": "Sailing with Mira"}
 DENTIST: Final = "Dentist, and nothing else that day"
 WRONG: Final = {"uid": "dentist@demo", "title": SAILING["title"]}
-"""An agent that asks to delete one event and points at another."""
+"""Arguments of an agent that asks to delete one event and names another."""
 _EVENT: Final = f"""BEGIN:VCALENDAR
 VERSION:2.0
 PRODID:-//aileron//tests//EN
@@ -46,7 +46,7 @@ END:VCALENDAR
 
 
 class DemoHome:
-    """A home in which an agent of a session asks."""
+    """A home in which an agent requests actions in a session."""
 
     def __init__(self, home: DaemonHome) -> None:
         self.home = home
@@ -54,11 +54,11 @@ class DemoHome:
         self._token = str(home.must("POST", "/v1/sessions", body)["token"])
 
     def asks(self, action: str, args: dict[str, str]) -> str:
-        """The agent asks for an action that asks; the approval's id."""
+        """Request a gated action as the agent. Return the approval's id."""
         return str(self._answer(action, args)["approval_id"])
 
     def takes_the_gate_away(self) -> str:
-        """It edits an action's file, so that nobody would be asked, and runs it; the approval that is asked for in its place."""
+        """Remove an action's gate as the agent, and run the action. Return the id of the approval that this asks for."""
         file = self.home.path / "actions" / "create-calendar-event.md"
         before, _, gate = file.read_text(encoding="utf-8").partition("[approval]")
         file.write_text(f"{before}+++\n{gate.partition('+++')[2]}", encoding="utf-8")
@@ -69,14 +69,14 @@ class DemoHome:
         return str(approval)
 
     def approves(self, approval_id: str, word: str) -> None:
-        """The person says yes on their page, having read all."""
+        """Approve on the person's page, with everything marked as read."""
         person = PageClient(self.home)
         page = person.unlock(to=approval_id)
         person.submit(person.submit(page.form("/approve"), read="all").form("/decide"), word=word)
         assert self.home.result({"approval_id": approval_id})["status"] == "completed"
 
     def denies(self, approval_id: str) -> None:
-        """The person says no."""
+        """Deny on the person's page."""
         person = PageClient(self.home)
         page = person.unlock(to=approval_id)
         assert "Denied: nothing ran" in person.submit(page.form("/decide", decision="deny")).text
@@ -98,7 +98,7 @@ class DemoHome:
 
 @contextlib.contextmanager
 def demo_home(folder: Path) -> Iterator[DemoHome]:
-    """With the dentist in the calendar, and the vault open."""
+    """Yield a home with the dentist in the calendar, and the vault open."""
     with RadicaleServer(folder) as server, daemon_home() as made:
         server.make_calendar("work", "Work")
         server.put("work/dentist.ics", _EVENT)

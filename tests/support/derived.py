@@ -1,14 +1,14 @@
-"""What a passphrase derives, calculated once in a run of the tests: Argon2id as it is, at its full cost, and then remembered.
+"""A cache of keys derived from passphrases, for one run of the tests: Argon2id at its full cost once, then remembered.
 
-A derivation takes a quarter of a second of a processor, and the suite had asked for the same few a thousand times. Here each
+A derivation takes a quarter of a second of a processor, and the suite requested the same few a thousand times. Here each
 passphrase, salt and cost is derived for real the first time, and all keys that are sealed in a run share one random salt, so
 that what two tests seal under the same passphrase is one derivation. Everything around it is the product's: the bounds of the
 cost, the sealing, what each key is bound to.
 
 `remember` is for processes of tests: those that run them side by side, and the server of forked ones (forks.py), from which they
-inherit it. Interpreters that are really started derive each time, and so do the tests of derivation itself, of its memory and its
-time, and all attacks (`real_derivation` in tests/conftest.py). What is remembered lies in a folder of this user, 0700, by the
-SHA-256 of what it was made of: wrapping keys of passphrases that are in the tests.
+inherit it. Interpreters that are started and not forked derive each time, as do all attacks and the tests of derivation, of its
+memory and its time (`real_derivation` in tests/conftest.py). The remembered keys lie in a folder of this user, 0700, by the
+SHA-256 of what they are derived from: wrapping keys of passphrases that are in the tests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SALT = "salt"
 
 @functools.cache
 def folder() -> Path:
-    """The folder of this run: made with its salt for the process that first asks, and its forks, and removed when that ends."""
+    """Return the folder of this run, with its salt: made for the first process that asks and its forks, removed at its end."""
     path = Path(tempfile.mkdtemp(prefix="ail-derived-"))
     (path / _SALT).write_bytes(os.urandom(SALT_BYTES))
     atexit.register(_remove, os.getpid(), path)
@@ -44,7 +44,7 @@ def folder() -> Path:
 
 
 def is_first(*what: str) -> bool:
-    """Return whether nobody has asked this of `what` in this run: for what is done for real once."""
+    """Return whether this is the first call with `what` in this run: for work that is done for real once."""
     noted = folder() / hashlib.sha256("\0".join(what).encode()).hexdigest()
     try:
         noted.touch(exist_ok=False)
@@ -54,7 +54,7 @@ def is_first(*what: str) -> bool:
 
 
 def remember(path: Path) -> None:
-    """From now on, in this process and its forks, with what is remembered in `path`."""
+    """Use the keys remembered in `path` from now on, in this process and its forks."""
     salt = (path / _SALT).read_bytes()
 
     def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) -> None:
@@ -71,7 +71,7 @@ def remember(path: Path) -> None:
 
 
 def _keep(path: Path, key: bytes) -> None:
-    """Whole or not at all: another process may ask for it now. Not where a test has filled the disk, or allows no more files."""
+    """Store a key atomically, as another process may read it now. Ignore OSError: a test may have filled the disk."""
     assert len(key) == KEY_BYTES
     beside = path.with_name(f"{secrets.token_hex(8)}.new")
     try:

@@ -1,4 +1,4 @@
-"""Fewer descriptors than a process wants: its limit is lowered for a while, and what it has open stays open.
+"""A limit on a process's open descriptors, lowered for a while; descriptors that are open stay open.
 
     with at_most(home.daemon_pid, 64):
         ...  # the daemon finds no number below 64 free, and EMFILE where none is
@@ -18,7 +18,7 @@ __all__ = ["at_most", "room_for"]
 
 @contextlib.contextmanager
 def at_most(pid: int, descriptors: int) -> Iterator[None]:
-    """Let the process open only descriptors below this number. 3 leaves none to one that has its standard streams."""
+    """Let the process open only descriptors below this number. 3 leaves none to a process that has its standard streams."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, before[1]))
     try:
@@ -29,7 +29,7 @@ def at_most(pid: int, descriptors: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def room_for(descriptors: int) -> Iterator[None]:
-    """Let this process open so many descriptors, and no more."""
+    """Let this process open `descriptors` more descriptors, and no more."""
     free = [os.dup(0) for _ in range(descriptors)]
     for descriptor in free:
         os.close(descriptor)

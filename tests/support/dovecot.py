@@ -3,11 +3,11 @@ r"""Debian's Dovecot: IMAP and POP3 with TLS and without, and the SASL service b
     with Dovecot(authority, mechanisms="plain login scram-sha-256") as dovecot:
         imaplib.IMAP4("localhost", dovecot.imap)
         dovecot.deliver("mira", b"Subject: hello\r\n\r\nhello\r\n")
-        dovecot.log()                    # its own account of who came, and how
+        dovecot.log()                    # its own account of clients and logins
 
-Users: `mira` and `noor` with PASSWORD, kept for SCRAM-SHA-256, and `locked`, whose account is closed. Access tokens: whatever
-`tokens` has, asked for at an introspection endpoint of the test. Runs as root, with everything of it under `nobody`, or wholly as
-the user of the tests.
+Users: `mira` and `noor` with PASSWORD, kept for SCRAM-SHA-256, and `locked`, whose account is closed. Access tokens are
+those of `tokens`, checked at an introspection endpoint of the test. It runs as root, with its processes under `nobody`, or wholly
+as the user of the tests.
 
 Source: doc.dovecot.org, version 2.3. Not here: SMTP (postfix.py).
 """
@@ -39,11 +39,11 @@ __all__ = ["HOST", "PASSWORD", "Dovecot", "needs"]
 
 HOST: Final = "localhost"
 PASSWORD: Final = 'correct "horse\\ \u00fcber battery'
-"""With what has to be escaped in an IMAP string, and a letter outside of ASCII."""
+"""A password with characters that an IMAP string must escape, and a letter outside ASCII."""
 
 
 def needs(program: str, package: str) -> None:
-    """Skip where the machine has no such program; with CI set, fail: a skip is not a pass."""
+    """Skip the test if the machine lacks the program; with CI set, fail: a skip is not a pass."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     if shutil.which(program, path=path):
         return
@@ -54,7 +54,7 @@ def needs(program: str, package: str) -> None:
 
 
 def _arrival(message: Path) -> tuple[int, int]:
-    """Seconds and microseconds of `SECONDS.…M….host`: no order of texts."""
+    """Return the seconds and microseconds in a name `SECONDS.…M….host`, which does not sort as text."""
     found = re.match(r"(\d+)\..*M(\d+)", message.name)
     assert found is not None, message.name
     return int(found[1]), int(found[2])
@@ -68,7 +68,7 @@ class Dovecot:
         self._authority: Final = authority
         self._mechanisms: Final = mechanisms
         self.tokens: dict[str, str] = {}
-        """Access token → user."""
+        """Users by access token."""
         self.imap, self.imaps, self.pop3, self.pop3s = reserve_ports(4)
         self._introspection: Final = Upstream(self._introspect)
         user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
@@ -99,28 +99,28 @@ class Dovecot:
 
     def _stop(self) -> None:
         if self._process is not None:
-            # Its own way to stop waits a second for each kind of process. All of them are in the group of the first.
+            # Its own way to stop waits a second for each kind of process. All its processes are in the group of the first.
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(20)
 
     @property
     def sasl(self) -> Path:
-        """The socket at which postfix has a login checked."""
+        """Socket at which postfix has a login checked."""
         return self.folder / "run" / "sasl"
 
     @property
     def mail(self) -> Path:
-        """A maildir for each user."""
+        """Folder with a maildir for each user."""
         return self.folder / "mail"
 
     def log(self) -> str:
-        """What it has said so far."""
+        """Return the server's log so far."""
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / "log").read_text("utf-8", "replace")
         return ""
 
     def deliver(self, user: str, message: bytes) -> None:
-        """Put a message into the inbox."""
+        """Put a message into the user's inbox."""
         folder = self.mail / user
         for name in ("", "new", "cur", "tmp"):
             (folder / name).mkdir(exist_ok=True, parents=True)
@@ -131,7 +131,7 @@ class Dovecot:
         os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
     def messages(self, user: str) -> list[bytes]:
-        """All that is in the inbox, read or not, as it arrived."""
+        """Return all messages in the inbox, read or unread, in the order of arrival."""
         found = [*(self.mail / user / "new").glob("*"), *(self.mail / user / "cur").glob("*")]
         return [path.read_bytes() for path in sorted(found, key=_arrival)]
 

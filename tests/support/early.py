@@ -1,4 +1,4 @@
-"""The early connector of tests/support/connectors: installed with what it does while nobody has told it anything."""
+"""The early connector of tests/support/connectors, installed with code that it runs while it waits for an invocation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EARLY: Final = "github://aileron-tests/early"
 _SOURCE: Final = Path(__file__).parent / "connectors" / "early"
 _PATIENCE_S: Final = 20.0
 _LOADS_S: Final = 1.0
-"""For one that was made after the last run: 0.6 s until it knows that it waits, and what it takes to load."""
+"""Seconds until a spare made after the last run waits: 0.6 s until it knows that it is one, and the time to load."""
 
 
 def install_early(home: DaemonHome, does: str = "pass", host: str = "localhost:1") -> None:
-    """Install it, and the action `tell` of it. `does` is Python, run when it is loaded before it is wanted."""
+    """Install the connector and its action `tell`. `does` is Python that a spare runs when it is loaded."""
     home.ask("GET", "/healthz")  # makes the home
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(_SOURCE, Path(folder, "early")))
@@ -34,7 +34,7 @@ def install_early(home: DaemonHome, does: str = "pass", host: str = "localhost:1
 
 
 def when_it_waited(home: DaemonHome, action: str = "tell", **args: Any) -> dict[str, Any]:
-    """The answer of a run whose connector was there before it was asked, with `audit_id`; runs until there is one."""
+    """Run the action until its connector was loaded before the request. Return that run's result, with `audit_id`."""
     over = time.monotonic() + _PATIENCE_S
     while time.monotonic() < over:
         time.sleep(_LOADS_S)
@@ -47,7 +47,7 @@ def when_it_waited(home: DaemonHome, action: str = "tell", **args: Any) -> dict[
 
 
 def jails_with_threads(home: DaemonHome) -> int:
-    """How many processes below the daemon's templates have threads, as no template and nothing of ours there has."""
+    """Return how many processes below the daemon's templates have threads; templates and Aileron's own never do."""
     assert home.daemon_pid is not None
     count = 0
     for template in psutil.Process(home.daemon_pid).children():

@@ -18,14 +18,14 @@ Link = Literal["static", "dynamic"]
 LINKS: Final = ("static", "dynamic")
 _SOURCES: Final = Path(__file__).parent / "elf"
 _HEADERS: Final = Path(__file__).resolve().parents[2] / "aileron" / "cli" / "templates" / "c"
-"""The frames for C: those that `aileron connector new --lang c` gives an author."""
+"""Folder of the frames for C, which `aileron connector new --lang c` gives an author."""
 _DEADLINE_S: Final = 60
 _FIX: Final = "apt-get install gcc libc6-dev"
 
 
 @functools.cache
 def compiled(name: str, link: Link = "static", *options: str) -> bytes:
-    """The program made of `name`.c. Without a compiler: a failure in CI, elsewhere a skip."""
+    """Return the program compiled from `name`.c. Without a compiler, fail in CI and skip elsewhere."""
     if shutil.which("gcc") is None:
         if os.environ.get("AILERON_MUST_JAIL"):
             pytest.fail(f"gcc is needed here: {_FIX}")

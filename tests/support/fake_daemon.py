@@ -1,15 +1,15 @@
-"""A daemon of a test's own making: the routes of the HTTP API on two real Unix sockets, with a small world behind them.
+"""A daemon made for tests: the routes of the HTTP API on two real Unix sockets, with a small world behind them.
 
-For tests of what talks to the daemon, where the real one cannot be brought to say what has to be said: every class of failure, an
-answer that never comes, hostile text everywhere. It runs in threads of the test process and remembers each request. What it
-knows lies in plain attributes (`actions`, `connectors`, `vault`, …) that a test reads and writes; `script` answers a route with
-exactly what the test says instead.
+For tests of the daemon's clients that need responses which the real daemon cannot be brought to give: every class of failure, a
+response that never comes, hostile text everywhere. It runs in threads of the test process and remembers each request. Its state
+lies in plain attributes (`actions`, `connectors`, `secrets`, …) that a test reads and writes; `script` sets the responses of a
+route instead.
 
 >>> with FakeDaemon(home) as fake:
 ...     fake.script("POST", "/v1/actions/send/run", (200, {"audit_id": "run-1", "result": 7}))
 
-Source: docs/reference/http-api.md; tests/cli/test_with_the_daemon.py shows that the real one says the same.
-Not here: rules. It believes every request.
+Source: docs/reference/http-api.md; tests/cli/test_with_the_daemon.py shows that the real daemon responds in the same way.
+Not here: rules. The fake believes every request.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tests.support.listed import in_a_list
 __all__ = ["FakeDaemon", "Reply", "Seen", "error"]
 
 Reply = tuple[int, Any]
-"""Status and JSON body; bytes are sent as they are."""
+"""Status and JSON body of a response; bytes are sent unchanged."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """One request as it came in; `path` still percent-encoded."""
+    """A request as it came in; `path` is still percent-encoded."""
 
     socket: str
     method: str
@@ -52,7 +52,7 @@ Script = Reply | Callable[[Seen], Reply]
 
 
 def error(name: str, status: int, message: str = "it did not work", **more: Any) -> Reply:
-    """A failure as the daemon words it."""
+    """Return a failure in the daemon's form."""
     body = {
         "class": name,
         "message": message,
@@ -76,7 +76,7 @@ _CELL = {
 
 
 class FakeDaemon:
-    """Listens on `run/operator.sock` and `run/agent.sock` of `home` for the length of a with block."""
+    """A fake daemon on `run/operator.sock` and `run/agent.sock` of `home`, for the length of a with block."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -101,15 +101,15 @@ class FakeDaemon:
         self._threads: list[threading.Thread] = []
 
     def script(self, method: str, path: str, *answers: Script) -> None:
-        """Answer a route with these, one after the other; the last one stays."""
+        """Answer a route with these responses in turn; the last one stays."""
         self._scripts[method, path] = list(answers)
 
     def asked(self, method: str, path: str | None = None) -> list[Seen]:
-        """The requests so far with this method, and path if one is given."""
+        """Return the requests so far with this method and, if given, this path."""
         return [seen for seen in self.seen if seen.method == method and path in (None, seen.path)]
 
     def add_action(self, name: str, *inputs: str, **more: Any) -> None:
-        """An installed action with inputs as `name:type`."""
+        """Add an installed action with inputs as `name:type`."""
         specs = [
             {"name": key, "type": kind.rstrip("?"), "required": not kind.endswith("?"), "description": f"The {key}."}
             for key, _, kind in (spec.partition(":") for spec in inputs)
@@ -146,7 +146,7 @@ class FakeDaemon:
             thread.join(5)
 
     def reply(self, seen: Seen) -> Reply:
-        """The script's answer, or the world's."""
+        """Return the scripted response, or else the world's."""
         self.seen.append(seen)
         scripted = self._scripts.get((seen.method, seen.path))
         if scripted:
@@ -321,7 +321,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     name: str
 
     def handle_error(self, *_: object) -> None:
-        """A command that went away; a test that cares sees it in what the command says."""
+        """Ignore a client that went away; a test that cares sees it in the command's output."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -351,4 +351,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the names http.server looks for
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""A forge on loopback that answers as the release endpoints of GitHub, of GitLab and of a Hub do, over TLS.
+"""A forge on loopback that responds as the release endpoints of GitHub, of GitLab and of a Hub do, over TLS.
 
     with ForgeServer(authority) as forge:
         forge.publish("github://acme/mail/connectors/imap", "1.2.0", archive)
@@ -6,8 +6,8 @@
         settings = forge.settings(authority)
 
 Three servers: `web` (pages, API and raw files of all three, told apart by the first segment of the path), `storage`, to which
-downloads are redirected, and `elsewhere`, which nobody should ask. A repository in `private` is there for who sends its token;
-`moved` maps a repository to what it is called now; `disturb` makes the next answers something else.
+downloads are redirected, and `elsewhere`, which must get no request. A repository in `private` is visible only with its token;
+`moved` maps a repository to its new name; `disturb` replaces the next responses.
 
 Source: GitHub REST API 2022-11-28, "Releases", "Release assets", "Contents", "Rate limits"; GitLab REST API v4, "Releases",
 "Permanent links to release assets", "Repository files". Left out: everything else they can do.
@@ -35,10 +35,10 @@ _ARCHIVE: Final = "aileron.tar.gz"
 
 
 class ForgeServer:
-    """A context manager. What is published is kept by full name and version."""
+    """A forge between enter and exit. It keeps releases by full name and version."""
 
     def __init__(self, authority: Authority, listen: Callable[[], socket.socket] | None = None) -> None:
-        """`listen` makes a listening socket for each of the three, for another machine's loopback (tests/support/names.py)."""
+        """Make each server's listening socket by `listen`, if given, for another machine's loopback (tests/support/names.py)."""
         self._authority = authority
         self._listen = listen
         self.archives: dict[tuple[str, str], bytes] = {}
@@ -48,7 +48,7 @@ class ForgeServer:
         self.private: set[str] = set()
         self.moved: dict[str, str] = {}
         self.redirect_to: str | None = None
-        """Where downloads are redirected, in place of the storage."""
+        """URL to which downloads are redirected, in place of the storage."""
         self._disturbed: list[bytes] = []
         self._stored: dict[str, bytes] = {}
         self._numbers = itertools.count(1)
@@ -67,11 +67,11 @@ class ForgeServer:
         self._stack.close()
 
     def publish(self, name: str, version: str, archive: bytes) -> None:
-        """A release of `name` with its archive, in place of one of that version."""
+        """Publish a release of `name` with its archive, in place of any release of that version."""
         self.archives[name, version] = archive
 
     def disturb(self, *answers: bytes) -> None:
-        """The next answers of `web`, as they are."""
+        """Replace the next responses of `web` by these bytes."""
         self._disturbed += answers
 
     @property
@@ -80,11 +80,11 @@ class ForgeServer:
         return [f"{seen.method} {seen.target}" for seen in self.web.requests]
 
     def url(self, scheme: str = "") -> str:
-        """The base of one of the three."""
+        """Return the base URL of a scheme's server, or of all three."""
         return f"https://localhost:{self.web.port}{f'/{scheme}' if scheme else ''}"
 
     def forges(self, *, token: str | None = None) -> ForgeSettings:
-        """Settings that mean this server."""
+        """Return settings that name this server."""
         storage = (f"https://localhost:{self.storage.port}",)
         return ForgeSettings(
             github=GitHubSettings(
@@ -99,7 +99,7 @@ class ForgeServer:
         )
 
     def settings(self, *, token: str | None = None) -> Settings:
-        """The same with the way to it: these ports on loopback, and the authority."""
+        """Return settings that name this server and allow the way to it: its ports on loopback, and the authority."""
         ports = (self.web.port, self.storage.port, self.elsewhere.port)
         return Settings(
             egress_private=frozenset(HostPort("localhost", port) for port in ports),
@@ -108,7 +108,7 @@ class ForgeServer:
         )
 
     def toml(self, *, token: str | None = None) -> str:
-        """The same as lines of a config.toml."""
+        """Return the lines of a config.toml with the values of `settings`."""
         forges = self.forges(token=token)
         github, gitlab = forges.github, forges.gitlab
         ports = ", ".join(f'"localhost:{one.port}"' for one in (self.web, self.storage, self.elsewhere))

@@ -1,11 +1,11 @@
-"""Processes of ours that begin with everything imported: forked from one that has, instead of exec'ed.
+"""Aileron's processes with everything imported: forked from a process that has, instead of exec'ed.
 
 A daemon imports for half a second, a command for a third of one. Tests that start a thousand of them, and are about what they
-do, start them here. What is about starting itself (arguments of the kernel's, the environment of an interpreter, what a command
-imports, what is found in /proc) starts a real one, and so does the first use of each command in a run (tests/cli/command.py).
+do, start them here. Tests of the start itself (arguments of the kernel's, the environment of an interpreter, the imports of a
+command, the entries in /proc) start a real process, and so does the first use of each command in a run (tests/cli/command.py).
 
 As in the jail's template: the server has one thread, opens nothing, and knows nothing of any test. A child gets its arguments,
-environment, directory and descriptors from whoever asks; signals and streams are as an interpreter begins with them.
+environment, directory and descriptors from the process that asks; signals and streams are as at an interpreter's start.
 
 Passphrases are derived once for all of them (derived.py).
 
@@ -53,7 +53,7 @@ _LOADED: Final = (
     "pyseccomp",
     "tomlkit",
 )
-"""Imported once, with all that they import."""
+"""Modules that the server imports once, with all that they import."""
 CONNECTOR: Final = "tests.support.connector_main"
 """The module whose processes are connectors."""
 _LOADED_BY_CONNECTORS: Final = (
@@ -65,40 +65,40 @@ _LOADED_BY_CONNECTORS: Final = (
     "xml.etree.ElementTree",
     "zlib",
 )
-"""What the template imports before there is a jail (aileron/daemon/runtime.py)."""
+"""Modules that the template imports before there is a jail (aileron/daemon/runtime.py)."""
 _COMMANDS: Final = "aileron.cli.commands"
 """The package whose modules are imported when a command is called."""
 _MAX_REQUEST: Final = 128 << 10
 """Bytes of one request: a packet of a Unix socket, net.core.wmem_default is 208 KiB (unix(7))."""
 _READY_S: Final = 60.0
 _AT_START: Final = (sys.stdin, sys.stdout, sys.stderr)
-"""What the interpreter of this process took its streams for: encoding, and what becomes of what does not fit in."""
+"""Standard streams of this process as its interpreter set them up: encoding, and how they treat characters that do not fit."""
 _ABOUT_PYTHON: Final = ("PYTHON", "LC_", "LANG")
 """Variables by which an interpreter sets itself up: another value needs another interpreter."""
 
 
 class Child:
-    """One process, as far as tests use `subprocess.Popen`: `pid`, `wait`, `poll`, `send_signal`, `returncode`."""
+    """A process, as far as tests use `subprocess.Popen`: `pid`, `wait`, `poll`, `send_signal`, `returncode`."""
 
     def __init__(self, pid: int, status: int, args: Sequence[str]) -> None:
-        """`status` is a descriptor from which the exit status is read, and this object's to close."""
+        """Take the descriptor `status`, from which the exit status is read; this object closes it."""
         self.pid = pid
         self.args = list(args)
         self.returncode: int | None = None
         self._status = status
 
     def __del__(self) -> None:
-        """Nobody waits for a daemon."""
+        """Close the descriptor without waiting: tests leave daemons running."""
         os.close(self._status)
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status. subprocess.TimeoutExpired."""
+        """Wait for the exit status and return it. subprocess.TimeoutExpired."""
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
@@ -109,17 +109,17 @@ class Child:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Harmless for one that has ended."""
+        """Send a signal; do nothing if the process has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def __enter__(self) -> Child:
@@ -131,7 +131,7 @@ class Child:
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What a child is: `module` has a `main`, called with `arguments` or, where it takes none, finding them in sys.argv."""
+    """A request for a child: `module` has a `main`, called with `arguments` or, if it takes none, finding them in sys.argv."""
 
     module: str
     arguments: list[str]
@@ -143,11 +143,11 @@ class _Request:
 
 
 is_allowed = True
-"""Set to False for tests in which every process is to be a real one (`real_processes` in tests/conftest.py)."""
+"""False in tests that need every process to be a real one (`real_processes` in tests/conftest.py)."""
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Whether an interpreter with this environment would be set up like the server's, and nobody asked for a real one."""
+    """Return whether an interpreter with this environment would be set up like the server's, and no test requires a real one."""
     return is_allowed and all(
         environment.get(name) == os.environ.get(name)
         for name in {*environment, *os.environ}
@@ -165,7 +165,7 @@ def start(
     has_own_session: bool = False,
     has_terminal: bool = False,
 ) -> Child:
-    """Run `module`'s `main` in a process that has `descriptors` (its number there → ours) and no other, in `directory` or here.
+    """Run `module`'s `main` in a process with these `descriptors` only (number there → number here), in `directory` or here.
 
     `has_terminal`: its standard input is a terminal, and becomes the one that controls its session.
     """
@@ -201,9 +201,9 @@ def run(
     timeout: float,
     directory: str | Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """In `directory` or here, as `subprocess.run` with `input=given` and `capture_output`.
+    """Run `module` in `directory` or here, as `subprocess.run` does with `input=given` and `capture_output`.
 
-    subprocess.TimeoutExpired, and then it is killed.
+    After `timeout` seconds, kills the process and raises subprocess.TimeoutExpired.
     """
     with contextlib.ExitStack() as stack:
         read, write = _pipe(stack), _pipe(stack)
@@ -242,7 +242,7 @@ def _typed(to: IO[bytes], given: bytes) -> None:
 
 _lock = threading.Lock()
 _running: dict[tuple[int, bool], socket.socket] = {}
-"""The servers' sockets, by the process of the tests, as a fork of that has none, and by whether it is that of connectors."""
+"""The servers' sockets, by process, as a fork of the tests' process has none, and by whether the server is that of connectors."""
 
 
 def _server(*, is_for_connectors: bool) -> socket.socket:
@@ -285,7 +285,7 @@ def _load() -> None:
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork on request, and say of each child its number and, at its end, its status."""
+    """Fork on request. Report each child's process id and, at its end, its status."""
     woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -327,7 +327,7 @@ def _reap(told: dict[int, socket.socket]) -> None:
 
 
 def _become(request: _Request, descriptors: list[int]) -> NoReturn:
-    """Be that process, from here to its end."""
+    """Turn this child into the requested process, and run it to its end."""
     code = 1
     try:
         _take(request, descriptors)
@@ -347,7 +347,7 @@ def _become(request: _Request, descriptors: list[int]) -> NoReturn:
 
 
 def _take(request: _Request, descriptors: list[int]) -> None:
-    """Descriptors, session, directory, environment, signals and streams."""
+    """Take over the descriptors, session, directory, environment, signals and streams of the request."""
     import fcntl
     import termios
 
@@ -373,7 +373,7 @@ def _take(request: _Request, descriptors: list[int]) -> None:
 
 
 def _stream(descriptor: int, mode: Literal["r", "w"]) -> io.TextIOWrapper:
-    """A standard stream as Python makes them (pylifecycle.c, create_stdio)."""
+    """Return a standard stream, set up as Python does it (pylifecycle.c, create_stdio)."""
     is_terminal = os.isatty(descriptor)
     like = _AT_START[descriptor]
     made = open(descriptor, mode, encoding=like.encoding, errors=like.errors, closefd=False)  # noqa: SIM115 - until the end
@@ -413,7 +413,7 @@ def _get_ready_for_aileron(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The server; without FOLDER that of connectors."""
+    """Run the server; without FOLDER the one of connectors."""
     control = socket.socket(fileno=int(arguments[0]))
     if len(arguments) > 1:
         _get_ready_for_aileron(Path(arguments[1]))

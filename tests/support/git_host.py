@@ -34,11 +34,11 @@ GIT: Final = {
     "GIT_AUTHOR_DATE": "2026-03-01T10:00:00+01:00",
     "GIT_COMMITTER_DATE": "2026-03-01T10:00:00+01:00",
 }
-"""The environment of git in tests: nothing of whoever runs them."""
+"""The environment of git in tests: independent of the user who runs them."""
 
 
 def git(*arguments: str, at: Path, data: bytes | None = None, **environment: str) -> str:
-    """What git prints, without the last line's end. CalledProcessError if it fails."""
+    """Return the output of git without the final newline. CalledProcessError if it fails."""
     ran = subprocess.run(
         ["git", *arguments], cwd=at, input=data, capture_output=True, check=True, env=GIT | environment, timeout=30
     )
@@ -46,7 +46,7 @@ def git(*arguments: str, at: Path, data: bytes | None = None, **environment: str
 
 
 def program_of(into: Path) -> Path:
-    """The connector's folder with dulwich beside it, in pure Python as the README has it installed."""
+    """Return the connector's folder with dulwich beside it, in pure Python, as the README says to install it."""
     folder = into / "git"
     shutil.copytree(ROOT / "connectors" / "git", folder)
     spec = importlib.util.find_spec("dulwich")
@@ -58,10 +58,10 @@ def program_of(into: Path) -> Path:
 
 
 class GitHost:
-    """Runs operations; each stream is a command of git's in the folder of the repositories.
+    """A host that runs operations; each stream is a git command in the folder of the repositories.
 
-    `serve` makes the arguments of what is run from a command: another program is a server that lies. `commands` has what was
-    asked for. With `version` 2, git speaks that version of its protocol, as servers do that are told so.
+    `serve` turns a command into the arguments of a program: another program makes a server that lies. `commands` are the
+    requested commands. With `version` 2, git speaks that version of its protocol, as servers do that are asked to.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class GitHost:
         self._timeout_s: Final = timeout_s
 
     def call(self, op: str, **args: Any) -> Report:
-        """One invocation in a process of its own."""
+        """Run one invocation in a process of its own, and return its report."""
         told: list[Any] = []
         servers: dict[int, _Server] = {}
         lock = threading.Lock()
@@ -122,7 +122,7 @@ class GitHost:
 
 
 class _Server:
-    """One command that runs, and the thread that passes on what it says."""
+    """A running command, and the thread that passes on its output."""
 
     def __init__(self, process: Any, stream: int, connector: ConnectorProcess, lock: threading.Lock) -> None:
         self._process: Final = process
@@ -134,7 +134,7 @@ class _Server:
         self._thread.start()
 
     def take(self, data: bytes, *, end: bool) -> None:
-        """What the connector says to the server."""
+        """Pass the connector's bytes on to the server."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(data)
             self._process.stdin.flush()
@@ -142,11 +142,11 @@ class _Server:
                 self._process.stdin.close()
 
     def stop(self) -> None:
-        """End it, whatever it does."""
+        """Kill the command."""
         self._process.kill()
 
     def wait(self) -> None:
-        """Until it has ended, and all that it said is passed on."""
+        """Wait until the command has ended and all its output is passed on."""
         self._thread.join(10)
         self._process.wait(10)
         with contextlib.suppress(BrokenPipeError):

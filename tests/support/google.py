@@ -8,8 +8,8 @@
 
 It answers `users.getProfile`, `users.messages` list, get and send, `users.drafts` create, get, list and send, and `events` list
 and insert, with their fields, page tokens and errors (JSON with `code`, `errors[].reason`, `status`; 401 and 403 with
-WWW-Authenticate). Which access tokens it takes, with which scopes and until when, the test says: `allow`, or `knows`, which
-asks whoever issued them. `disturb` makes it answer something else for a while: 429 with Retry-After, 503, a lie.
+WWW-Authenticate). The test says which access tokens it accepts, with which scopes and until when: by `allow`, or by `knows`,
+which asks their issuer. `disturb` replaces responses for a while: 429 with Retry-After, 503, a lie.
 
 `asked` is every request it got, without the token: of the Authorization field only a digest is kept.
 
@@ -45,9 +45,9 @@ from tests.support.upstream import Seen, Upstream, answer
 __all__ = ["NAMES", "SCOPES", "Access", "Asked", "Delivered", "GoogleServer", "digest_of"]
 
 NAMES: Final = ("gmail.googleapis.com", "www.googleapis.com")
-"""What its certificate is for."""
+"""Names in the server's certificate."""
 HELD_S: Final = 30.0
-"""How long an answer is held back at most."""
+"""Longest time in seconds that a response is held back."""
 _AUTH: Final = "https://www.googleapis.com/auth/"
 SCOPES: Final = (
     f"{_AUTH}gmail.readonly",
@@ -56,7 +56,7 @@ SCOPES: Final = (
     "openid",
     "email",
 )
-"""What the connector asks for."""
+"""Scopes that the connector requests."""
 _READ: Final = frozenset({"https://mail.google.com/", f"{_AUTH}gmail.modify", f"{_AUTH}gmail.readonly"})
 _WRITE: Final = frozenset({"https://mail.google.com/", f"{_AUTH}gmail.modify", f"{_AUTH}gmail.compose"})
 _SEND: Final = _WRITE | {f"{_AUTH}gmail.send"}
@@ -87,7 +87,7 @@ _EXPIRED: Final = (
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """What an access token is good for, and until when (seconds since the epoch; None: without end)."""
+    """Scopes of an access token, and its expiry (seconds since the epoch; None: no expiry)."""
 
     scopes: frozenset[str]
     expires_at: float | None = None
@@ -95,7 +95,7 @@ class Access:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """One request. `authorization` is the digest of that field, as `digest_of` makes it; None if it had none."""
+    """A request. `authorization` is the digest of that field, as `digest_of` makes it; None if it had none."""
 
     method: str
     host: str
@@ -106,13 +106,13 @@ class Asked:
     status: int
 
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 
 @dataclasses.dataclass(frozen=True)
 class Delivered:
-    """A message that has left: to whom, and as they get it (so without Bcc)."""
+    """A message that was sent: its recipients, and the form in which they get it (so without Bcc)."""
 
     recipients: tuple[str, ...]
     message: EmailMessage
@@ -130,7 +130,7 @@ class _Message:
 
 
 class _ApiError(Exception):
-    """An answer that is no success, in Google's form."""
+    """An error response in Google's form."""
 
     def __init__(
         self, code: int, message: str, reason: str, *, fields: Iterable[str] = (), domain: str = "global", **more: Any
@@ -146,12 +146,12 @@ class _ApiError(Exception):
 
 
 def digest_of(token: str) -> str:
-    """What `Asked.authorization` says of a request with this bearer token."""
+    """Return the value of `Asked.authorization` for a request with this bearer token."""
     return hashlib.sha256(f"Bearer {token}".encode()).hexdigest()
 
 
 class GoogleServer:
-    """One account's mail and primary calendar. A context manager, as Upstream is."""
+    """A server with one account's mail and primary calendar. A context manager, as Upstream is."""
 
     def __init__(
         self,
@@ -162,18 +162,18 @@ class GoogleServer:
         knows: Callable[[str], Access | None] = lambda token: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`knows` is asked about tokens that `allow` did not name, in a thread of the server, once for each request."""
+        """Ask `knows` about tokens that `allow` did not name, in a thread of the server, once for each request."""
         self.account: Final = account
         self.asked: Final[list[Asked]] = []
         self.outbox: Final[list[Delivered]] = []
         self.invitations: Final[list[tuple[str, str]]] = []
-        """Event and attendee, of every invitation it sent by mail."""
+        """Event and attendee of every invitation sent by mail."""
         self.messages: Final[dict[str, _Message]] = {}
         self.drafts: Final[dict[str, str]] = {}
         """Message ids by draft id."""
         self.events: Final[dict[str, dict[str, Any]]] = {}
         self.largest_page = 2500
-        """However many are asked for; Google may give less."""
+        """Largest page, however many entries are requested: Google may return fewer."""
         self._hold: tuple[str, threading.Event, threading.Event] | None = None
         self._knows: Final = knows
         self._clock: Final = clock
@@ -192,18 +192,18 @@ class GoogleServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the server."""
         return self._upstream.port
 
     # What the test says
 
     def allow(self, token: str, scopes: Iterable[str] = SCOPES, *, expires_at: float | None = None) -> None:
-        """Take this access token from now on."""
+        """Accept this access token from now on."""
         with self._lock:
             self._allowed[digest_of(token)] = Access(frozenset(scopes), expires_at)
 
     def forget(self, token: str) -> None:
-        """Take it no more."""
+        """Refuse this access token from now on."""
         with self._lock:
             self._allowed.pop(digest_of(token), None)
 
@@ -217,9 +217,9 @@ class GoogleServer:
         path: str = "",
         times: int = 1,
     ) -> None:
-        """Answer so to the next `times` requests whose path has `path` in it; without `body`, with an error of that `reason`.
+        """Respond so to the next `times` requests whose path contains `path`; without `body`, with an error of that `reason`.
 
-        It comes after the token was found good, as a limit of use does.
+        The response comes after the check of the token, as a rate limit does.
         """
         if body is None:
             fields = (*fields, "Content-Type: application/json; charset=UTF-8")
@@ -229,7 +229,7 @@ class GoogleServer:
 
     @contextlib.contextmanager
     def held(self, path: str) -> Iterator[threading.Event]:
-        """Requests whose path has `path` in it are answered when the block ends; the event is set once one is there."""
+        """Hold back responses for paths that contain `path` until the block ends; set the yielded event once one is requested."""
         arrived, released = threading.Event(), threading.Event()
         self._hold = (path, arrived, released)
         try:
@@ -247,7 +247,7 @@ class GoogleServer:
         raw: bytes | None = None,
         labels: Iterable[str] = ("INBOX", "UNREAD"),
     ) -> str:
-        """A message arrives, as `raw` bytes or made of the rest; its id."""
+        """Receive a message, given as `raw` bytes or made of the rest. Return its id."""
         if raw is None:
             message = EmailMessage()
             message["From"], message["To"], message["Subject"] = sender, self.account, subject
@@ -259,21 +259,21 @@ class GoogleServer:
             return self._kept(raw, list(labels), None).id
 
     def write_draft(self, raw: bytes) -> str:
-        """A draft that was written elsewhere; its id."""
+        """Store a draft that was written elsewhere. Return its id."""
         with self._lock:
             draft_id = f"r-{next(self._numbers):d}"
             self.drafts[draft_id] = self._kept(raw, ["DRAFT"], None).id
             return draft_id
 
     def paths(self) -> list[str]:
-        """Method and path of every request, in order."""
+        """Return method and path of every request, in order."""
         with self._lock:
             return [f"{asked.method} {asked.path}" for asked in self.asked]
 
     # Answering
 
     def _answer(self, seen: Seen) -> bytes:
-        # What the upstream keeps of a request has the token in it; nothing of that stays.
+        # The upstream keeps requests with the token in them; none of that may stay.
         self._upstream.requests.clear()
         self._upstream.received.clear()
         url = urllib.parse.urlsplit(seen.target)
@@ -415,7 +415,7 @@ class GoogleServer:
         return self.messages[self.drafts[draft_id]]
 
     def _taken(self, body: Any, labels: list[str]) -> _Message:
-        """A message as a client gives one."""
+        """Check and store a message from a client's request."""
         raw = body.get("raw") if isinstance(body, dict) else None
         if not isinstance(raw, str) or re.search(r"[^A-Za-z0-9_=-]", raw):
             raise _ApiError(400, "'raw' RFC822 payload message string or uploading message via /upload/* URL required",
@@ -432,7 +432,7 @@ class GoogleServer:
     def _kept(self, raw: bytes, labels: list[str], thread_id: str | None) -> _Message:
         parsed = BytesParser(EmailMessage, policy=email.policy.SMTP).parsebytes(raw)
         key = f"{next(self._numbers):016x}"
-        # Newer ones have a later time, whatever the clock says of two in one millisecond.
+        # Newer messages have a later time, even if two arrive in one millisecond.
         at_ms = max([int(self._clock() * 1000), *(message.at_ms + 1 for message in self.messages.values())])
         self.messages[key] = _Message(key, thread_id or key, labels, parsed, raw, at_ms)
         return self.messages[key]
@@ -563,7 +563,7 @@ def _object(body: Any, name: str) -> Any:
 
 
 def _page(found: list[Any], query: dict[str, str], *, default: int, most: int) -> tuple[list[Any], str | None]:
-    """One page, and the token of the next. Tokens are opaque, and longer than a number."""
+    """Return one page, and the token of the next. Tokens are opaque, and longer than a number."""
     size = min(most, int(query.get("maxResults", default)))
     if size < 1:
         raise _ApiError(400, "Invalid value for maxResults", "invalidArgument")
@@ -578,7 +578,7 @@ def _page(found: list[Any], query: dict[str, str], *, default: int, most: int) -
 
 
 def _is_found(message: _Message, query: str) -> bool:
-    """A few of the search operators; other words are looked for everywhere."""
+    """Return whether the message matches. A few search operators are known; other words match anywhere in the message."""
     text = message.raw.decode("utf-8", "replace").lower()
     for word in query.lower().split():
         operator, colon, value = word.partition(":")
@@ -594,7 +594,7 @@ def _is_found(message: _Message, query: str) -> bool:
 
 
 def _resource(message: _Message, call: _Call) -> dict[str, Any]:
-    """The `Message` of the reference, in the form the query asks for."""
+    """Return the `Message` of the reference, in the form that the query asks for."""
     form = call.query.get("format", "full")
     made: dict[str, Any] = {
         "id": message.id,
@@ -651,7 +651,7 @@ def _snippet(message: EmailMessage) -> str:
 
 
 def _moment(when: Any) -> datetime.datetime:
-    """An event's `start` or `end`; a date is its first moment in UTC, and so is a local time in a zone."""
+    """Return the time of an event's `start` or `end`; a date is its first moment in UTC, and local times are taken as UTC."""
     if isinstance(when.get("date"), str):
         return _time_of(f"{when['date']}T00:00:00Z")
     text = str(when.get("dateTime"))
@@ -662,7 +662,7 @@ def _moment(when: Any) -> datetime.datetime:
 
 
 def _time_of(text: str) -> datetime.datetime:
-    """RFC 3339, with an offset."""
+    """Parse a time of RFC 3339 with an offset."""
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:

@@ -32,7 +32,7 @@ __all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "
 
 PASSPHRASE: Final = "correct horse battery"
 SECRET: Final = b"hunter2-hunter2"
-"""What homes lend unless a test says otherwise. No test may leave it, or the passphrase, in any file of its home."""
+"""The secret that homes lend by default. No test may leave it, or the passphrase, in any file of its home."""
 PROBE: Final = "github://aileron-tests/probe"
 _PROBE_SOURCE: Final = Path(__file__).parent / "connectors" / "probe"
 _END_S: Final = 15.0
@@ -41,7 +41,7 @@ _TAIL_CHARS: Final = 8000
 
 
 class _ForkingClient(Client):
-    """Starts daemons with everything imported (tests/support/forks.py); the rest is the product's."""
+    """A client that starts daemons with everything imported (tests/support/forks.py); the rest is the product's."""
 
     def __init__(self, home: Path, *, operator: bool = True) -> None:
         super().__init__(home, operator=operator)
@@ -50,9 +50,9 @@ class _ForkingClient(Client):
     def ask(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """Ask as `Client.ask` does, and check the answer against what its route declares.
+        """Send a request as `Client.ask` does, and check the response against its route's declaration.
 
-        Where the answer is lost, the exception carries the end of the daemon's log as a note.
+        If the response is lost, the exception carries the end of the daemon's log as a note.
         """
         try:
             answer = super().ask(method, path, body, wait_s=wait_s, headers=headers)
@@ -67,7 +67,7 @@ class _ForkingClient(Client):
         return f"the daemon's log ends with: {log.read_text(errors='replace')[-_TAIL_CHARS:] if log.exists() else 'nothing'}"
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
-        """As `Client.execute` does, where an interpreter would be set up like the server's."""
+        """Start the daemon in a fork if an interpreter would be set up like the server's; else as `Client.execute` does."""
         if not forks.can_fork(environment):
             return super().execute(told, environment)
         with open(os.devnull, "r+b") as nothing:
@@ -82,43 +82,43 @@ class _ForkingClient(Client):
 
 
 class DaemonHome:
-    """One home. The daemon starts with the first request."""
+    """A home whose daemon starts with the first request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.folder: Final = path.parent
-        """All that is of this home lies in it."""
+        """The folder that holds everything of this home."""
         self.operator: Client = _ForkingClient(path)
         self.agent: Client = _ForkingClient(path, operator=False)
 
     def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
-        """One request on the operator socket; the daemon is started if need be."""
+        """Send one request on the operator socket; start the daemon if necessary."""
         return self.operator.request(method, path, body, **options)
 
     def must(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """The body of a request that has to succeed."""
+        """Send a request that must succeed. Return the body of the response."""
         answer = self.ask(method, path, body, **options)
         assert not answer.is_error, answer.body
         return answer.body
 
     def run(self, action: str, args: dict[str, Any] | None = None, *, wait: float = 25.0, **options: Any) -> Answer:
-        """The one door."""
+        """Request a run of the action."""
         return self.ask("POST", f"/v1/actions/{action}/run?wait={wait:g}", {"args": args or {}}, wait_s=wait, **options)
 
     def asked(self, action: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The one door, for a gated action: what it answers while a person is asked, and the digest they would be shown."""
+        """Request a run of a gated action. Return the response, and the digest that the person would see."""
         answer = self.run(action, args)
         assert answer.status == 202, answer.body
         shown = self.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")
         return {**answer.body, "digest": shown["digest"]}
 
     def decide(self, question: dict[str, Any], decision: str, reason: str | None = None) -> Answer:
-        """What a person says to what `asked` returned."""
+        """Decide the question that `asked` returned, as a person."""
         body = {"decision": decision, "digest": question["digest"], "reason": reason}
         return self.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
 
     def result(self, question: dict[str, Any], wait: float = 25.0) -> dict[str, Any]:
-        """What became of it, once it is final or `wait` seconds are over."""
+        """Return the result of the question's run, once it is final or `wait` seconds have passed."""
         path = f"/v1/action-approvals/{question['approval_id']}/result?wait={wait:g}"
         found: dict[str, Any] = self.must("GET", path, wait_s=wait)
         return found
@@ -129,11 +129,11 @@ class DaemonHome:
         (self.path / "config.toml").write_text(text, encoding="utf-8")
 
     def give(self, file: Path) -> Path:
-        """Where the daemon can read it."""
+        """Return the path at which the daemon can read the file: here the file itself."""
         return file
 
     def unlock(self, secret: bytes = SECRET) -> None:
-        """Make the vault, or unlock it, with one secret `pw`."""
+        """Create the vault with one secret `pw`, or unlock it."""
         if self.must("GET", "/v1/vault/status")["exists"]:
             self.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
             return
@@ -149,7 +149,7 @@ class DaemonHome:
         )
 
     def has_all_it_needs(self) -> None:
-        """See that the daemon has imported what it imports later, for its first agent: for who watches its memory."""
+        """Make the daemon import everything that it imports later, for its first agent: for tests that watch its memory."""
         self.ask("GET", "/healthz")
         with socket.socket(socket.AF_UNIX) as agent:
             # No timeout yet: connect(2) waits while the backlog is full only on a socket that blocks.
@@ -169,7 +169,7 @@ class DaemonHome:
         return installed
 
     def install_probe(self, host: str = "localhost:1", timeout_s: int = 10) -> None:
-        """The probe connector of tests/support/connectors, granted one host and so many seconds for a step."""
+        """Install the probe connector of tests/support/connectors, granted one host and `timeout_s` for a step."""
         self.ask("GET", "/healthz")  # makes the home
         self._install(other_probe(host, timeout_s))
 
@@ -183,7 +183,7 @@ class DaemonHome:
         expires_in: str = "15m",
         connector: str = PROBE,
     ) -> str:
-        """An action `name` with one step that calls `op`; inputs as `name:type`, `name:type?` for an optional one."""
+        """Add an action with one step that calls `op`; inputs as `name:type`, optional as `name:type?`. Return its name."""
         text = probe_action(
             op, *inputs, name=name, gated=gated, idempotent=idempotent, expires_in=expires_in, connector=connector
         )
@@ -191,19 +191,19 @@ class DaemonHome:
         return str(added["name"])
 
     def events(self, run_id: str) -> list[dict[str, Any]]:
-        """What is on record about one run, oldest first."""
+        """Return the audit trail of one run, oldest event first."""
         events: list[dict[str, Any]] = self.must("GET", f"/v1/audit/{run_id}")["events"]
         return events
 
     @property
     def daemon_pid(self) -> int | None:
-        """The running daemon, by its own announcement."""
+        """Process id that the running daemon announced; None if there is none."""
         with contextlib.suppress(OSError, ValueError):
             return int(json.loads((self.path / "run" / "daemon.json").read_text())["pid"])
         return None
 
     def stop(self) -> None:
-        """A clean stop, waited for. Harmless when none runs."""
+        """Stop the daemon cleanly and wait for its end. Do nothing if none runs."""
         pid = self.daemon_pid
         if pid is None:
             return
@@ -212,7 +212,7 @@ class DaemonHome:
         self._wait_gone(pid)
 
     def kill(self) -> None:
-        """SIGKILL, waited for; its ports are free then, as what stands before them has died of it."""
+        """Kill the daemon with SIGKILL. Wait until it and its ingress processes have ended, so that its ports are free."""
         pid = self.daemon_pid
         assert pid is not None, "no daemon is running"
         before_it = _ingress_of(pid)
@@ -222,7 +222,7 @@ class DaemonHome:
             wait_ended(one)
 
     def _wait_gone(self, pid: int) -> None:
-        """Until the lock is free: a dying process of several threads is a zombie before its files are closed."""
+        """Wait until the lock is free: a dying process with several threads is a zombie before its files are closed."""
         wait_ended(pid, within_s=_END_S)
         with (self.path / "run" / "daemon.lock").open("rb") as lock:
             wait_until(lambda: try_lock(lock), f"process {pid} lets its lock go", within_s=_END_S)
@@ -231,18 +231,18 @@ class DaemonHome:
 
 
 def _ingress_of(daemon: int) -> list[int]:
-    """Return the processes that serve its ports."""
+    """Return the processes that serve the daemon's ports."""
     return [pid for pid in descendants_of(daemon) if b"aileron.ingress" in command_of(pid)]
 
 
 def word(answer: Answer) -> str:
-    """The class of a failure, or `ok`."""
+    """Return the class of a failure, or `ok`."""
     return str(answer.body["error"]["class"]) if answer.is_error else "ok"
 
 
 @contextlib.contextmanager
 def daemon_home() -> Iterator[DaemonHome]:
-    """A home of its own, removed at the end with its daemon; what lies in it by then holds no secret in any shape."""
+    """Yield a new home, and remove it with its daemon at the end. Fail if a file in it then holds a secret in any shape."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     home = DaemonHome(path / "h")
     try:
@@ -256,7 +256,7 @@ def daemon_home() -> Iterator[DaemonHome]:
 
 @contextlib.contextmanager
 def asking_home() -> Iterator[DaemonHome]:
-    """The same with two actions of the probe: `give-back` runs at once, `ask-first` asks."""
+    """Yield a home with an open vault and two actions of the probe: `give-back` runs at once, `ask-first` is gated."""
     with daemon_home() as home:
         home.install_probe()
         home.unlock()
@@ -268,7 +268,7 @@ def asking_home() -> Iterator[DaemonHome]:
 
 @functools.cache
 def other_probe(host: str, timeout_s: int = 10) -> bytes:
-    """An archive of the probe connector granted another host: the same version, other bytes. Built once for each."""
+    """Return an archive of the probe connector granted another host: the same version, other bytes. Built once for each host."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(shutil.copytree(_PROBE_SOURCE, Path(folder, "probe")))
         manifest = (source / "manifest.toml").read_text(encoding="utf-8")
@@ -286,7 +286,7 @@ def probe_action(
     expires_in: str = "15m",
     connector: str = PROBE,
 ) -> str:
-    """The text of an action file with one step of the probe connector, or of another."""
+    """Return the text of an action file with one step of the probe connector, or of another."""
     lines = [
         "+++",
         f'name = "{name or op.replace("_", "-")}"',

@@ -1,8 +1,8 @@
-r"""What agents, connectors, services and files may write where a person or a terminal reads it: one corpus for all surfaces.
+r"""A corpus of hostile texts for all surfaces: what agents, connectors, services and files may write for people to read.
 
-Each text is named after what it is for. Tests put it wherever a surface shows something that is not ours, and ask
-`assert_harmless` of what came out: nothing is left that a terminal obeys or a reader does not see; and `assert_no_line_begins`:
-nothing passes for a line of ours.
+Each text is named after its purpose. Tests put it wherever a surface shows text that is not Aileron's, and check the output:
+`assert_harmless`, that nothing is left which a terminal obeys or a reader does not see; and `assert_no_line_begins`, that
+nothing passes for a line of Aileron's.
 
     shown = aileron.at_terminal("approval", "show", "a")
     assert_harmless(shown.out)
@@ -97,29 +97,29 @@ GROUPS: Final = {
     "what is taken for something else": " ".join(_MISTAKEN.values()),
     "what other readers obey": " ".join(_OBEYED_ELSEWHERE.values()),
 }
-"""The corpus in four texts, for what takes a process for each."""
+"""The corpus in four texts, for tests that need a process for each."""
 MEGABYTE: Final = "approve\u202e\x1b[2J " * 60_000
-"""Long, and as bad all the way: a million characters of it."""
+"""A long text that is hostile throughout: over a million characters."""
 EVERYTHING: Final = " ".join(GROUPS.values())
-"""In one text."""
+"""The whole corpus in one text."""
 OURS: Final = re.compile(r"\x1b\[[0-9;]*m")
-"""The only sequences that commands print: colours, of ours."""
+"""The only sequences that commands print: Aileron's own colours."""
 _COLOURS: Final = re.compile(r"\x1b\[(?:0|1|2|22|3[1-6]|9[0-7]|39)?(?:;(?:0|1|2|22|3[1-6]|9[0-7]|39))*m")
-"""The harmless ones of these: bold, dim, and colours that can be seen on any background of the terminal's own."""
+"""The harmless sequences of OURS: bold, dim, and colours that are visible on any background of the terminal."""
 _MOST_MARKS: Final = 8
 """Marks on one letter: no writing system needs as many; a hundred reach into the lines above."""
 
 hostile = pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-"""For a test with the argument `text`."""
+"""A decorator for tests with the argument `text`: one case for each group."""
 
 
 def as_in_a_file(text: str) -> str:
-    """The same as it can stand in a file: lone halves of a pair have no UTF-8."""
+    """Return the text as a file can hold it: lone surrogates have no UTF-8 form."""
     return text.encode("utf-8", "replace").decode()
 
 
 def assert_harmless(shown: str) -> None:
-    """Nothing is left that a terminal would obey or a reader would not see, but for colours and line ends."""
+    """Check that, apart from colours and line ends, the text has nothing that a terminal would obey or a reader would not see."""
     assert OURS.sub("", shown) == _COLOURS.sub("", shown), "a sequence that is no colour of ours"
     left = OURS.sub("", shown).replace("\n", "")
     at = hidden_at(left)
@@ -131,16 +131,16 @@ def assert_harmless(shown: str) -> None:
 
 
 def assert_no_line_begins(shown: str, *beginnings: str) -> None:
-    """None of what was planted has become a line of ours."""
+    """Check that no line starts with one of the beginnings: no planted text may pass for a line of Aileron's."""
     lines = OURS.sub("", shown).splitlines()
 
     assert [line for line in lines if line.startswith(beginnings)] == []
 
 
 def assert_harmless_page(page: str) -> None:
-    """A page with nothing that runs, loads, frames or leads elsewhere, whatever was put into it.
+    """Check that a page has nothing that runs, loads, frames or leads elsewhere, whatever text was put into it.
 
-    Of ours it may have one script, exactly the one of the package, and forms that lead to the page itself.
+    It may have one script, exactly the one of the package, and forms that lead to the page itself.
     """
     seen = _Elements()
     seen.feed(page.replace(f"<script>{_SCRIPT}</script>", "", 1))
@@ -157,7 +157,7 @@ _SCRIPT: Final = "".join(
 
 
 class _Elements(html.parser.HTMLParser):
-    """What of a page could do something."""
+    """A parser that collects elements which could act."""
 
     _ACTIVE: Final = frozenset("script iframe object embed base img svg video audio source portal link".split())
 
@@ -166,7 +166,7 @@ class _Elements(html.parser.HTMLParser):
         self.bad: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Elements that act, and attributes that make others act."""
+        """Collect elements that act, and attributes that make others act."""
         if tag in self._ACTIVE or any(name.startswith("on") or name in ("style", "srcdoc") for name, _ in attrs):
             self.bad.append(self.get_starttag_text() or tag)
         leads = [value for name, value in attrs if name in ("action", "href", "formaction")]

@@ -1,12 +1,12 @@
-"""Archives as `aileron connector release` leaves them, under names of a Hub, and what a Hub is built from.
+"""Archives as `aileron connector release` leaves them, under names of a Hub, and the folders from which a Hub is built.
 
     release = Release(tmp_path / "out")
     release.key(KEY.public)
     release.connector(signed_by=KEY)
     build_site(release.path, tmp_path / "site", parse_action)
 
-Each archive is a whole one: a program that could be run, a manifest or an action file, a signature if somebody signs. `static`
-is the script of an Upstream that serves what was built, with nothing but the files.
+Each archive is complete: a program that could be run and a manifest, or an action file, and a signature if a key is given.
+`static` is the script of an Upstream that serves the built site, with nothing but the files.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def connector_archive(
     signed_by: SigningKey | None = None,
     edit: Callable[[str], str] = lambda text: text,
 ) -> tuple[bytes, str]:
-    """The archive of a small connector, and its pin; `edit` is what its publisher did to the manifest after it was built."""
+    """Return the archive of a small connector, and its pin; `edit` changes the manifest after the build, as a publisher could."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.toml").write_text(_MANIFEST.format(name=name, version=version), encoding="utf-8")
     (folder / "connector.py").write_text("print('never run here')\n", encoding="utf-8")
@@ -99,7 +99,7 @@ def connector_archive(
 
 
 class Release:
-    """A folder of archives and keys, each under a number of its own unless a test says where."""
+    """A folder of archives and keys, each under a number of its own unless a test names the place."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,7 +107,7 @@ class Release:
         self._sources = path.parent / f"{path.name}-sources"
 
     def put(self, archive: bytes, at: str | None = None) -> Path:
-        """An archive, whatever it is."""
+        """Store any archive in the release. Return its file."""
         at = at if at is not None else str(sum(1 for _ in self.path.rglob("aileron.tar.gz")))
         file = self.path / at / "aileron.tar.gz"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class Release:
         at: str | None = None,
         edit: Callable[[str], str] = lambda text: text,
     ) -> str:
-        """A connector; its pin."""
+        """Add a connector to the release. Return its pin."""
         archive, pin = connector_archive(self._sources, name, version, signed_by=signed_by, edit=edit)
         self.put(archive, at)
         return pin
@@ -138,7 +138,7 @@ class Release:
         at: str | None = None,
         edit: Callable[[str], str] = lambda text: text,
     ) -> str:
-        """An action that needs a connector (name, version, pin); its text."""
+        """Add an action that needs a connector (name, version, pin). Return its text."""
         handle, (connector, needed, pin) = name.rpartition("/")[2], needs
         text = edit(
             _ACTION.format(handle=handle, version=version, name=name, connector=connector, needs=needed, pin=pin)
@@ -152,7 +152,7 @@ class Release:
     def key(
         self, key: PublicKey = KEY.public, repository: str = "acme/mail", *, former: Sequence[PublicKey] = ()
     ) -> None:
-        """What its publisher hands over."""
+        """Add the publisher's keys to the release."""
         folder = self.path / repository / "keys"
         (folder / "former").mkdir(parents=True, exist_ok=True)
         (folder / "publisher.pub").write_text(key.to_pem())
@@ -161,7 +161,7 @@ class Release:
 
 
 def static(root: Path, prefix: str = "/hub") -> Callable[[Seen], bytes]:
-    """What a file server answers for the files below `root`: they, with their time, or 404."""
+    """Return a file server's script for the files below `root`: each with its time, or 404."""
 
     def answered(seen: Seen) -> bytes:
         path = unquote(urlsplit(seen.target).path)

@@ -1,6 +1,6 @@
-"""A real daemon in which whatever nobody uses ends after a moment, forked as other daemons of tests are (forks.py).
+"""A real daemon that ends unused processes after a moment, forked as other daemons of tests are (forks.py).
 
-Arguments: HOME READY_FD. What ends there is what ends elsewhere after minutes.
+Arguments: HOME READY_FD. The same processes end elsewhere after minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SOON_S: Final = 0.2
 
 
 def impatient_daemon(home: Path) -> forks.Child:
-    """Start one for `home`."""
+    """Start an impatient daemon for `home`."""
     ready, told = os.pipe()
     process = forks.start(
         __name__,
@@ -38,7 +38,7 @@ def impatient_daemon(home: Path) -> forks.Child:
 
 
 def main(arguments: list[str]) -> int:
-    """HOME READY_FD."""
+    """Run the daemon with the arguments HOME READY_FD."""
     jails.IDLE_S = _SOON_S  # type: ignore[misc]
     _shorten_spares()
     _answer_about_garbage(Path(arguments[0]))
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _shorten_spares() -> None:
-    """A template does not end under a connector that waits in it."""
+    """Shorten the lifetime of spares, because a template does not end under a connector that waits in it."""
     original = Spares.__init__
 
     def shorter(self: Spares, *given: Any) -> None:
@@ -56,7 +56,7 @@ def _shorten_spares() -> None:
 
 
 def _answer_about_garbage(home: Path) -> None:
-    """On SIGUSR1 a line in the file `garbage`: whether it is collected, and how many objects are looked at for that no more."""
+    """Write to the file `garbage`, on SIGUSR1, whether the collector is on, and the number of frozen objects that it skips."""
 
     def answer(_number: int, _frame: object) -> None:
         (home / "garbage").write_text(f"{gc.isenabled()} {gc.get_freeze_count()}\n", encoding="utf-8")

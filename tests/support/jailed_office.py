@@ -1,4 +1,4 @@
-"""Whose daemon it is, which servers it reaches, and what is in its jails: for tests that say where a secret is not.
+"""A daemon's user, the servers it reaches and the memories of its jails: for tests that say where a secret is not.
 
     @pytest.fixture(scope="module", params=USERS)
     def home(request, authority):
@@ -11,8 +11,8 @@
     waiting.look().check(b"one-of-this-test", secret)
     answer = waiting.go()
 
-Each search has a word beside it that the connector has: the memory in which nothing was found was looked at. Root only looks into
-other processes. Not here: servers, connectors, and who decides (approver.py).
+Each search also looks for a word that the connector has: it shows that the memory in which no secret was found was read. Only
+root can read other processes. Not here: servers, connectors, and decisions (approver.py).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from tests.support.waiting import wait_until
 __all__ = ["FORMS", "USERS", "Looked", "Waiting", "forms_of", "keep_frames", "look_while", "office"]
 
 USERS: Final = ("own", "an_ordinary_user")
-"""Whoever runs the tests; as root, somebody else as well."""
+"""Users whose daemons are tested: the one who runs the tests and, for root, an ordinary user as well."""
 WAIT_S: Final = 20.0
 FORMS: Final = (
     *("as it is", "first half", "second half", "reversed", "hex", "HEX", "json", "percent"),
     *(f"base64, {before} before" for before in range(3)),
     *("utf-16-le", "utf-16-be", "utf-32-le"),
 )
-"""Of tests/support/canary.py, for memories and frames that many tests search; others, and files, are searched for all of them."""
+"""Shapes of canary.py for memories and frames that many tests search; other memories, and files, are searched for all shapes."""
 _KEPT_FRAMES: Final = Path(__file__).parent / "connectors" / "kept_frames" / "kept_frames.py"
 
 
 @contextlib.contextmanager
 def office(request: pytest.FixtureRequest, authority: Authority, *places: str) -> Iterator[DaemonHome]:
-    """A home of the user that the fixture's parameter says (`USERS`), with a daemon that reaches these places (`HOST:PORT`)."""
+    """Yield a home of the user that the fixture's parameter names (`USERS`), whose daemon reaches these places (`HOST:PORT`)."""
     with contextlib.ExitStack() as undo:
         if request.param == "own":
             home = undo.enter_context(daemon_home())
@@ -73,29 +73,29 @@ def keep_frames(source: Path) -> None:
 
 
 def forms_of(*secrets: bytes) -> list[bytes]:
-    """The `FORMS` of each."""
+    """Return the `FORMS` of each secret."""
     return [form for secret in secrets for name, form in shapes(secret).items() if name in FORMS]
 
 
 @dataclasses.dataclass(frozen=True)
 class Looked:
-    """The memories of the processes below a daemon, at one moment; and what came of the run, where it was waited for."""
+    """The memories of the processes below a daemon at one moment, and the run's response if the test waited for it."""
 
     memories: dict[int, bytes]
     answer: Any = None
 
     def check(self, word: bytes, *secrets: bytes) -> None:
-        """The word is in one of them, and no shape of a secret (canary.py) in any. What is compressed there: `find`."""
+        """Check that the word is in a memory, and no shape of a secret (canary.py) in any. For compressed data, see `find`."""
         self.check_forms(word, [form for secret in secrets for form in shapes(secret).values()])
 
     def check_forms(self, word: bytes, forms: Sequence[bytes]) -> None:
-        """The word, and none of these forms as they are: for what is searched many times."""
+        """Check that the word is in a memory, and none of these forms verbatim: for what is searched many times."""
         assert any(word in memory for memory in self.memories.values()), "the connector's memory was not looked at"
         assert [form for memory in self.memories.values() for form in forms if form in memory] == []
 
 
 def below(home: DaemonHome) -> list[int]:
-    """The processes of a daemon, but for itself."""
+    """Return the processes below a daemon."""
     daemon = home.daemon_pid
     assert daemon is not None
     return descendants_of(daemon)
@@ -104,7 +104,7 @@ def below(home: DaemonHome) -> list[int]:
 def look_while(
     home: DaemonHome, held: contextlib.AbstractContextManager[threading.Event], run: Callable[[], Any]
 ) -> Looked:
-    """Into all memories below the daemon while `held` keeps a server's answer back; its event says that the request is there."""
+    """Read all memories below the daemon while `held` keeps a server's response back; its event reports the request's arrival."""
     answers: list[Any] = []
     running = threading.Thread(target=lambda: answers.append(run()))
     with held as arrived:
@@ -117,7 +117,7 @@ def look_while(
 
 
 class Waiting:
-    """One invocation, whose jail waits with the file /tmp/open until it is let `go`. `word` is in its arguments."""
+    """An invocation whose jail waits with the file /tmp/open until `go`. `word` is in its arguments."""
 
     def __init__(self, home: DaemonHome, action: str, args: dict[str, Any]) -> None:
         self._answers: list[Answer] = []
@@ -144,22 +144,22 @@ class Waiting:
         return None
 
     def processes(self) -> list[int]:
-        """All below the daemon."""
+        """Return all processes below the daemon."""
         return below(self._home)
 
     def logins(self) -> list[int]:
-        """Those that log in, and what forks them."""
+        """Return the processes that log in, and the process that forks them."""
         found = [pid for pid in self.processes() if b"aileron.logins" in command_of(pid)]
         return sorted({*found, *(under for pid in found for under in descendants_of(pid))})
 
     def look(self) -> Looked:
-        """Into what the jail can read, and what all others can write that do not log in."""
+        """Read the jail's readable memory, and the writable memory of all other processes that do not log in."""
         others = [pid for pid in self.processes() if pid not in (*self.logins(), self.jail)]
         memories = {pid: memory_unless_ended(pid) for pid in others}
         return Looked({self.jail: memory_of(self.jail, mode="r"), **memories})
 
     def go(self) -> Answer:
-        """What became of it."""
+        """Let the jail continue. Return the response to the run."""
         Path(f"/proc/{self.jail}/root/tmp/open").unlink()
         self._running.join(WAIT_S)
         return self._answers[0]

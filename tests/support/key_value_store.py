@@ -1,6 +1,6 @@
-"""The key-value store of HashiCorp Vault and OpenBao, as far as one secret is read: a server in threads of the tests.
+"""The key-value store of HashiCorp Vault and OpenBao, as far as reading one secret needs it: a server in threads of the tests.
 
-Written from the API's page. A token that is not its own is refused; what it answers is by the path, so that it can also be
+Written from the API's page. It refuses any token but its own; its response depends on the path, so that it can also be
 sealed, slow or broken.
 """
 
@@ -20,25 +20,25 @@ MORE_THAN_IS_READ = 256 << 10
 
 
 def stored(**fields: Any) -> bytes:
-    """The answer to a read, as the API's page has it."""
+    """Return the response to a read, as the API's page shows it."""
     metadata = {"created_time": "2026-01-02T03:04:05.678Z", "deletion_time": "", "destroyed": False, "version": 2}
     said = {"request_id": "x", "lease_id": "", "renewable": False, "data": {"data": fields, "metadata": metadata}}
     return answer(json.dumps(said).encode(), "Content-Type: application/json")
 
 
 def says(errors: list[str], status: str) -> bytes:
-    """An answer that is an error."""
+    """Return an error response."""
     return answer(json.dumps({"errors": errors}).encode(), "Content-Type: application/json", status=status)
 
 
 class KeyValueStore:
-    """A server whose answers are by path; a token that is not its own is refused."""
+    """A server whose responses depend on the path; it refuses any token but its own."""
 
     def __init__(self, value: str, authority: Authority | None = None) -> None:
         self.value = value
-        """Of `mail/home`, and of every other path that has one."""
+        """Value of `mail/home`, and of every other path that has one."""
         self.is_away = False
-        """Whether it closes each connection without an answer."""
+        """True while the server closes each connection without a response."""
         self.goes_on = threading.Event()
         self.seen: list[Seen] = []
         self.server = Upstream(self._answer, None if authority is None else authority.server_context("localhost"))
@@ -53,7 +53,7 @@ class KeyValueStore:
         self.server.__exit__(*error)
 
     def at(self, path: str, field: str = "password") -> str:
-        """A reference."""
+        """Return a reference to a field of the secret at path."""
         return f"vault://{self.address}/secret/{path}#{field}"
 
     def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:

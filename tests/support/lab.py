@@ -1,17 +1,17 @@
-"""A machine of its own for name resolution: a process in new user, mount and network namespaces that asks *our* name server.
+"""A machine for name resolution: a process in new user, mount and network namespaces that asks the test's name server.
 
-In there, /etc/resolv.conf, /etc/hosts and /etc/nsswitch.conf are the test's, the only interface is loopback, and the
+In the namespaces, /etc/resolv.conf, /etc/hosts and /etc/nsswitch.conf are the test's, the only interface is loopback, and the
 system's own getaddrinfo(3) sends real packets to 127.0.0.1:53, where tests/support/nameserver.py counts them. Works for
 root and for ordinary users, with unshare(1) and mount(8) of util-linux.
 
 The parent holds a `Lab` and asks for one request at a time; the child runs a real `Egress` with its default resolver,
-against a real TLS upstream, and reports what came of it:
+against a real TLS upstream, and reports the result:
 
     with Lab() as lab:
         report = lab.ask("https://api.test:{port}/", zone={"api.test": ["127.0.0.1"]}, hosts=["api.test:{port}"])
         assert report.asked == [] and report.failure["class"] == "capability_denied"
 
-Not here: jails and the daemon (they would work in here too; what is asked is the engine).
+Not here: jails and the daemon (they would work there too; these tests are of the engine).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _ENTER: Final = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--propagation", "private")
 UPSTREAM_NAME: Final = "api.test"
 OWN_ADDRESSES: Final = ("93.184.216.34", "10.9.8.7")
-"""Addresses of an interface in there: one public, one private."""
+"""Addresses of an interface in the namespaces: one public, one private."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What came of one request. `asked` are the questions on the wire, (name, type); `failure` None means an answer."""
+    """The result of one request. `asked` are the questions on the wire, (name, type); `failure` is None after a response."""
 
     asked: list[tuple[str, str]]
     connections: int
@@ -85,7 +85,8 @@ class Lab:
         times: int = 1,
         is_daemon: bool = False,
     ) -> Report:
-        """`times` requests at once by a new engine; `{port}` in URL and hosts is the upstream's, and with `is_daemon` "its own".
+        """Send `times` requests at once by a new engine; `{port}` is the upstream's, and with `is_daemon` also the engine's
+        own.
 
         `later` replaces the zone after the first question for A and AAAA was answered. The report is of the last request.
         """

@@ -1,8 +1,8 @@
 """A whole daemon in the machine of tests/support/lab.py: one connector in a real jail tries names, and the name server counts.
 
 `way_in` is the command that enters the namespaces and runs it, for tests/daemon/test_names_on_the_wire.py; it prints one line
-of JSON. Root needs no user namespace. Anybody else sets the machine up as root of one, and is then themselves again in a
-second one: a jail has no other users to map than those of whom it is started by.
+of JSON. Root needs no user namespace. Any other user sets the machine up as root of one, and is then themselves again in
+a second one: a jail can map only the users of the process that starts it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECRET = b"hunter2-hunter2"
 
 
 def way_in(directory: Path) -> list[str]:
-    """The whole command line."""
+    """Return the whole command line."""
     program = [sys.executable, "-m", "tests.support.lab_daemon"]
     own = ["--mount", "--net", "--propagation", "private"]
     if os.geteuid() == 0:
@@ -34,7 +34,7 @@ def way_in(directory: Path) -> list[str]:
 
 
 def enter(directory: Path, then: list[str]) -> None:
-    """Set the machine up; what follows is here, or `then` as somebody who may not bind port 53 otherwise."""
+    """Set the machine up, and let every user bind port 53. Then return, or execute `then` if it is given."""
     set_up(directory)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("53")
     if then:
@@ -42,7 +42,7 @@ def enter(directory: Path, then: list[str]) -> None:
 
 
 def main(directory: Path) -> None:
-    """Ask, print."""
+    """Run every action, and print what the name server and the upstream saw."""
     authority = Authority(directory)
     zone = {"api.test": ["127.0.0.1"], "evil.test": ["127.0.0.1"]}
     tls = authority.server_context("api.test")

@@ -32,7 +32,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFADDR, _IFF_UP = 0x8913, 0x8914, 0x8916, 1 
 
 
 def set_up(directory: Path) -> None:
-    """The files of name resolution and the one interface, as they are in here."""
+    """Mount the files of name resolution, and set up the only interface."""
     for path, text in _FILES.items():
         ours = directory / Path(path).name
         ours.write_text(text, encoding="ascii")

@@ -13,7 +13,7 @@ _IGNORED: Final = shutil.ignore_patterns("*.so", "*.tar.gz", "__pycache__", "tes
 
 
 def pack(package: str, into: Path) -> None:
-    """The files of a package or module that is installed here, and the metadata that says which version it is."""
+    """Copy the files of a package or module that is installed here, and the metadata with its version."""
     spec = importlib.util.find_spec(package)
     assert spec is not None, package
     assert spec.origin is not None, package
@@ -27,7 +27,7 @@ def pack(package: str, into: Path) -> None:
 
 
 def pack_boto3(into: Path, *services: str) -> None:
-    """boto3 and what it needs, with the data of these services (`s3`): it has 400, and 30 MB of them."""
+    """Copy boto3 and its dependencies, with the data of these services (`s3`) only: all 400 take 30 MB."""
     for package in ("boto3", "s3transfer", "jmespath", "dateutil", "six", "urllib3", "botocore"):
         pack(package, into)
     data = into / "botocore" / "data"

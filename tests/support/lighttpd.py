@@ -29,7 +29,7 @@ REALMS: Final = {
     "hashed": "names are hashed",
     "both": "either",
 }
-"""By the first segment of a path; each has a file `page` that says so."""
+"""Realms by the first segment of a path; each has a file `page` that names it."""
 _PROGRAM: Final = shutil.which("lighttpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _CONFIG: Final = """
 server.modules = ("mod_auth", "mod_authn_file", "mod_accesslog")
@@ -53,7 +53,7 @@ auth.require = (
 
 
 class Lighttpd:
-    """A running server with one user; a context manager. Skips where the program is not installed, but not under CI."""
+    """A running server with one user; a context manager. Skip the test if the program is not installed; fail under CI."""
 
     def __init__(self, directory: Path, user: str, password: str) -> None:
         if _PROGRAM is None:
@@ -88,5 +88,5 @@ class Lighttpd:
         self._process.wait(timeout=10)
 
     def requests(self) -> list[str]:
-        """What it answered so far; it writes this down when it ends."""
+        """Return the requests answered so far. The server writes them when it ends."""
         return (self._here / "access.log").read_text().splitlines()

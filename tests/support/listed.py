@@ -15,7 +15,7 @@ __all__ = ["in_a_list"]
 
 
 def in_a_list(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add what a list says of the questions (review/listed.py). A test's own fields stay, as does what is no question."""
+    """Add the fields that a list adds to questions (review/listed.py). The test's own fields stay, as do other entries."""
     rows = [(question, entry) for question in asked if (entry := _entry(question)) is not None]
     files = {str(question.get("name")): question["granted_text"] for question in asked if question.get("granted_text")}
     stored = [

@@ -1,4 +1,4 @@
-"""One login in a thread of the test, at a real service: `aileron.logins.perform` without its processes.
+"""A login in a thread of the test, at a real service: `aileron.logins.perform` without its processes.
 
 >>> with LoginAt(SmtpLogin, "smtp+starttls://localhost:2525", "me", b"secret", tls=authority_context) as login:
 ...     client = login.client          # the connector's end of the stream: give it to smtplib
@@ -28,16 +28,16 @@ from aileron.tls import client_context
 __all__ = ["LoginAt", "trusting"]
 
 WAIT_S = 20.0
-"""For what a test waits for: far more than it takes."""
+"""Seconds to wait for an event: far more than it takes."""
 
 
 def trusting(ca_pem: str | None) -> ssl.SSLContext:
-    """As the process that logs in has it: the system's authorities, and this one."""
+    """Return the TLS context of the process that logs in: the system's authorities, and this one."""
     return client_context(ca_pem, ())
 
 
 class LoginAt:
-    """One login. `keep` takes what is noted, and whatever it raises ends the login (a record that cannot be written)."""
+    """A login. `keep` takes each note; an exception from it ends the login, as for a record that cannot be written."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LoginAt:
         service: socket.socket | None = None,
         keep: Callable[[Note], None] | None = None,
     ) -> None:
-        """`service`: a connected socket in the place of one to 127.0.0.1, for a scripted server at its other end."""
+        """Use `service`, a connected socket, in place of one to 127.0.0.1, for a scripted server at its other end."""
         where = LoginTarget.parse(target)
         self.order = Order(
             target=where,
@@ -100,23 +100,23 @@ class LoginAt:
 
     @property
     def outcome(self) -> FromLogin | None:
-        """What was told last; None: nothing yet."""
+        """Last message of the login; None before the first."""
         return self.told[-1] if self.told else None
 
     def logged_in(self) -> LoggedIn:
-        """Once the service has accepted the credential. AssertionError with what came instead."""
+        """Wait until the service has accepted the credential. AssertionError with the message that came instead."""
         first = self._wait(lambda: self.told)[0]
         assert isinstance(first, LoggedIn), first
         return first
 
     def failed(self) -> Failed:
-        """Once there is no stream."""
+        """Wait until the login has failed, and return the failure."""
         first = self._wait(lambda: self.told)[0]
         assert isinstance(first, Failed), first
         return first
 
     def over(self) -> Over:
-        """Once the stream has ended."""
+        """Wait until the stream has ended, and return how."""
         last = self._wait(lambda: [one for one in self.told if isinstance(one, Over | Failed)])[0]
         assert isinstance(last, Over), last
         return last

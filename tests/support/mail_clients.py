@@ -1,4 +1,4 @@
-"""smtplib, imaplib and poplib on a stream that is given: what the SDK does for them in a jail, for tests without one.
+"""smtplib, imaplib and poplib on a given stream: what the SDK does for them in a jail, for tests without one.
 
 >>> with LoginAt(ImapLogin, …) as login, imap(login.client) as client:
 ...     client.login("any", "any")
@@ -45,7 +45,7 @@ class _Pop3(poplib.POP3):
 
 @contextlib.contextmanager
 def _ends(sock: socket.socket) -> Iterator[None]:
-    """Their files keep a socket open that is only closed."""
+    """Shut the socket down at the end, because the clients' files keep open a socket that is only closed."""
     try:
         yield
     finally:
@@ -55,7 +55,7 @@ def _ends(sock: socket.socket) -> Iterator[None]:
 
 @contextlib.contextmanager
 def smtp(sock: socket.socket) -> Iterator[smtplib.SMTP]:
-    """A client that has read the greeting."""
+    """Yield an SMTP client that has read the greeting."""
     with _ends(sock):
         client = _Smtp(sock)
         yield client
@@ -64,7 +64,7 @@ def smtp(sock: socket.socket) -> Iterator[smtplib.SMTP]:
 
 @contextlib.contextmanager
 def imap(sock: socket.socket) -> Iterator[imaplib.IMAP4]:
-    """The same."""
+    """Yield an IMAP client that has read the greeting."""
     with _ends(sock):
         client = _Imap(sock)
         yield client
@@ -74,7 +74,7 @@ def imap(sock: socket.socket) -> Iterator[imaplib.IMAP4]:
 
 @contextlib.contextmanager
 def pop3(sock: socket.socket) -> Iterator[poplib.POP3]:
-    """The same."""
+    """Yield a POP3 client that has read the greeting."""
     with _ends(sock):
         client = _Pop3(sock)
         yield client

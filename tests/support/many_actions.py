@@ -31,8 +31,9 @@ class _Operation(NamedTuple):
 
 
 def many_actions(count: int = 300, *, pin: str = PROBE_PIN) -> dict[str, str]:
-    """The text of each action file by its name; beyond 300 the same operations of further accounts. Each calls `give_back` of the
-    probe with this pin.
+    """Return the text of each action file by its name; beyond 300 the same operations for further accounts.
+
+    Each action calls `give_back` of the probe with this pin.
     """
     operations = list(_operations())
     found: dict[str, str] = {}
@@ -45,8 +46,9 @@ def many_actions(count: int = 300, *, pin: str = PROBE_PIN) -> dict[str, str]:
 
 
 def requests(file: str = "requests.txt") -> list[tuple[str, frozenset[str]]]:
-    """What is asked for, and the names of the actions that would do it. `requests_after.txt` has thirty more, which were written
-    when the ranking was done.
+    """Return each request's words, and the names of the actions that fulfil it.
+
+    `requests_after.txt` has thirty more, which were written when the ranking was done.
     """
     return [
         (words, frozenset(names.split(", "))) for words, _, names in (line.partition(" => ") for line in _lines(file))

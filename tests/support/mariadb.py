@@ -3,8 +3,8 @@
     with MariaDB(authority) as server:
         server.run("CREATE USER reader IDENTIFIED BY 'x'")
 
-Debian's package; nothing of the machine's own server. As root it runs as `mysql`, because it refuses root. Its owner is made
-as it starts, by a file of its own. Not here: logging in through Aileron (logins.py).
+Debian's package; nothing of the machine's own server. As root it runs as `mysql`, because it refuses root. A file creates its
+owner as it starts. Not here: logging in through Aileron (logins.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SERVER: Final = shutil.which("mariadbd", path="/usr/sbin:/usr/bin")
 _TABLES: Final = [
     Path("/usr/share/mysql", name) for name in ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
 ]
-"""What mariadb-install-db has carried out, without its help and its views: a second in place of seven."""
+"""SQL files that mariadb-install-db runs, without those of its help and views: one second in place of seven."""
 _OWNER: Final = """\
 CREATE USER owner@'127.0.0.1' IDENTIFIED BY 'owner';
 GRANT ALL ON *.* TO owner@'127.0.0.1' WITH GRANT OPTION;
@@ -58,14 +58,14 @@ max-connect-errors = 1000000
 
 
 def needs_mariadb() -> None:
-    """Skip where the machine has no server; with CI set, fail: a skip is not a pass."""
+    """Skip the test if the machine has no server; with CI set, fail: a skip is not a pass."""
     if _SERVER is None or not all(path.exists() for path in _TABLES):
         words = "mariadbd is not installed: apt-get install mariadb-server"
         pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
 
 
 class MariaDB:
-    """One server, between enter and exit. `port` is where it listens."""
+    """A server that runs between enter and exit. `port` is where it listens."""
 
     def __init__(self, authority: Authority, *, tls: bool = True) -> None:
         needs_mariadb()
@@ -78,7 +78,7 @@ class MariaDB:
     def __enter__(self) -> Self:
         assert _SERVER is not None
         (self._directory / "data").mkdir()
-        # Not /tmp: a server that begins removes the temporary tables that it finds, also another's.
+        # Not /tmp: a server that starts removes the temporary tables that it finds, also another server's.
         (self._directory / "tmp").mkdir()
         key, certificate = self._authority.server_files(self._directory, "localhost")
         key.chmod(0o600)
@@ -128,7 +128,7 @@ class MariaDB:
         shutil.rmtree(self._directory)
 
     def run(self, *statements: str) -> list[Any]:
-        """What the last of them answers, to its owner."""
+        """Execute the statements as the owner. Return the rows of the last."""
         connection = pymysql.connect(
             host="localhost", port=self.port, user="owner", password="owner", ssl_disabled=True
         )

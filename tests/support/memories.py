@@ -1,4 +1,4 @@
-"""What is in the memory of a process and of those it has started: for tests that say what is nowhere in a jail.
+"""Reader of the memory of a process and its descendants: for tests that say what is nowhere in a jail.
 
     memories = {pid: memory_unless_ended(pid) for pid in descendants_of(home.daemon_pid)}
     assert any(needle in memory for memory in memories.values())     # the positive control: it was looked at
@@ -20,7 +20,7 @@ __all__ = ["command_of", "descendants_of", "memory_of", "memory_unless_ended"]
 
 
 def descendants_of(pid: int) -> list[int]:
-    """Every process below this one, as it is now."""
+    """Return every process that is below this one now."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -40,9 +40,9 @@ class _Span(ctypes.Structure):
 
 
 def memory_of(pid: int, *, mode: str = "rw") -> bytes:
-    """All of its memory that can be written; with mode `r`, that can be read.
+    """Return all memory of the process that can be written; with mode `r`, that can be read.
 
-    By process_vm_readv(2): the files of a namespace are hidden even from its maker.
+    It uses process_vm_readv(2), as the files of a namespace are hidden even from its maker.
     """
     libc, pieces = ctypes.CDLL(None, use_errno=True), []
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -60,14 +60,14 @@ def memory_of(pid: int, *, mode: str = "rw") -> bytes:
 
 
 def command_of(pid: int) -> bytes:
-    """Its command line, a NUL after each word; nothing where it has ended."""
+    """Return the command line of a process, a NUL after each word; empty if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
 
 
 def memory_unless_ended(pid: int) -> bytes:
-    """What it can write; nothing where it has ended. One that goes on and cannot be read is an error: nobody looked into it."""
+    """Return the process's writable memory; empty if it has ended. Raise if it runs and cannot be read."""
     try:
         return memory_of(pid)
     except (OSError, AssertionError):

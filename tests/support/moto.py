@@ -1,4 +1,4 @@
-"""moto, which answers as S3 does, with authentication on: it checks each signature, and each action against the key's policy.
+"""moto, which responds as S3 does, with authentication on: it checks each signature, and each action against the key's policy.
 
     with Moto(authority) as moto:
         moto.bucket("notes")
@@ -6,12 +6,12 @@
         …                                           # something asks https://localhost:PORT with moto.key_id and moto.secret
         assert moto.asked[-1].method == "GET"
 
-moto runs in a process of its own. Before it stands TLS of the test's authority (support/upstream.py), which passes each request
-on as it came, but for the framing of its body, and remembers it: `asked`. `disturb` makes that answer something else, and `held`
-keeps it.
+moto runs in a process of its own. A server with the test's TLS stands before it (support/upstream.py), passes each request on
+as it came, but for the framing of its body, and remembers it: `asked`. `disturb` replaces that server's responses, and `held`
+holds them back.
 
-moto does not check what a presigned URL is signed with, nor the age of a signature, nor its region: `presigned` does the first
-here, with botocore, and the rest is said by `disturb`.
+moto checks neither the key of a presigned URL, nor the age of a signature, nor its region: `_presigned` checks the first here,
+with botocore, and `disturb` plays the others.
 
 Source: moto's documentation, "IAM-like access control" and "Server mode"; Amazon S3's API reference. Not here: the connector.
 """
@@ -43,9 +43,9 @@ __all__ = ["REGION", "Moto", "signed"]
 REGION: Final = "eu-central-1"
 START_S: Final = 30.0
 ANSWER_S: Final = 20.0
-"""How long moto may take for one request, and how long an answer is held back at most."""
+"""Seconds that moto may take for one request, and that a response is held back at most."""
 _OPEN_ACTIONS: Final = 3
-"""Without a signature: the user, the policy and the key, with which everything else is signed."""
+"""Number of requests without a signature check: they make the user, the policy and the key that signs everything else."""
 _PROGRAM: Final = """
 import sys
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -77,16 +77,16 @@ class Moto:
 
     @property
     def port(self) -> int:
-        """On 127.0.0.1, with TLS."""
+        """Port on 127.0.0.1, with TLS."""
         return self._front.port
 
     @property
     def asked(self) -> list[Seen]:
-        """What came over TLS, oldest first."""
+        """Requests that arrived over TLS, oldest first."""
         return self._front.requests
 
     def start(self) -> None:
-        """Start it, and make the one user whose key may do everything with S3, SQS and SNS. TimeoutError."""
+        """Start moto, and create the one user, whose key may do everything with S3, SQS and SNS. TimeoutError."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM],
             env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(_OPEN_ACTIONS)},
@@ -109,18 +109,18 @@ class Moto:
         self._front.__enter__()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop moto."""
         self._front.__exit__()
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
     def client(self, service: str = "s3") -> Any:
-        """boto3 with the real key, directly at moto: to put things there, and to see what became of them."""
+        """Return a boto3 client with the real key, directly at moto: to prepare its data, and to check the result."""
         return self._client(service, self.key_id, self.secret)
 
     def bucket(self, name: str, *, keeps_versions: bool = False) -> str:
-        """Make a bucket: its name."""
+        """Create a bucket. Return its name."""
         client = self.client()
         client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         if keeps_versions:
@@ -128,11 +128,11 @@ class Moto:
         return name
 
     def put(self, bucket: str, key: str, body: bytes, **options: Any) -> str:
-        """Store an object: its etag."""
+        """Store an object. Return its etag."""
         return str(self.client().put_object(Bucket=bucket, Key=key, Body=body, **options)["ETag"])
 
     def get(self, bucket: str, key: str) -> bytes | None:
-        """The content of an object; None if there is none."""
+        """Return the content of an object; None if there is none."""
         client = self.client()
         try:
             body: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -141,12 +141,12 @@ class Moto:
         return body
 
     def disturb(self, *said: bytes) -> None:
-        """Answer the next requests with these, in turn; moto does not see them."""
+        """Answer the next requests with these responses, in turn; moto does not see them."""
         self._disturbances += said
 
     @contextlib.contextmanager
     def held(self) -> Iterator[threading.Event]:
-        """Keep all answers back until the end of the block; the event says that a request is here."""
+        """Keep all responses back until the end of the block; the event says that a request has arrived."""
         self._gate = arrived, over = threading.Event(), threading.Event()
         try:
             yield arrived
@@ -186,7 +186,7 @@ class Moto:
         return _kept_open(whole, is_head=seen.method == "HEAD")
 
     def _presigned(self, seen: Seen) -> bytes:
-        """A GET that is signed in its query: answered if the signature is the one that botocore makes of it."""
+        """Answer a GET that is signed in its query, if the signature is the one that botocore makes of it."""
         url = urllib.parse.urlsplit(seen.target)
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         signature, expires = query.pop("X-Amz-Signature"), int(query.pop("X-Amz-Expires"))
@@ -216,7 +216,7 @@ _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"
 
 
 def _kept_open(whole: bytes, *, is_head: bool) -> bytes:
-    """An answer that ended with its connection, for a connection that goes on."""
+    """Reframe a response that ended with its connection, for a connection that stays open."""
     head, _, body = whole.partition(b"\r\n\r\n")
     first, *fields = head.split(b"\r\n")
     left_out = (b"connection",) if is_head else (b"connection", b"content-length", b"transfer-encoding")
@@ -228,7 +228,7 @@ def _kept_open(whole: bytes, *, is_head: bool) -> bytes:
 def signed(
     method: str, url: str, headers: dict[str, str], body: bytes | None, *, key_id: str, secret: str
 ) -> dict[str, str]:
-    """Header fields with a signature of botocore's in them, as egress makes one; for tests without egress."""
+    """Return the header fields with a signature of botocore's, as egress makes one; for tests without egress."""
     request = AWSRequest(method, url, headers=headers, data=body or b"")
     S3SigV4Auth(Credentials(key_id, secret), "s3", REGION).add_auth(request)
     return dict(request.headers.items())

@@ -1,16 +1,16 @@
-"""A machine of one's own in which public names lead to servers of the test, on port 443 as everywhere.
+"""A machine of the test's own, in which public names lead to servers of the test, on port 443 as everywhere.
 
-A user, mount and network namespace with loopback only: its /etc/hosts is the test's, nothing asks a name server, and any
-port may be bound. So a connector's manifest can be run as it is released, with the real names of its service:
+A user, mount and network namespace with loopback only: its /etc/hosts is the test's, no name server is asked, and any
+port may be bound. So a connector can be run with its manifest as released, with the real names of its service:
 
     names = {"gmail.googleapis.com": "127.0.0.1", "accounts.google.com": "127.0.0.2"}
     with Names(names) as machine, Upstream(script, tls, listener=machine.listen("127.0.0.1")) as server:
         subprocess.run([*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"], env=…, check=True)
         …                                   # the daemon's Unix sockets are files: the test speaks to it from where it is
 
-Files are shared with the test, the network is not: `listen` and `connect` give sockets of in there to the test's own
-process. Programs that are put there by `prefix` are ordinary users (the test's own user to the files it made, uid 1000 by
-their own account) and begin in the top folder of the sources. For root and for ordinary users. Needs unshare(1), nsenter(1)
+Files are shared with the test, the network is not: `listen` and `connect` give sockets of the machine to the test's own
+process. Programs that `prefix` puts there run as an ordinary user (to the files, the test's own user; to themselves, uid 1000)
+and start in the top folder of the sources. For root and for ordinary users. Needs unshare(1), nsenter(1)
 and mount(8) of util-linux. Source: user_namespaces(7), unix(7), ip(7).
 """
 
@@ -33,7 +33,7 @@ DEADLINE_S: Final = 30.0
 BACKLOG: Final = 128
 _MAKE: Final = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--propagation", "private")
 _AS_A_USER: Final = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-"""Root in there is nobody outside, and has no ids to give to jails."""
+"""Command that runs a program as an ordinary user: root in the namespace is no user outside, and has no ids for jails."""
 _ALONE: Final = {
     "/etc/resolv.conf": "",  # no name server, so 127.0.0.1, where none is: refused at once
     "/etc/nsswitch.conf": "hosts: files\n",
@@ -42,7 +42,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1  # netdevice(7)
 
 
 class Names:
-    """The machine, until the end of the block. `names`: an address of 127.0.0.0/8 for each; `localhost` is there already."""
+    """The machine, until the end of the block. `names`: an address of 127.0.0.0/8 for each; `localhost` has one already."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
@@ -51,7 +51,7 @@ class Names:
         self._holder: subprocess.Popen[bytes] | None = None
         self._enter: list[str] = []
         self.prefix: list[str] = []
-        """What a program's words are prefixed with, to run it in there."""
+        """Words that go before a program's own, to run it in the machine."""
 
     def __enter__(self) -> Self:
         for path, text in {**_ALONE, "/etc/hosts": self._hosts}.items():
@@ -81,11 +81,11 @@ class Names:
         self._files.cleanup()
 
     def listen(self, address: str = "127.0.0.1", port: int = 443) -> socket.socket:
-        """A listening socket of in there, for a server in the test's own process."""
+        """Return a listening socket of the machine, for a server in the test's own process."""
         return self._socket("listen", address, port)
 
     def connect(self, address: str, port: int) -> socket.socket:
-        """A connection that was made in there."""
+        """Return a connection that was made in the machine."""
         return self._socket("connect", address, port)
 
     def _socket(self, what: str, address: str, port: int) -> socket.socket:
@@ -98,7 +98,7 @@ class Names:
 
 
 def _hold(directory: Path) -> None:
-    """In there, as root: set the machine up, say so, and keep it until whoever started this goes away."""
+    """Set the machine up, inside it as root; report that, and keep it until the starting process goes away."""
     for path in (*_ALONE, "/etc/hosts"):
         subprocess.run(["mount", "--bind", str(directory / Path(path).name), path], check=True)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", encoding="ascii")
@@ -111,7 +111,7 @@ def _hold(directory: Path) -> None:
 
 
 def _hand_out(what: str, address: str, port: int, descriptor: int) -> None:
-    """In there: make one socket, and give it to whoever holds the other end of `descriptor`."""
+    """Create one socket inside the machine, and pass it to the process at the other end of `descriptor`."""
     made = (
         socket.create_server((address, port), backlog=BACKLOG)
         if what == "listen"

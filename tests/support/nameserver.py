@@ -1,4 +1,4 @@
-r"""A name server on loopback that answers from a table and remembers every question: who looked what up, counted on the wire.
+r"""A name server on loopback that answers from a table and remembers every question: lookups, counted on the wire.
 
 UDP and TCP, in two threads. The table may change at any time. It knows A, AAAA and CNAME, and can be as bad as a name
 server of a hostile zone: say nothing, say nonsense, or point a compressed name at itself.
@@ -31,19 +31,19 @@ _NO_SUCH_NAME: Final = 3
 _MAX_UDP: Final = 512
 
 SILENT: Final = "silent"
-"""As a name's answer: none, ever."""
+"""Answer of a name for which no response is ever sent."""
 NONSENSE: Final = "nonsense"
-"""As a name's answer: bytes that are no message."""
+"""Answer of a name for which the response is bytes that are no message."""
 LOOP: Final = "loop"
-"""As a name's answer: a name that is compressed to itself."""
+"""Answer of a name for which the response's name is compressed to itself."""
 
 _TRIES = 10
 Answers = list[str] | str
-"""Addresses, names as `cname:NAME`, or one of the words above."""
+"""Answers for a name: addresses, names as `cname:NAME`, or one of the words above."""
 
 
 def _bound(port: int) -> tuple[socket.socket, socket.socket]:
-    """Of UDP and TCP, both at `port`; for 0 at one that is free for both, which the kernel knows of one of them only."""
+    """Return a UDP and a TCP socket, both at `port`; for 0 at a port that is free for both, though the kernel checks only one."""
     for left in range(_TRIES - 1, -1, -1):
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -57,12 +57,12 @@ def _bound(port: int) -> tuple[socket.socket, socket.socket]:
 
 
 class NameServer:
-    """Running between enter and exit. A name that is not in `zone` does not exist."""
+    """A name server that runs between enter and exit. A name that is not in `zone` does not exist."""
 
     def __init__(self, zone: Mapping[str, Answers] | None = None, port: int = 0) -> None:
         self.zone: dict[str, Answers] = dict(zone or {})
         self.asked: list[tuple[str, str]] = []
-        """(name, type) in the order in which they came, over UDP and TCP alike."""
+        """Questions as (name, type), in order of arrival, over UDP and TCP alike."""
         self.on_question: Callable[[str], None] = lambda name: None
         self._udp, self._tcp = _bound(port)
         self.port: int = self._udp.getsockname()[1]
@@ -135,12 +135,12 @@ class NameServer:
 
 
 def question(name: str, kind: int) -> bytes:
-    """A query with recursion desired."""
+    """Return a query with recursion desired."""
     return struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + _name(name) + struct.pack(">HH", kind, 1)
 
 
 def _records(answers: Answers, kind: int) -> list[bytes]:
-    """Each with the question's name, compressed; after a CNAME with that one's."""
+    """Return the records, each with the question's name, compressed; after a CNAME with its target."""
     records, owner = [], b"\xc0\x0c"
     for answer in answers:
         if answer.startswith("cname:"):

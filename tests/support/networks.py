@@ -1,8 +1,8 @@
-"""Two machines on one: a network namespace for the daemon and one for a container, joined by a pair of virtual Ethernet ends.
+"""Two machines in one: a network namespace for the daemon and one for a container, joined by a pair of virtual Ethernet ends.
 
-For root and for ordinary users: both lie in a user namespace in which whoever runs the test is root. Files are shared, networks
-are not: what is in the container reaches HOST through its one interface, and no loopback but its own. A program is put into one
-of the two by prefixing its words, and is an ordinary user there, as a daemon should be:
+For root and for ordinary users: both lie in a user namespace in which the user of the tests is root. Files are shared, networks
+are not: programs in the container reach HOST through its one interface, and no loopback but their own. The words `host` or
+`container` before a program's own put it there, as an ordinary user, as a daemon should be:
 
     with Networks() as networks:
         subprocess.run([*networks.host, sys.executable, "-m", "aileron", "daemon", "start"], …)
@@ -28,16 +28,16 @@ MISSING: Final = "; ".join(
     for program, package in _NEEDED.items()
     if shutil.which(program) is None and shutil.which(program, path="/usr/sbin:/sbin") is None
 )
-"""What this machine lacks, in words; empty where it lacks nothing."""
+"""Message that names the programs this machine lacks; empty if it lacks none."""
 _HOLD: Final = ("sh", "-c", "echo; exec cat")
-"""Says that it is there, and ends with whoever holds its standard input."""
+"""Program that reports that it runs, and ends with the holder of its standard input."""
 
 _AS_A_USER: Final = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-"""Root there is nobody outside, and has no ids to give to jails."""
+"""Command that runs a program as an ordinary user: root in the namespace is no user outside, and has no ids for jails."""
 
 
 class Networks:
-    """Both, until the end of the block. `host` and `container` are what a program's words are prefixed with."""
+    """Both machines, until the end of the block. `host` and `container` are the words that go before a program's own."""
 
     def __init__(self) -> None:
         self._held: list[subprocess.Popen[bytes]] = []

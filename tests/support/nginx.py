@@ -4,8 +4,8 @@
         ...
         assert nginx.log[-1].client == "CN=mira@example.test"
 
-What it answers is who it took the client for (`Served`), as JSON; `/redirect` leads to `/`. Verification is per server, so that
-what asks for no certificate is another port. It runs as whoever runs the tests, in a directory of the test's own.
+Its response is the client's name and the request as it saw them (`Served`), as JSON; `/redirect` leads to `/`. Verification is
+per server, so requests without a certificate have another port. It runs as the user of the tests, in a directory of the test's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROGRAM: Final = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr
 needs_nginx = pytest.mark.skipif(
     _PROGRAM is None and "CI" not in os.environ, reason="nginx is not installed: apt-get install nginx-light"
 )
-"""Skips a test where there is no server. In CI it is there, or the test fails."""
+"""A decorator that skips a test if nginx is missing. In CI it must be installed, or the test fails."""
 
 _CONFIGURATION: Final = """\
 daemon off;
@@ -69,7 +69,7 @@ _SERVER: Final = """\
 
 
 class Served(msgspec.Struct, frozen=True):
-    """One request, as nginx saw it. `connection` is a number of its own; `client` is empty without a certificate."""
+    """A request as nginx saw it. `connection` is a number of nginx's own; `client` is empty without a certificate."""
 
     client: str
     protocol: str
@@ -80,9 +80,9 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Nginx:
-    """A running server: `port` speaks HTTP/2 and 1.1, `port_1` only 1.1, `open_port` asks nobody for a certificate.
+    """A running server: `port` speaks HTTP/2 and 1.1, `port_1` only 1.1, `open_port` requests no certificate.
 
-    `verify` is what the first two do with a client's: `on`, or `optional_no_ca`, which takes whichever it is shown, or none.
+    `verify` is the setting of the first two ports: `on`, or `optional_no_ca`, which accepts any certificate, or none.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class Nginx:
 
     @property
     def log(self) -> list[Served]:
-        """Every request that is written down by now; nginx writes one down after it has answered it (`logged`)."""
+        """Every request in the log now; nginx logs a request after it has answered it (`logged`)."""
         lines = (self._directory / "access.log").read_bytes().splitlines()
         return [msgspec.json.decode(line, type=Served) for line in lines]
 
     def logged(self, count: int) -> list[Served]:
-        """Wait until `count` requests are written down, or more, and return all."""
+        """Wait until at least `count` requests are in the log, and return all."""
         return wait_until(lambda: log if len(log := self.log) >= count else [], f"{count} requests are written down")
 
     @property
     def directory(self) -> Path:
-        """Where its logs are."""
+        """Folder of the server's logs."""
         return self._directory
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""A checkout and a Python for another user: root's tests start programs of ours as somebody else.
+"""A checkout and a Python for another user: root's tests start Aileron's programs as an ordinary user.
 
-A checkout and a Python below /root (0700) can be read by nobody else, so both are copied: the tree, the packages that are needed,
-and the interpreter where no other of its version is in everybody's reach. What comes of it is a virtual environment like any
-other. The user is nobody (uid 65534), which every system has and which owns nothing.
+No other user can read a checkout and a Python below /root (0700), so both are copied: the tree, the needed packages, and the
+interpreter, unless everybody can reach another of its version. The result is a virtual environment like any other. The user is
+nobody (uid 65534), which every system has and which owns nothing.
 
     python = checkout(folder, ("aileron", "sandbox"), ("aileron",))
     subprocess.Popen([python, …], user=UID, group=UID, extra_groups=[], env=environment_of(folder / "home"))
@@ -28,12 +28,15 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 UID: Final = 65534
 _OF_THE_TREE: Final = shutil.ignore_patterns("*.pyc.*", ".hypothesis", "results")
 _OF_PYTHON: Final = shutil.ignore_patterns("*.pyc.*", "site-packages", "test", "idlelib")
-"""Not the compiled modules. Copies keep their sources' times, so those are good, and without them each process would compile all
-that it imports: this user could write none beside Python, and templates write none. `*.pyc.*` is one that is being written."""
+"""Files of Python that are not copied, half-written modules (`*.pyc.*`) among them; compiled modules are copied.
+
+Copies keep their sources' times, so compiled modules stay valid. Without them each process would compile all that it imports:
+this user cannot write beside Python, and templates do not.
+"""
 
 
 def environment_of(home: Path) -> dict[str, str]:
-    """What their programs are started with: nothing of this process but how tests are to be run."""
+    """Return the environment of the user's programs: from this process only the settings of how to run tests."""
     kept = {
         name: os.environ[name]
         for name in ("CI", "AILERON_MUST_JAIL", "HYPOTHESIS_PROFILE", "LANG")
@@ -43,8 +46,9 @@ def environment_of(home: Path) -> dict[str, str]:
 
 
 def checkout(folder: Path, names: Sequence[str], packages: Sequence[str]) -> Path:
-    """`names` of the tree, a home, and a virtual environment with these packages and what they need, all below `folder`; the
-    environment's Python.
+    """Copy `names` of the tree, and make a home and a virtual environment with these packages. Return its Python.
+
+    Everything is below `folder`; the packages' dependencies are included.
     """
     folder.chmod(0o755)
     tree = folder / "tree"
@@ -68,7 +72,7 @@ def checkout(folder: Path, names: Sequence[str], packages: Sequence[str]) -> Pat
 
 
 def _check_works(python: Path) -> None:
-    """As that user and with no environment, as a template is started. RuntimeError with the way out where it does not."""
+    """Run Python as that user and without an environment, as a template starts. RuntimeError, with a fix, if it fails."""
     imports = "import ctypes, hashlib, msgspec, sqlite3, ssl"
     done = subprocess.run(
         [str(python), "-c", imports],
@@ -111,7 +115,7 @@ def _virtual_environment(folder: Path, tree: Path, needed: Sequence[str]) -> Pat
 
 
 def _package_files(needed: Sequence[str]) -> Iterator[Path]:
-    """What lies on top of site-packages for the packages that are needed, and for what they need."""
+    """Yield the top-level entries of site-packages for the needed packages and their dependencies."""
     seen: set[Path] = set()
     for distribution in _closure(needed):
         for file in distribution.files or ():
@@ -141,7 +145,7 @@ def _closure(names: Sequence[str]) -> list[importlib.metadata.Distribution]:
 
 
 def _interpreter(folder: Path, version: str) -> Path:
-    """A Python of this version that everybody may execute: the one that runs, the system's, or a copy."""
+    """Return a Python of this version that everybody may execute: the running one, the system's, or a copy."""
     own = Path(os.path.realpath(sys.executable))
     for candidate in (own, Path("/usr/bin") / version):
         if (
@@ -161,7 +165,7 @@ def _interpreter(folder: Path, version: str) -> Path:
 
 
 def _is_open(path: Path) -> bool:
-    """Everybody may read it and go through every folder above it."""
+    """Return whether everybody may read the path and pass through every folder above it."""
     return bool(path.stat().st_mode & 0o004) and all(above.stat().st_mode & 0o001 for above in path.parents)
 
 

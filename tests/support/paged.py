@@ -1,4 +1,4 @@
-"""A home whose person decides in a browser, and their browser as a client of the standard library: forms read, sent, followed.
+"""A home whose person decides in a browser, and a browser as a client of the standard library: forms read, sent, followed.
 
     with paged_home(upstream) as home:
         asked = home.asked("gated")
@@ -42,7 +42,7 @@ with_credential = true
 [approval.preview.render]
 "Path" = "body"
 """
-"""Reads what the server says on `/read` (`CountingServer.page`), under the label of the argument."""
+"""Part of an action file: a preview that reads `/read` of the server (`CountingServer.page`) and shows it as `Path`."""
 
 
 class KeptApprover(Approver):
@@ -55,7 +55,7 @@ class KeptApprover(Approver):
 
     @classmethod
     def of(cls, home: DaemonHome) -> KeptApprover:
-        """Whose key lies there already."""
+        """Return the approver whose key is in the home's file already."""
         found = cls.__new__(cls)
         with keyfile.open_key(home.path / "approver.json", Secret(APPROVER.encode())) as key:
             found._take(key)
@@ -67,14 +67,14 @@ class KeptApprover(Approver):
         self.key_id = key.key_id  # type: ignore[misc]
 
     def sign(self, statement: Any) -> str:
-        """With that key."""
+        """Sign with the key from the file."""
         with ApproverKey(bytearray(self._seed)) as key:
             return key.sign(statement)
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A form of a page: where it leads, how, and its fields as they are; buttons by their text."""
+    """A form of a page: its target, its method, and its fields as they are; buttons by their text."""
 
     method: str
     action: str
@@ -83,7 +83,7 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """One answer."""
+    """A response of the pages."""
 
     status: int
     headers: dict[str, str]
@@ -92,13 +92,13 @@ class Reply:
 
     @property
     def forms(self) -> list[Form]:
-        """Every form."""
+        """Every form of the page."""
         parser = _Forms()
         parser.feed(self.text)
         return parser.found
 
     def form(self, part: str, **values: str) -> Form:
-        """The one form whose action has this in it, and whose fields have these values."""
+        """Return the only form whose action contains `part`, and whose fields have these values."""
         found = [
             form
             for form in self.forms
@@ -109,14 +109,14 @@ class Reply:
 
     @property
     def words(self) -> str:
-        """What a person reads, on one line."""
+        """Text that a person reads, on one line."""
         parser = _Words()
         parser.feed(self.text)
         return " ".join(" ".join(parser.found).split())
 
 
 class PageClient:
-    """A browser of sorts: one process (this one), one cookie."""
+    """A simple browser: one process (this one), one cookie."""
 
     def __init__(self, home: DaemonHome, *, address: str = "127.0.0.1", cookie: str | None = None) -> None:
         self.port = port_of(home)
@@ -124,11 +124,11 @@ class PageClient:
         self._address = address
 
     def get(self, path: str, **headers: str) -> Reply:
-        """A page."""
+        """Get a page."""
         return self.ask("GET", path, None, **{"Sec-Fetch-Site": "none", **headers})
 
     def post(self, path: str, fields: dict[str, str] | bytes, **headers: str | None) -> Reply:
-        """What a form sends, not followed."""
+        """Send a form's fields without following the response."""
         own: dict[str, str | None] = {
             "Content-Type": "application/x-www-form-urlencoded",
             "Origin": f"http://localhost:{self.port}",
@@ -139,7 +139,7 @@ class PageClient:
         return self.ask("POST", path, body, **sent)
 
     def submit(self, form: Form, **values: str) -> Reply:
-        """A form, filled in and followed to the page it leads to."""
+        """Fill a form in, send it, and follow it to the next page."""
         fields = {**form.fields, **values}
         if form.method == "get":
             return self.get(f"{form.action}?{urllib.parse.urlencode(fields)}")
@@ -147,12 +147,12 @@ class PageClient:
         return self.get(answer.headers["location"]) if answer.status == 303 else answer
 
     def unlock(self, passphrase: str = APPROVER, to: str = "") -> Reply:
-        """Type the passphrase."""
+        """Unlock the pages with the passphrase."""
         answer = self.post("/approvals/unlock", {"passphrase": passphrase, "to": to})
         return self.get(answer.headers["location"]) if answer.status == 303 else answer
 
     def ask(self, method: str, path: str, body: bytes | None, **headers: str) -> Reply:
-        """One request, with the cookie; a cookie that comes back is kept."""
+        """Send one request with the cookie, and keep a cookie that the response sets."""
         connection = http.client.HTTPConnection(self._address, self.port, timeout=60)
         sent = {"Host": f"localhost:{self.port}", **headers}
         if self.cookie is not None:
@@ -171,7 +171,7 @@ class PageClient:
 
 
 def port_of(home: DaemonHome) -> int:
-    """Where its pages are."""
+    """Return the port of the home's pages."""
     return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
@@ -206,7 +206,7 @@ def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 class _Forms(html.parser.HTMLParser):
-    """Forms, and the fields that are in them or name them (`form=`), wherever those stand."""
+    """A parser that collects forms, and the fields that are in them or name them (`form=`), wherever those stand."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -215,7 +215,7 @@ class _Forms(html.parser.HTMLParser):
         self._inside: dict[str, str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Forms and their fields."""
+        """Collect forms and their fields."""
         has = {name: value or "" for name, value in attrs}
         if tag == "form":
             self._inside = self._by_id.setdefault(has["id"], {}) if "id" in has else {}
@@ -230,7 +230,7 @@ class _Forms(html.parser.HTMLParser):
             fields[has["name"]] = ""
 
     def handle_endtag(self, tag: str) -> None:
-        """What comes after a form is not in it."""
+        """End the form, so that later fields are not in it."""
         if tag == "form":
             self._inside = None
 
@@ -242,14 +242,14 @@ class _Words(html.parser.HTMLParser):
         self._skipped = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """What is not read."""
+        """Count elements whose text is not visible."""
         self._skipped += tag in ("style", "script")
 
     def handle_endtag(self, tag: str) -> None:
-        """The end of it."""
+        """End such an element."""
         self._skipped -= tag in ("style", "script")
 
     def handle_data(self, data: str) -> None:
-        """What is."""
+        """Collect visible text."""
         if not self._skipped:
             self.found.append(data)

@@ -1,4 +1,4 @@
-"""A passkey and the page of a test's home: made there, agreed to by the approver, asked for decisions. As our page would."""
+"""A passkey and the page of a test's home: created there, approved by the approver, used for decisions as by Aileron's page."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _ROUTE = "/v1/action-approvals"
 
 
 class Device(Authenticator):
-    """One device with one passkey, for the page of one home."""
+    """A device with one passkey, for the page of one home."""
 
     def __init__(self, home: DaemonHome, algorithm: Algorithm = "ES256") -> None:
         super().__init__(algorithm, str(home.must("GET", "/v1/status")["web"]))
         self.home = home
 
     def options(self, name: str) -> Any:
-        """What a page would hand to the browser to make one."""
+        """Return the options that a page would pass to the browser to create a passkey."""
         return self.home.must("POST", "/v1/passkeys/options", {"name": name})
 
     def made(self, name: str = "laptop", told: Told = Told()) -> Answer:  # noqa: B008 - frozen
-        """What the daemon says to the passkey that is made."""
+        """Return the daemon's response to a new passkey."""
         return self.home.ask("POST", "/v1/passkeys", self.make(self.options(name), told))
 
     def enrol(self, approver: Approver, name: str = "laptop") -> str:
-        """It may decide from now on; the approval with which."""
+        """Enrol the passkey, so that it may decide. Return the id of the approval for that."""
         answer = self.made(name)
         assert answer.status == 202, answer.body
         settled = approver.agree(self.home, answer)
@@ -50,7 +50,7 @@ class Device(Authenticator):
         at: float | None = None,
         told: Told = Told(),  # noqa: B008 - frozen
     ) -> dict[str, Any]:
-        """The body of a decision signed with it, about what the daemon shows, or about `digest`."""
+        """Return the body of a decision signed with the passkey, about what the daemon shows, or about `digest`."""
         statement = DecisionStatement(
             approval_id=approval_id,
             digest=digest or self.home.must("GET", f"{_ROUTE}/{approval_id}")["digest"],
@@ -69,5 +69,5 @@ class Device(Authenticator):
         }
 
     def decide(self, approval_id: str, decision: Literal["approve", "deny"] = "approve", **options: Any) -> Answer:
-        """Decide with it; as `decision` says."""
+        """Sign the decision with the passkey and send it."""
         return self.home.ask("POST", f"{_ROUTE}/{approval_id}/decide", self.decision(approval_id, decision, **options))

@@ -1,7 +1,7 @@
 """A real password store: Debian's `pass` and gpg(1), with a key made for it and a gpg-agent(1) of its own.
 
-In a directory of the test's own. The agent listens in the key's directory and is ended by its own protocol, so that no other
-agent is touched.
+It lies in a directory of the test's own. The agent listens in the key's directory and is ended by its own protocol, so that no
+other agent is touched.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ needs_pass = pytest.mark.skipif(
     (shutil.which("pass") is None or shutil.which("gpg") is None) and "CI" not in os.environ,
     reason="pass is not installed: apt-get install pass gnupg",
 )
-"""Skips a test where there is no pass. In CI it is there, or the test fails."""
+"""A decorator that skips a test if pass is missing. In CI it must be installed, or the test fails."""
 
 
 class PasswordStore:
-    """A store with one key. With a `passphrase`, the key is locked until somebody types that: nobody does."""
+    """A store with one key. With a `passphrase`, the key is locked until it is typed, which never happens."""
 
     def __init__(self, passphrase: str = "") -> None:
         # Short: an agent's socket lies in it, whose path may have 107 bytes.
@@ -38,7 +38,7 @@ class PasswordStore:
             "GNUPGHOME": str(self.path / "gnupg"),
             "PASSWORD_STORE_DIR": str(self.path / "store"),
         }
-        """What leads to it."""
+        """Environment that leads to the store."""
 
     def __enter__(self) -> Self:
         self._run(
@@ -66,15 +66,15 @@ class PasswordStore:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def insert(self, entry: str, text: str) -> None:
-        """Put an entry, with all its lines."""
+        """Insert an entry with all its lines."""
         self._run("pass", "insert", "--multiline", "--force", entry, text=text)
 
     def remove(self, entry: str) -> None:
-        """Take one away."""
+        """Remove an entry."""
         self._run("pass", "rm", "--force", entry)
 
     def forget(self) -> None:
-        """Have the agent forget what it was told."""
+        """Have the agent forget its passphrases."""
         self._run("gpg-connect-agent", "reloadagent", "/bye")
 
     def _run(self, *command: str, text: str = "") -> str:

@@ -1,7 +1,7 @@
-"""Says whether anything changed that a group of pinned third parties depends on, and stamps what passed.
+"""Check of whether an input of a group of pinned third parties changed, and a stamp for what passed.
 
-A group is a folder of tests of programs that others publish, in pinned versions: they change when somebody moves a pin. What a
-run of it depends on, its inputs:
+A group is a folder of tests of programs that others publish, in pinned versions, which change when a pin moves. A run of it
+depends on its inputs:
 
 - its folder, with the pins;
 - all modules of tests that those import, the modules of the product that any of them imports, and the files and folders that
@@ -49,11 +49,11 @@ class Tree:
     root: Path
 
     def table(self) -> dict[str, Any]:
-        """The table that is written by hand: `shared`, and `rooms` by group."""
+        """Return the hand-written table: `shared`, and `rooms` by group."""
         return tomllib.loads((self.root / _TABLE).read_text(encoding="utf-8"))
 
     def modules(self, group: str) -> set[Path]:
-        """Modules of tests that the group's import, and its own; and the product's that any of these imports."""
+        """Return the modules of tests that the group's import, its own, and the product's that any of these imports."""
         awaited = [*(self.root / "tests" / group).rglob("*.py"), *(self.root / name for name in _ALWAYS[1:])]
         found: set[Path] = set()
         while awaited:
@@ -65,11 +65,11 @@ class Tree:
         return found
 
     def imported(self, path: Path) -> list[Path]:
-        """Modules of this repository that one imports."""
+        """Return the modules of this repository that a module imports."""
         return _module(self.root, path).imported
 
     def inputs(self, group: str) -> list[Path]:
-        """All files that a run of the group depends on."""
+        """Return all files on which a run of the group depends."""
         places = {self.root / name for name in (*_ALWAYS, *self.table()["rooms"][group], f"tests/{group}")}
         for path in self.modules(group):
             places.add(path)
@@ -78,7 +78,7 @@ class Tree:
         return sorted({file for place in places for file in _files(place)})
 
     def digest(self, group: str) -> str:
-        """SHA-256 over names and contents of the inputs, the version of Python, and who runs it."""
+        """Return the SHA-256 over names and contents of the inputs, the version of Python, and the kind of user."""
         digest = hashlib.sha256(f"{_python()}\0{_user()}\0".encode())
         for path in self.inputs(group):
             content = path.read_bytes()
@@ -86,7 +86,7 @@ class Tree:
         return digest.hexdigest()
 
     def stamp(self, group: str) -> Path:
-        """Where it is written that the group passed."""
+        """Return the file that records that the group passed."""
         return self.root / _PASSED / f"{group}.toml"
 
     def is_unchanged(self, group: str) -> bool:
@@ -115,12 +115,12 @@ def _module(root: Path, path: Path) -> _Module:
 
 
 def _is_content(root: Path, place: Path) -> bool:
-    """A folder at the top of the tree is a place to look for something, and says nothing of its own."""
+    """Return whether a place's content is an input. A folder at the top of the tree is only a place to look in."""
     return place.is_file() or (place.is_dir() and root not in (place, place.parent))
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Names of modules: imported, or of tests and started (`python -m tests.support.forks`)."""
+    """Yield names of modules: imported ones, and modules of tests that are started (`python -m tests.support.forks`)."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -140,13 +140,13 @@ def _of_module(root: Path, name: str) -> Iterator[Path]:
 
 
 class _Paths:
-    """Paths that a module makes of its own, `Path(__file__).parents[1] / "x"`, and of names that are bound to such."""
+    """A finder of paths that a module makes of its own, `Path(__file__).parents[1] / "x"`, and of names bound to such paths."""
 
     def __init__(self, path: Path, names: dict[str, Path]) -> None:
         self._path, self._names = path, names
 
     def named(self, node: ast.AST) -> Iterator[Path]:
-        """Each as it is used: the longest expression, and of what is only bound to a name, files alone."""
+        """Yield each path as it is used: the longest expression; of paths that are only bound to a name, files alone."""
         match node:
             case (
                 ast.Assign(targets=[ast.Name()], value=value)
@@ -163,7 +163,7 @@ class _Paths:
             yield from self.named(child)
 
     def value(self, node: ast.AST) -> Path | None:
-        """The path that this expression is, or None."""
+        """Return the path that this expression is, or None."""
         match node:
             case ast.Name(id=name):
                 return self._names.get(name)
@@ -184,7 +184,7 @@ class _Paths:
 
 @functools.cache
 def _bound(root: Path, path: Path) -> dict[str, Path]:
-    """Names of a module of tests that are bound to paths, those that it imports too."""
+    """Return a module's names that are bound to paths, including imported ones."""
     names: dict[str, Path] = {}
     paths = _Paths(path, names)
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -203,7 +203,7 @@ def _bound(root: Path, path: Path) -> dict[str, Path]:
 
 
 def _files(place: Path) -> Iterator[Path]:
-    """The file, or all files of the folder but those that a run leaves there. FileNotFoundError where there is nothing."""
+    """Yield the file, or all files of the folder except those that a run leaves there. FileNotFoundError if it does not exist."""
     if place.is_dir():
         for path in place.rglob("*"):
             if path.is_file() and not _NOT_READ & set(path.relative_to(place).parts):
@@ -223,18 +223,18 @@ def _user() -> str:
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Name the group whose stamp is written where all of it passes."""
+    """Add the option that names the group to stamp if all its tests pass."""
     parser.addoption("--stamp", choices=GROUPS, help="write down that this group of pinned third parties passed")
 
 
 def pytest_configure(config: Any) -> None:
-    """Stamp where that is asked for."""
+    """Register the stamp if the option asks for it."""
     if config.option.stamp:
         config.pluginmanager.register(_Stamp(Tree(ROOT), config.option.stamp, config))
 
 
 class _Stamp:
-    """Writes the stamp of a group at the end of a session in which all its tests passed."""
+    """A plugin that writes the stamp of a group at the end of a session in which all its tests passed."""
 
     def __init__(self, tree: Tree, group: str, config: Any) -> None:
         self._tree, self._group, self._config = tree, group, config
@@ -242,7 +242,7 @@ class _Stamp:
         self._before = tree.digest(group)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Refuse wherever less was shown than a run of everything shows."""
+        """Write the stamp, unless the session showed less than a run of the whole group."""
         if os.getpid() != self._process:
             return  # a shard: it has seen a part
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
@@ -271,7 +271,7 @@ def _stamp_text(group: str, digest: str) -> str:
 
 
 def main() -> int:
-    """Exit with 0 where the group is unchanged since it passed, else with 1."""
+    """Exit with 0 if the group is unchanged since it passed, else with 1."""
     match sys.argv[1:]:
         case ["unchanged", group] if group in GROUPS:
             if not Tree(ROOT).is_unchanged(group):

@@ -76,7 +76,7 @@ runpy.run_path(program, run_name="__main__")
 
 
 def invoke(op: str, *, hosts: list[GrantedHost] | None = None, protocol: int = PROTOCOL_VERSION, **args: Any) -> Invoke:
-    """The first frame of an invocation."""
+    """Return the first frame of an invocation."""
     return Invoke(protocol=protocol, op=op, args=args, hosts=hosts or [], invocation="run_test", deadline_ms=30_000)
 
 
@@ -102,13 +102,13 @@ def _started(program: Path, frames_in: int, frames_out: int, printed: int) -> su
 
 
 class ConnectorProcess:
-    """One connector process and the host's end of its frames, both ends watched by a HostSession."""
+    """A connector process and the host's end of its frames, both ends watched by a HostSession."""
 
     def __init__(self, program: Path, first: Invoke, *, timeout_s: float = 20.0) -> None:
         self.sent = bytearray()
-        """Every byte that came out of the connector as frames."""
+        """Every byte that the connector sent as frames."""
         self.given = bytearray()
-        """Every byte that went in."""
+        """Every byte that the host sent."""
         self._deadline: Final = time.monotonic() + timeout_s
         self._decoder: Final = Decoder(FromJail)
         self._session: Final = HostSession()
@@ -123,7 +123,7 @@ class ConnectorProcess:
         self.send(first)
 
     def send(self, message: Message, body: bytes = b"") -> None:
-        """Send one frame. ProtocolError if a host may not. A connector that has ended hears no more, and `receive` says so."""
+        """Send one frame. ProtocolError if a host may not. Ignore a connector that has ended: `receive` reports that."""
         self._session.sending(message)
         self.send_raw(b"".join(bytes(part) for part in encode(message, body)))
 
@@ -136,7 +136,7 @@ class ConnectorProcess:
                 data = data[os.write(self._to, data) :]
 
     def receive(self) -> Frame:
-        """The next frame; EOFError if the process ends instead."""
+        """Return the next frame; EOFError if the process ends instead."""
         while (frame := self._decoder.next_frame()) is None:
             data = self._read()
             if not data:
@@ -146,7 +146,7 @@ class ConnectorProcess:
         return frame
 
     def receive_or(self, others: list[socket.socket]) -> Frame | list[socket.socket]:
-        """The next frame, or those of the sockets that can be read. EOFError if the process ends instead."""
+        """Return the next frame, or the sockets that can be read. EOFError if the process ends instead."""
         while (frame := self._decoder.next_frame()) is None:
             readable = self._wait([self._from, *others], [])
             if self._from not in readable:
@@ -159,7 +159,7 @@ class ConnectorProcess:
         return frame
 
     def receive_until_over(self, told: list[Message] | None = None) -> Result | Failed:
-        """The answer; what is told on the way goes to `told`, cancels pass. Fails if anything else comes."""
+        """Return the final response; collect reports on the way in `told` and ignore cancels. Fail if another frame arrives."""
         while True:
             message = self.receive().message
             match message:
@@ -174,22 +174,22 @@ class ConnectorProcess:
                     raise AssertionError(f"{message} instead of an answer")
 
     def close_input(self) -> None:
-        """Be a host that goes away."""
+        """Close the host's end, as a host that goes away does."""
         if self._to >= 0:
             os.close(self._to)
             self._to = -1
 
     def wait(self) -> int:
-        """The exit code, once it has ended by itself."""
+        """Wait until the process has ended by itself. Return its exit code."""
         return self._process.wait(max(0.1, self._deadline - time.monotonic()))
 
     def printed(self) -> str:
-        """What it has written to stdout and stderr so far."""
+        """Return its output to stdout and stderr so far."""
         size = os.fstat(self._printed.fileno()).st_size
         return os.pread(self._printed.fileno(), size, 0).decode("utf-8", "replace")  # no seek: the child shares it
 
     def close(self) -> None:
-        """Kill and reap it if it has not ended."""
+        """Kill and reap the process if it has not ended."""
         self.close_input()
         if self._from >= 0:
             os.close(self._from)
@@ -222,7 +222,7 @@ class ConnectorProcess:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one invocation came to."""
+    """The outcome of one invocation."""
 
     answer: Result | Failed
     told: list[Message]
@@ -233,19 +233,19 @@ class Report:
 
     @property
     def output(self) -> Any:
-        """The result's output; AssertionError with the failure if there is none."""
+        """Output of the result; AssertionError with the failure if there is none."""
         assert isinstance(self.answer, Result), (self.answer, self.printed)
         return self.answer.output
 
     @property
     def failure(self) -> Failed:
-        """The failure; AssertionError with the output if it succeeded."""
+        """The failure; AssertionError with the output if the invocation succeeded."""
         assert isinstance(self.answer, Failed), self.answer
         return self.answer
 
 
 class RefusedStream(OSError):
-    """Raised by `streams` of a PlainHost: the stream is refused with these details."""
+    """A refusal of a stream, with its details; `streams` of a PlainHost raises it."""
 
     def __init__(self, words: str, details: dict[str, Any]) -> None:
         super().__init__(words)
@@ -253,14 +253,14 @@ class RefusedStream(OSError):
 
 
 class _Streams:
-    """The streams of one invocation: bytes both ways, in the one thread there is."""
+    """The streams of one invocation: bytes both ways, in the only thread."""
 
     def __init__(self, connector: ConnectorProcess) -> None:
         self._connector: Final = connector
         self._sockets: Final[dict[int, socket.socket]] = {}
 
     def receive(self) -> Frame:
-        """The next frame of the connector; until it comes, what services say goes to it."""
+        """Return the connector's next frame; pass the services' bytes on to the connector meanwhile."""
         while isinstance(found := self._connector.receive_or(list(self._sockets.values())), list):
             for stream_id, sock in [pair for pair in self._sockets.items() if pair[1] in found]:
                 data = b""
@@ -272,12 +272,12 @@ class _Streams:
         return found
 
     def add(self, stream_id: int, sock: socket.socket) -> None:
-        """It is open."""
+        """Record that the stream is open, and tell the connector."""
         self._sockets[stream_id] = sock
         self._connector.send(TcpOpened(id=stream_id))
 
     def send(self, message: Chunk, body: bytes) -> None:
-        """What the connector says; nobody hears it where the service has gone."""
+        """Pass the connector's bytes on to the service; ignore a service that has gone."""
         sock = self._sockets.get(message.id)
         if sock is not None:
             with contextlib.suppress(OSError):
@@ -286,13 +286,13 @@ class _Streams:
                     sock.shutdown(socket.SHUT_WR)
 
     def cancel(self, stream_id: int) -> None:
-        """The connector has closed it."""
+        """Close the stream that the connector has cancelled."""
         if stream_id in self._sockets:
             self._sockets.pop(stream_id).close()
             self.refuse(stream_id, "cancelled", "closed by the connector")
 
     def refuse(self, stream_id: int, failure_class: str, words: str, details: dict[str, Any] | None = None) -> None:
-        """It is not opened, or over."""
+        """Report that a stream was refused, or is over."""
         error = FrameFailure(failure_class=failure_class, message=words, details=details or {})
         self._connector.send(Refused(id=stream_id, error=error))
 
@@ -307,14 +307,14 @@ class _Streams:
 
 
 class PlainHost:
-    """Runs operations and does their requests, one by one, with `basic`, `bearer` or a key in the path (`path_key`, for
-    `%7Bkey%7D`) added where a credential is asked for.
+    """A host that runs operations and sends their requests, one by one, with the credential added where a request asks for one.
 
-    `sign` gives the header fields of a request that asks for a credential: of its method, URL, fields and body.
+    The credential is `basic`, `bearer` or a key in the path (`path_key`, in place of `%7Bkey%7D`). `sign` gives the header
+    fields of such a request: of its method, URL, fields and body.
 
     A host:port that is not granted is refused. `on_request` sees each request before it is sent, and may raise. `at` is where
-    the hosts are, whatever their names: a server of the test's that has certificates for them. `streams` connects a stream that
-    is asked for; without it there are none.
+    the hosts are, whatever their names: a server of the test's that has certificates for them. `streams` connects a requested
+    stream; without it there are none.
     """
 
     def __init__(
@@ -345,7 +345,7 @@ class PlainHost:
         self._streams: Final = streams
 
     def call(self, op: str, **args: Any) -> Report:
-        """One invocation in a process of its own."""
+        """Run one invocation in a process of its own. Return its report."""
         told: list[Message] = []
         requests: list[HttpRequest] = []
         uploads: dict[int, tuple[HttpRequest, bytearray]] = {}

@@ -5,8 +5,8 @@
         smtplib.SMTP_SSL("localhost", postfix.submissions["plain login"])
         dovecot.messages("noor")                          # what noor@example.com got
 
-`mira`, `noor` and `locked` have addresses at example.com; nobody else has, and nothing leaves the machine. Messages of more than
-MAX_MESSAGE bytes are refused. Its master starts as root and nobody else can start it: other users skip.
+Only `mira`, `noor` and `locked` have addresses at example.com, and nothing leaves the machine. Messages of more than MAX_MESSAGE
+bytes are refused. Only root can start its master: other users skip the test.
 
 Source: postconf(5), master(5). Not here: mailboxes and passwords (dovecot.py).
 """
@@ -56,7 +56,7 @@ OFFERS: Final = ("plain login scram-sha-256 xoauth2 oauthbearer", "plain login",
 
 
 class Postfix:
-    """A running server; a context manager that leaves no process behind. `submission` and `submissions`: offered → port."""
+    """A running server; a context manager that leaves no process behind. `submission` and `submissions`: ports by mechanisms."""
 
     def __init__(self, authority: Authority, dovecot: Dovecot, offers: Sequence[str] = OFFERS) -> None:
         needs("postfix", "postfix")
@@ -96,7 +96,7 @@ class Postfix:
             self._process.wait(20)
 
     def settle(self) -> None:
-        """Wait until every message that it took is delivered, so that none of an earlier test arrives in a later one."""
+        """Wait until every accepted message is delivered, so that none of an earlier test arrives in a later one."""
         wait_until(lambda: not self._has_waiting(), "no message waits", seen=self.log)
 
     def _has_waiting(self) -> bool:
@@ -104,7 +104,7 @@ class Postfix:
         return any(file.is_file() for folder in folders for file in folder.rglob("*"))
 
     def log(self) -> str:
-        """What it has said so far."""
+        """Return the server's log so far."""
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / "log").read_text("utf-8", "replace")
         return ""

@@ -5,7 +5,7 @@
             admin.run("CREATE ROLE reader LOGIN PASSWORD 'x'")
 
 Debian's package; no unix socket, nothing of the machine's own cluster. As root it runs as `postgres`, because the server refuses
-root. `AUTH` says how each user is asked for a password; everyone else by SCRAM. Not here: logging in through Aileron (logins.py).
+root. `_HBA` has each user's way to log in: SCRAM by default. Not here: logging in through Aileron (logins.py).
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ timezone = 'UTC'
 
 
 def needs_postgresql() -> None:
-    """Skip where the machine has no server; with CI set, fail: a skip is not a pass."""
+    """Skip the test if the machine has no server; with CI set, fail: a skip is not a pass."""
     if _PROGRAMS is None:
         words = "postgres is not installed: apt-get install postgresql"
         pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
 
 
 class PostgreSQL:
-    """One server, between enter and exit. `port` is where it listens, `log` what it says."""
+    """A server that runs between enter and exit. `port` is where it listens, `log` the file of its log."""
 
     def __init__(self, authority: Authority, *, tls: bool = True, settings: str = "") -> None:
         needs_postgresql()
@@ -117,7 +117,7 @@ class PostgreSQL:
 
     @contextlib.contextmanager
     def admin(self, database: str = "postgres") -> Iterator[pg8000.native.Connection]:
-        """A session of the cluster's owner, by the library directly."""
+        """Yield a session of the cluster's owner, by the library directly."""
         context = ssl.create_default_context(cafile=str(self._authority.ca_file)) if self._tls else None
         connection = pg8000.native.Connection(
             ADMIN, host="localhost", port=self.port, database=database, password=ADMIN_PASSWORD, ssl_context=context

@@ -49,12 +49,12 @@ GOOGLE_ROUTES: Final = {
     "revocation": "/revoke",
     "device_authorization": "/device/code",
 }
-"""Where Google has them; its other paths do not matter to a client."""
+"""Google's paths of these endpoints; its other paths do not matter to a client."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Registered:
-    """An application that is registered there. `auth`: how a secret is presented; `introspects`: it is an API that may ask."""
+    """An application that is registered there. `auth`: how it presents its secret; `introspects`: it may introspect tokens."""
 
     id: str
     secret: str | None = None
@@ -69,7 +69,7 @@ _CHECKER: Final = Registered("an-api", "the-secret-of-an-api", "client_secret_ba
 
 @dataclasses.dataclass(frozen=True)
 class Issued:
-    """One thing that went out: `access_token`, `refresh_token`, `id_token`, `registration_access_token` or `code`."""
+    """A value that the provider issued: `access_token`, `refresh_token`, `id_token`, `registration_access_token` or `code`."""
 
     kind: str
     value: str
@@ -77,12 +77,12 @@ class Issued:
 
 
 class Provider:
-    """Running between enter and exit. `directory` takes its key, its certificate and what it says.
+    """A provider that runs between enter and exit. `directory` takes its key, its certificate and its log.
 
-    `names` are the certificate's and `issuer` is its own name, both for `localhost` and its port unless said; `access_ttl_s` may
-    change later. `files` are its key and its certificate where they are there already. `program` is what the words are prefixed
-    with to put it into other namespaces, `connect` then leads there. `registration`: anybody may register a client (RFC 7591);
-    `resources`: a token is for the service of this machine that its request named (RFC 8707), and for none without;
+    `names` are the certificate's and `issuer` is the provider's own name; by default both are `localhost`, the issuer's with
+    the port. `access_ttl_s` may change later. `files` are an existing key and certificate. `program`: words that go before the
+    provider's, to run it in other namespaces; `connect` then connects there. `registration`: anybody may register a client (RFC
+    7591); `resources`: a token is for the service of this machine that its request named (RFC 8707), and for none without;
     `documents`: a client's ID may be the address of its metadata, by the draft of that name.
     """
 
@@ -167,11 +167,11 @@ class Provider:
 
     @property
     def host(self) -> str:
-        """NAME:PORT, as a manifest and the settings name it."""
+        """NAME:PORT of the provider, as a manifest and the settings name it."""
         return urllib.parse.urlsplit(self.issuer).netloc
 
     def url(self, endpoint: str) -> str:
-        """`authorization`, `token`, `revocation`, `device_authorization`, `introspection` or `registration`."""
+        """Return the URL of `authorization`, `token`, `revocation`, `device_authorization`, `introspection` or `registration`."""
         paths = {
             "authorization": "/auth",
             "token": "/token",
@@ -184,14 +184,14 @@ class Provider:
         return self.issuer + paths[endpoint]
 
     def introspect(self, token: str) -> dict[str, Any]:
-        """RFC 7662: `{"active": false}`, or with `scope`, `sub`, `client_id`, `exp`."""
+        """Introspect a token (RFC 7662). Return `{"active": false}`, or `scope`, `sub`, `client_id` and `exp` as well."""
         pair = f"{_CHECKER.id}:{_CHECKER.secret}".encode()
         return self.post(
             "introspection", {"token": token}, {"authorization": "Basic " + base64.b64encode(pair).decode()}
         )
 
     def post(self, endpoint: str, form: Mapping[str, str], fields: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """A form to one of the endpoints, as some client that is not ours would send it."""
+        """Send a form to an endpoint, as a client other than Aileron would. Return the response."""
         context = ssl.create_default_context(cafile=str(self.authority.ca_file))
         connection = _Connection(self._name, self.port, context, lambda: self._connect(self._address, self.port))
         with contextlib.closing(connection):
@@ -206,36 +206,36 @@ class Provider:
         return answered
 
     def issued(self) -> list[Issued]:
-        """Everything that went out so far, oldest first."""
+        """Return everything that the provider issued so far, oldest first."""
         return [Issued(**one) for one in self._command("issued")]
 
     def tokens(self, *kinds: str) -> list[str]:
-        """The values of these kinds; of all where none is named."""
+        """Return the values of these kinds; of all kinds if none is named."""
         return [one.value for one in self.issued() if not kinds or one.kind in kinds]
 
     def asked(self, endpoint: str) -> list[int]:
-        """The status of each answer of one endpoint so far."""
+        """Return the status of each response of one endpoint so far."""
         path = urllib.parse.urlsplit(self.url(endpoint)).path
         return [one["status"] for one in self._command("seen") if one["path"] == path]
 
     def revoke_account(self, account: str) -> int:
-        """Take away everything this person gave; how many grants that were."""
+        """Revoke all grants of this person. Return how many there were."""
         return int(self._command("revoke_account", account=account))
 
     def revoke_access(self, token: str) -> bool:
-        """Take away one access token, and leave the grant."""
+        """Revoke one access token, and leave the grant."""
         return bool(self._command("revoke_access", value=token))
 
     def access_ttl(self, seconds: float) -> None:
-        """How long an access token lives that is issued from now on."""
+        """Set the lifetime of access tokens that are issued from now on."""
         self._command("access_ttl", seconds=seconds)
 
     def down(self) -> None:
-        """Nobody listens, and every connection is gone."""
+        """Stop listening and close every connection."""
         self._command("down")
 
     def up(self) -> None:
-        """As before, on the same port."""
+        """Listen again on the same port, with the same state."""
         self._command("up")
 
     def fault(
@@ -250,7 +250,7 @@ class Provider:
         hold: bool = False,
         stall: bool = False,
     ) -> None:
-        """Of the next `times` answers: `status` in place of one; `drop` or `hold` it after the work was done; `stall` before."""
+        """Disturb the next `times` responses: `status` replaces one; `drop` and `hold` act after the work, `stall` before."""
         path = urllib.parse.urlsplit(self.url(endpoint)).path
         more = {
             "status": status,
@@ -263,11 +263,11 @@ class Provider:
         self._command("fault", path=path, times=times, **more)
 
     def held(self) -> int:
-        """How many wait to be released."""
+        """Return how many responses are held."""
         return int(self._command("held"))
 
     def release(self) -> None:
-        """Let go what was held."""
+        """Send the held responses."""
         self._command("release")
 
     def _command(self, command: str, **more: Any) -> Any:
@@ -288,7 +288,7 @@ class Provider:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """To an address, with the name that is in its certificate."""
+    """A connection to an address, with the name that is in its certificate."""
 
     def __init__(self, name: str, port: int, context: ssl.SSLContext, connect: Callable[[], socket.socket]) -> None:
         super().__init__(name, port, context=context, timeout=_COMMAND_S)
@@ -296,7 +296,7 @@ class _Connection(http.client.HTTPSConnection):
         self._made_by = connect
 
     def connect(self) -> None:
-        """To wherever the provider is."""
+        """Connect to the provider."""
         made = self._made_by()
         made.settimeout(_COMMAND_S)
         self.sock = self._tls.wrap_socket(made, server_hostname=self.host)

@@ -1,4 +1,4 @@
-"""A publisher at a forge: connectors and actions, built, signed and released, with whatever is to be wrong about them.
+"""A publisher at a forge: connectors and actions, built, signed and released, with any fault that a test wants.
 
 publisher = Publisher(forge)                                  # github://acme/mail, signed with KEY
 pin = publisher.connector("1.0.0", hosts=["api.example.com:443"])
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 
 class Publisher:
-    """One repository of a forge."""
+    """A publisher with one repository of a forge."""
 
     def __init__(
         self, forge: ForgeServer, repository: str = "github://acme/mail", key: SigningKey | None = KEY
@@ -65,7 +65,7 @@ class Publisher:
         unsigned: bool = False,
         note: str = "",
     ) -> ConnectorPin:
-        """Release a connector; `name` and `key` where they are to be another's, `note` makes other bytes of the same."""
+        """Release a connector. `name` and `key` can be another publisher's; `note` makes other bytes of the same version."""
         full = name or f"{self.repository}{path}"
         manifest = f'[connector]\nname = "{full}"\nversion = "{version}"\npublisher = "Acme"\n'
         if hosts:
@@ -97,7 +97,7 @@ class Publisher:
         key: SigningKey | None = None,
         unsigned: bool = False,
     ) -> str:
-        """Release an action that calls `say` of each pin; its NAME@VERSION. `source` where it is to lie about that."""
+        """Release an action that calls `say` of each pin. Return its NAME@VERSION. `source` can be a false one."""
         name = f"{self.repository}/actions/{handle}"
         text = self.text(handle, version, pins, gated=gated, body=body, intent=intent, source=source)
         self._release(name, version, {"action.md": text.encode()}, key, unsigned=unsigned)
@@ -114,7 +114,7 @@ class Publisher:
         intent: str = "say something",
         source: str | None = None,
     ) -> str:
-        """The file of that action."""
+        """Return the text of that action's file."""
         lines = [
             "+++",
             f'name = "{handle}"',

@@ -6,8 +6,8 @@
         ...
         assert server.accepted_users() == ["ada"]
 
-Data, users and configuration live in the folder it is given. Its log is read all along:
-`accepted_users` and `refused_users` are its own account of who came with which name. Every wait has a deadline.
+Data, users and configuration are in the given folder. A thread reads its log all along: `accepted_users` and `refused_users` are
+the names of clients in the server's own account. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ REQUEST_S: Final = 10.0
 
 
 class RadicaleServer:
-    """Radicale on 127.0.0.1. `start`, then `url`; `stop` ends it; as a context manager it does both."""
+    """Radicale on 127.0.0.1. `start`, then `url`; `stop` ends it; the context manager does both."""
 
     def __init__(self, folder: Path, *, user: str = "ada", tls: tuple[Path, Path] | None = None) -> None:
-        """`tls` is certificate chain and key, PEM; without it the server speaks plain HTTP."""
+        """Take `tls` as certificate chain and key, PEM; without it the server speaks plain HTTP."""
         self.user: Final = user
         self.password: Final = f"pass-{secrets.token_hex(16)}"
         self.port = 0
@@ -52,11 +52,11 @@ class RadicaleServer:
 
     @property
     def url(self) -> str:
-        """Its origin, without a slash at the end."""
+        """Origin of the server, without a slash at the end."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers. TimeoutError with its log if it does not."""
+        """Start the server and wait until it is ready. TimeoutError with its log if it does not become ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "users").write_text(f"{self.user}:{self.password}\n", encoding="utf-8")
         (self.port,) = reserve_ports(1)  # it does not take port 0
@@ -83,7 +83,7 @@ class RadicaleServer:
         self._reader.start()
 
     def stop(self) -> None:
-        """End it. No harm if it is not running."""
+        """Stop the server. Do nothing if it is not running."""
         if self._process is not None and self._reader is not None:
             self._process.kill()
             self._process.wait(REQUEST_S)
@@ -93,7 +93,7 @@ class RadicaleServer:
             self._process = None
 
     def make_calendar(self, name: str, title: str) -> str:
-        """A calendar of the user; returns its path."""
+        """Create a calendar of the user. Return its path."""
         path = f"/{self.user}/{name}/"
         body = (
             '<C:mkcalendar xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav"><D:set><D:prop>'
@@ -103,14 +103,14 @@ class RadicaleServer:
         return path
 
     def put(self, name: str, text: str) -> str:
-        """Store a calendar object under the user, as any other client would; returns its path."""
+        """Store a calendar object under the user, as any other client would. Return its path."""
         path = f"/{self.user}/{name}"
         status, answer = self.request("PUT", path, text.encode(), {"Content-Type": "text/calendar"})
         assert status == 201, (status, answer)
         return path
 
     def get(self, path: str) -> str:
-        """A stored object. KeyError if there is none."""
+        """Return a stored object. KeyError if there is none."""
         status, answer = self.request("GET", path)
         if status != 200:
             raise KeyError(path)
@@ -119,7 +119,7 @@ class RadicaleServer:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """A request with the user's password; status and body."""
+        """Send a request with the user's password. Return status and body."""
         token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         connection = self._connection()
         try:
@@ -130,15 +130,15 @@ class RadicaleServer:
             connection.close()
 
     def accepted_users(self) -> list[str]:
-        """User names whose password it has accepted, in order, by its own log. Includes requests made here."""
+        """Return the user names whose password the server accepted, in order, by its own log. Includes requests made here."""
         return re.findall(r"Successful login: '([^']*)'", self.log())
 
     def refused_users(self) -> list[str]:
-        """User names whose password it has refused."""
+        """Return the user names whose password the server refused."""
         return re.findall(r"Failed login attempt from .*?: '([^']*)'", self.log())
 
     def requests(self) -> list[tuple[str, str]]:
-        """Method and path of every request that it has answered by now, in order, by its own log."""
+        """Return method and path of every request answered so far, in order, by the server's own log."""
         self._marks += 1
         mark = f"/mark-{self._marks}"
         self.request("GET", mark)
@@ -147,12 +147,12 @@ class RadicaleServer:
         return [(method, path) for method, path in found if not path.startswith("/mark-")]
 
     def log(self) -> str:
-        """Everything it has written to its log so far."""
+        """Return the server's log so far."""
         with self._news:
             return "".join(self._lines)
 
     def wait_for_log(self, words: str, timeout_s: float = REQUEST_S) -> None:
-        """Wait until its log has these words. TimeoutError with the log."""
+        """Wait until the log contains these words. TimeoutError with the log."""
         deadline = time.monotonic() + timeout_s
         with self._news:
             while words not in "".join(self._lines):

@@ -1,12 +1,12 @@
-r"""A program at a pseudo-terminal, and somebody who types at it, also while it is raw: every byte that it shows is kept.
+r"""A program at a pseudo-terminal, and a typist at it, also while it is raw: every byte that it shows is kept.
 
     with RawTerminal(["bash", "-i"], environment) as at:
         at.until(b"$ ")
         at.type(b"\x1a")
 
-It is the program's controlling terminal, 80 by 24, and answers `CSI 5 n` and `CSI c` in order, as terminals do: a slow one all of
-them when it is asked `CSI 5 n`, or told to. tmux.py draws a screen,
-this does not: what is shown is looked at as bytes.
+It is the program's controlling terminal, 80 by 24, and answers `CSI 5 n` and `CSI c` in order, as terminals do. A slow one
+answers all pending questions at the next `CSI 5 n`, or when told to. tmux.py draws a screen; this module does not, and tests
+check the bytes shown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _QUESTION: Final = re.compile(rb"\x1b\[5n|\x1b\[c")
 
 
 class RawTerminal:
-    """For the length of a with block; the program is killed at its end."""
+    """A terminal with its program, for the length of a with block; the program is killed at its end."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], *, is_slow: bool = False) -> None:
         self.shown = b""
@@ -57,15 +57,15 @@ class RawTerminal:
             os.close(slave)
 
     def type(self, data: bytes) -> None:
-        """As it is."""
+        """Type bytes, unchanged."""
         os.write(self.descriptor, data)
 
     def line(self, text: str) -> None:
-        """A line, and Enter."""
+        """Type a line and Enter."""
         self.type(text.encode() + b"\r")
 
     def until(self, wanted: bytes) -> bytes:
-        """Until this was shown behind what was waited for before; everything from there to its end."""
+        """Wait until `wanted` is shown after the previous match. Return everything from there to its end."""
         until = time.monotonic() + _DEADLINE_S
         while (at := self.shown.find(wanted, self._looked_at)) < 0:
             left = until - time.monotonic()
@@ -75,7 +75,7 @@ class RawTerminal:
         return self.shown[begin : self._looked_at]
 
     def end(self) -> int:
-        """Wait for the end of the program: its exit code."""
+        """Wait for the end of the program. Return its exit code."""
         until = time.monotonic() + _DEADLINE_S
         while self._read(max(0.0, until - time.monotonic())):
             pass
@@ -96,7 +96,7 @@ class RawTerminal:
         return bool(read)
 
     def answer(self) -> int:
-        """Whatever was asked and not answered yet: how many."""
+        """Answer all pending questions to the terminal. Return how many there were."""
         answers, self._answers = self._answers, []
         os.write(self.descriptor, b"".join(answers))
         return len(answers)

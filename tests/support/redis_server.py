@@ -1,7 +1,6 @@
 """A real Redis server (Debian's `redis-server`), over TLS and in the clear, with users of an ACL.
 
-In a directory of the test's own, on two ports of the kernel's choice; nothing is kept on disk. It runs as whoever runs the
-tests.
+It runs in a directory of the test's own, on two reserved ports, as the user of the tests; nothing is kept on disk.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None and "CI" not in os.environ,
     reason="redis-server is not installed: apt-get install redis-server",
 )
-"""Skips a test where there is no server. In CI it is there, or the test fails."""
+"""A decorator that skips a test if redis-server is missing. In CI it must be installed, or the test fails."""
 
 
 class RedisServer:

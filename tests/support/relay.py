@@ -1,7 +1,7 @@
 """The relay as an agent starts it, on two pipes; and a daemon's end of its socket that says only what a test says.
 
 `Agent` runs `aileron-mcp` and speaks JSON-RPC to it, line by line, with a deadline on each. `FakeServer` listens where the daemon
-does, in the test's own thread: each connection is accepted, read and answered by name, so that a test decides at which byte it
+does, in the test's own thread: the test accepts, reads and answers each connection explicitly, and so decides at which byte it
 ends. The real server is started with tests/support/home.py.
 
 >>> with FakeServer(home) as server, Agent(home) as agent:
@@ -40,7 +40,7 @@ Message = dict[str, Any]
 
 
 def envelope(**params: Any) -> Message:
-    """Parameters of a request of the 2026 protocol."""
+    """Return the parameters of a request of the 2026 protocol."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
@@ -50,7 +50,7 @@ def envelope(**params: Any) -> Message:
 
 
 class _Lines:
-    """Whole lines from a descriptor, each before the deadline; an empty line at its end."""
+    """A reader of whole lines from a descriptor, each before the deadline; an empty line at its end."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -79,7 +79,7 @@ class _Lines:
 
 
 class Agent:
-    """A client of the relay; whatever is left of it ends with the block."""
+    """A client of the relay; the block's end kills the relay."""
 
     def __init__(self, home: Path, *, program: Sequence[str] = (), **environment: str) -> None:
         words = list(program) or [sys.executable, "-m", "aileron.mcp.relay"]
@@ -110,7 +110,7 @@ class Agent:
             stream.close()
 
     def write(self, data: bytes) -> None:
-        """Bytes to its standard input, all of them."""
+        """Write bytes to the relay's standard input, all of them."""
         until = time.monotonic() + DEADLINE_S
         while data:
             if not select.select([], [self._in], [], max(0, until - time.monotonic()))[1]:
@@ -118,17 +118,17 @@ class Agent:
             data = data[os.write(self._in, data[: 1 << 16]) :]
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """One message."""
+        """Send one message."""
         self.write(json.dumps(message).encode() + b"\n")
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> int:
-        """Ask, and return the id it was asked under."""
+        """Send a request. Return its id."""
         number = next(self._ids)
         self.send({"jsonrpc": "2.0", "id": number, "method": method, **({"params": params} if params else {})})
         return number
 
     def receive(self, deadline_s: float = DEADLINE_S) -> Message:
-        """The next message; EOFError when there will be none."""
+        """Return the next message; EOFError when there will be none."""
         line = self._lines.next(deadline_s)
         if not line.endswith(b"\n"):
             raise EOFError(f"standard output ended with {line!r}")
@@ -136,7 +136,7 @@ class Agent:
         return message
 
     def answer(self, number: int, deadline_s: float = DEADLINE_S) -> Message:
-        """The answer to a request, in whatever order they come; what else comes before it is kept in `others`."""
+        """Return the response to a request, in whatever order they arrive; other messages before it are kept in `others`."""
         for message in self.others:
             if self._answers(message, number):
                 self.others.remove(message)
@@ -150,71 +150,71 @@ class Agent:
         return message.get("id") == number and "method" not in message
 
     def ask(self, method: str, params: Mapping[str, Any] | None = None, deadline_s: float = DEADLINE_S) -> Message:
-        """Ask and wait for the answer."""
+        """Send a request and return the response."""
         return self.answer(self.request(method, params), deadline_s)
 
     def initialize(self) -> Message:
-        """The handshake of the 2025 protocol."""
+        """Perform the handshake of the 2025 protocol. Return the response to `initialize`."""
         answer = self.ask("initialize", INITIALIZE)
         self.send(INITIALIZED)
         return answer
 
     def is_quiet(self, for_s: float = 0.0) -> bool:
-        """Nothing has been said that was not read."""
+        """Return whether the relay sends nothing more within `for_s` seconds, and everything it sent was read."""
         return self._lines.is_quiet(for_s)
 
     def close(self) -> None:
-        """End its standard input."""
+        """Close the relay's standard input."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
     def wait(self) -> tuple[int, str]:
-        """Its exit code and what it wrote to standard error, once it has ended."""
+        """Wait until the relay has ended. Return its exit code and its standard error."""
         assert self.process.stderr is not None
         code = self.process.wait(DEADLINE_S)
         return code, self.process.stderr.read().decode()
 
     def signal(self, number: signal.Signals) -> None:
-        """As a terminal or an agent would."""
+        """Send a signal to the relay, as a terminal or an agent would."""
         self.process.send_signal(number)
 
 
 class Link:
-    """One connection of a relay."""
+    """A connection of a relay, at the daemon's end."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lines = _Lines(connection.fileno())
 
     def line(self, deadline_s: float = DEADLINE_S) -> bytes:
-        """The next line; an unfinished or empty one when the relay has closed."""
+        """Return the next line; an unfinished or empty one when the relay has closed."""
         return self._lines.next(deadline_s)
 
     def receive(self, deadline_s: float = DEADLINE_S) -> Message:
-        """The next message."""
+        """Return the next message."""
         message: Message = json.loads(self.line(deadline_s))
         return message
 
     def send(self, *messages: Message) -> None:
-        """Messages, as the daemon's server writes them."""
+        """Send messages in the form that the daemon's server writes."""
         self.write(b"".join(json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages))
 
     def write(self, data: bytes) -> None:
-        """Bytes."""
+        """Send bytes."""
         self._connection.settimeout(DEADLINE_S)
         self._connection.sendall(data)
 
     def is_quiet(self, for_s: float = 0.0) -> bool:
-        """Nothing came that was not read."""
+        """Return whether nothing more arrives within `for_s` seconds, and everything that arrived was read."""
         return self._lines.is_quiet(for_s)
 
     def close(self) -> None:
-        """As a process that ends."""
+        """Close the connection, as a process that ends does."""
         self._connection.close()
 
 
 class FakeServer:
-    """Listens at `run/mcp.sock` of a home, from `__enter__` until `close`."""
+    """A listener at `run/mcp.sock` of a home, from `__enter__` until `close`."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "run" / "mcp.sock"
@@ -231,7 +231,7 @@ class FakeServer:
             link.close()
 
     def open(self) -> None:
-        """Take connections, as a daemon that starts."""
+        """Accept connections from now on, as a daemon that starts."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
@@ -239,7 +239,7 @@ class FakeServer:
         self._listener.listen(8)
 
     def accept(self, deadline_s: float = DEADLINE_S) -> Link:
-        """The next connection."""
+        """Return the next connection."""
         assert self._listener is not None
         self._listener.settimeout(deadline_s)
         link = Link(self._listener.accept()[0])
@@ -247,7 +247,7 @@ class FakeServer:
         return link
 
     def close(self) -> None:
-        """Take no more, as a daemon that ends; the connections there are stay."""
+        """Stop listening, as a daemon that ends; existing connections stay."""
         if self._listener is not None:
             self._listener.close()
             self._path.unlink(missing_ok=True)
@@ -255,7 +255,7 @@ class FakeServer:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Closed for the length of the block."""
+        """Stop listening for the length of the block."""
         self.close()
         yield
         self.open()

@@ -1,4 +1,4 @@
-"""A daemon that is killed under a relay while calls are under way, and what the world outside saw of them.
+"""A daemon that is killed under a relay while calls are under way, and the effects that the upstream saw.
 
 `AILERON_KILL_SEED` repeats a series as far as chance allows. The home has an action `effect` with an input `path`; each call has
 a path of its own, so that the upstream's count says how often it was carried out.
@@ -23,7 +23,7 @@ TURNS: Final = 4
 
 
 def killed_at_random(agent: Agent, home: DaemonHome, upstream: CountingServer) -> tuple[int, int]:
-    """How many calls were told to be done, and how many not. AssertionError where one was done twice, or told and not done."""
+    """Return how many calls succeeded, and how many did not. AssertionError if one ran twice, or succeeded without its effect."""
     seed = int(os.environ.get("AILERON_KILL_SEED") or secrets.randbits(32))
     chance, series = random.Random(seed), secrets.token_hex(4)
     told = lost = 0

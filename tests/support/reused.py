@@ -1,4 +1,4 @@
-"""Several requests on one connection, which a server ends when its client says nothing for a while.
+"""Repeated requests on one connection, which a server ends when its client sends nothing for a while.
 
 reused(functools.partial(ask_twice, port))
 """
@@ -18,9 +18,9 @@ _ATTEMPTS: Final = 5
 
 
 def reused(talk: Callable[[], _T]) -> _T:
-    """Return what `talk` does, which asks several times on a connection of its own, with a ConnectionError where that ends early.
+    """Return the result of `talk`, which sends requests on one connection and raises ConnectionError if that ends early.
 
-    It begins anew only where the connection may have been idle for as long as one may be, because the machine stood still.
+    It starts again only if the connection may have been idle for as long as the server allows, because the machine stood still.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         began = time.monotonic()

@@ -1,6 +1,6 @@
 """The tables of the pages of keys, made from the schemas: `python -m tests.support.schema_pages`, which is `make pages`.
 
-Each stands between two comments, below the heading that names its TOML table. All else on a page is written by hand.
+Each table stands between two comments, below the heading that names its TOML table. The rest of a page is written by hand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SECTION: Final = re.compile(r"^### (?P<heading>.+)\n(?P<body>(?:(?!^##).*\n)*)"
 
 
 def with_tables(page: str, schema: Schema) -> str:
-    """The page with its tables as the schema has them now. ValueError where a table has no place, or a place no table."""
+    """Return the page with its tables made from the schema. ValueError if a table has no place, or a place no table."""
     tables = page_tables(schema)
 
     def made(section: re.Match[str]) -> str:

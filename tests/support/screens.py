@@ -1,11 +1,11 @@
-"""What stands on the screen of a Textual app, as text, and golden screens: files that say what it has to look like.
+"""The screen of a Textual app as text, and golden screens: files that say how it must look.
 
     expect(app, "queue-80x24")          # tests/tui/golden/queue-80x24.txt
 
-A golden file has the rows of the screen, and under them, row for row, how each cell is drawn: a dot where there is nothing to
-say, else the letter of a style that is spelled out at the end. So what only a colour says is seen to be only that.
+A golden file has the rows of the screen, and under them, row for row, how each cell is drawn: a dot for no style, else the
+letter of a style that is spelled out at the end. This shows what only a colour says.
 
-AILERON_GOLDEN=renew writes the files anew instead: look at what `git diff` then says, and commit it or mend the code.
+AILERON_GOLDEN=renew writes the files anew instead: check the result of `git diff`, and commit it or fix the code.
 
 Not here: how the app is driven (tests/tui/consoles.py).
 """
@@ -27,17 +27,17 @@ _IS_RENEWED: Final = os.environ.get("AILERON_GOLDEN") == "renew"
 
 
 def text_of(app: App[Any]) -> str:
-    """The rows of the screen in front, as they were composed last."""
+    """Return the rows of the screen in front, as they were composed last."""
     return "\n".join("".join(segment.text for segment in row).rstrip() for row in _rows(app))
 
 
 def expect(app: App[Any], name: str) -> None:
-    """The screen is the one of that name, cell for cell."""
+    """Check that the screen is the golden one of that name, cell for cell."""
     is_like(f"{name}.txt", _picture(_rows(app)))
 
 
 def is_like(name: str, shown: str) -> None:
-    """A text is the one in the golden file of that name."""
+    """Check that a text equals the golden file of that name."""
     file = _GOLDEN / name
     if _IS_RENEWED:
         file.parent.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def _letter(style: Style | None, letters: dict[str, str]) -> str:
 
 
 def _spelled(style: Style | None) -> str:
-    """Attributes, and the hue of letters that have one: shades differ with every version of the library."""
+    """Return the attributes, and the hue of coloured letters: shades differ with every version of the library."""
     if style is None:
         return ""
     words = [name for name in ("bold", "dim", "reverse", "underline") if getattr(style, name)]

@@ -1,4 +1,4 @@
-"""A service that says what a test wants, in a thread, at the other end of a login's socket; with TLS where the script begins it.
+"""A service that a test scripts, in a thread, at the other end of a login's socket; with TLS from where the script starts it.
 
 >>> def lies(talk: Talk) -> None:
 ...     talk.say(b"220 hello")
@@ -6,8 +6,8 @@
 ...
 >>> with Scripted(lies, tls=context) as service, LoginAt(SmtpLogin, …, service=service.far) as login: …
 
-`heard` is every byte that came, decrypted: what a test searches for what must not have been sent. The script may go on after the
-login has failed; that its socket is gone then ends it quietly. Not here: real services (dovecot.py, postfix.py).
+`heard` is every byte received, decrypted: a test searches it for what must not have been sent. The script may go on after the
+login has failed; the loss of its socket then ends it without an error. Not here: real services (dovecot.py, postfix.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WAIT_S = 20.0
 
 
 class Talk:
-    """The service's end."""
+    """The service's end of the conversation."""
 
     def __init__(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._sock = sock
@@ -33,34 +33,34 @@ class Talk:
         self.heard = bytearray()
 
     def say(self, *lines: bytes) -> None:
-        """Lines, ended by CR LF."""
+        """Send lines, ended by CR LF."""
         self._sock.sendall(b"".join(line + b"\r\n" for line in lines))
 
     def say_raw(self, data: bytes) -> None:
-        """As it is."""
+        """Send bytes, unchanged."""
         self._sock.sendall(data)
 
     def hear(self) -> bytes:
-        """A line without its end. EOFError."""
+        """Return a line without its end. EOFError."""
         while b"\n" not in self._waiting:
             self._more()
         line, _, self._waiting = self._waiting.partition(b"\n")
         return line.removesuffix(b"\r")
 
     def hear_bytes(self, size: int) -> bytes:
-        """So many. EOFError."""
+        """Return `size` bytes. EOFError."""
         while len(self._waiting) < size:
             self._more()
         taken, self._waiting = self._waiting[:size], self._waiting[size:]
         return taken
 
     def start_tls(self) -> None:
-        """As the server."""
+        """Start TLS as the server."""
         assert self._tls is not None
         self._sock = self._tls.wrap_socket(self._sock, server_side=True)
 
     def close(self) -> None:
-        """Without a word."""
+        """Shut the connection down without a message."""
         socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def _more(self) -> None:
@@ -71,12 +71,12 @@ class Talk:
         self._waiting += got
 
     def end(self) -> None:
-        """Close the socket, whichever it is by now."""
+        """Close the socket, plain or TLS."""
         self._sock.close()
 
 
 class Scripted:
-    """One conversation, which begins with `script`; a context manager."""
+    """A conversation that follows `script`; a context manager."""
 
     def __init__(self, script: Callable[[Talk], None], tls: ssl.SSLContext | None = None) -> None:
         near, self.far = socket.socketpair()
@@ -87,7 +87,7 @@ class Scripted:
 
     @property
     def heard(self) -> bytes:
-        """All that came so far."""
+        """Every byte received so far."""
         return bytes(self.talk.heard)
 
     def __enter__(self) -> Self:

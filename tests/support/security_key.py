@@ -1,11 +1,11 @@
 """A security key of a test's own: a CTAP 2.1 authenticator in Python, plugged in over CTAPHID at a pseudoterminal.
 
 `SoftKey` is the authenticator: CBOR in, CBOR out, with a PIN, its tries and the two PIN protocols, tokens with permissions,
-passkeys, and a touch that somebody has to give. `Plugged` is its USB port: packets of 64 bytes at the other end of a pty, as a
-program has them at /dev/hidrawN. So the library, the product's module and the daemon are what they are everywhere else; what is
-missing of the real thing is the kernel's HID.
+passkeys, and a touch that a test must give. `Plugged` is its USB port: packets of 64 bytes at the other end of a pty, as a
+program has them at /dev/hidrawN. So the library, the product's module and the daemon are the real ones; only the kernel's HID is
+missing.
 
-It lies where it is told to: `Lie`. Its PIN protocols are written here, from the specification, and not the library's.
+It has the faults that a test sets: `Lie`. Its PIN protocols are written here, from the specification, and not the library's.
 
 Source: FIDO Alliance, CTAP 2.1, sections 6.1, 6.2, 6.4, 6.5 and 11.2.
 """
@@ -39,9 +39,9 @@ from tests.support.authenticator import ORIGIN
 __all__ = ["PATIENCE_S", "PIN", "Lie", "Plugged", "SoftKey", "plugged"]
 
 PIN: Final = "a-pin-of-its-own-2468"
-"""Of every key here; long enough that finding it in a file is no accident."""
+"""PIN of every key here; long enough that finding it in a file is no accident."""
 PATIENCE_S: Final = 20.0
-"""For a packet of the other side, which is a thread or a program of a test: it may stand still longer than a device may."""
+"""Seconds to wait for a packet of the other side, a thread or program of a test, which may stand still longer than a device."""
 _UP, _UV, _AT = 0x01, 0x04, 0x40
 
 _OK: Final = b"\x00"
@@ -61,7 +61,7 @@ _ERRORS: Final = {
 
 
 class _Refusal(Exception):
-    """What it answers in place of a response."""
+    """An error status in place of a response."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -70,24 +70,24 @@ class _Refusal(Exception):
 
 @dataclasses.dataclass
 class Lie:
-    """What a device does that no honest one would. Off, each of them."""
+    """Faults of a device that no honest one has. Each is off by default."""
 
     unverified: bool = False
-    """It signs without having verified anybody, and says so in its flags."""
+    """True if the key signs without having verified its owner, and says so in its flags."""
     other_digest: bool = False
-    """It signs something else than what it was given."""
+    """True if the key signs other data than it was given."""
     other_key: bool = False
-    """It signs with another key than that of the passkey."""
+    """True if the key signs with another key than the passkey's."""
     replays: bool = False
-    """It answers with the first assertion that it ever gave."""
+    """True if the key answers with the first assertion that it ever gave."""
     garbage: bytes | None = None
-    """To every request, this."""
+    """Response to every request but the one for its properties; None: an honest response."""
     silent_at: int | None = None
-    """It answers nothing to this command."""
+    """Command to which the key does not respond."""
     never_stops: bool = False
-    """It goes on to say that it waits for a touch, whatever it is told."""
+    """True if the key still reports that it waits for a touch when it is told to stop."""
     is_busy: bool = False
-    """Another program has it."""
+    """True if another program uses the key."""
 
 
 @dataclasses.dataclass
@@ -95,11 +95,11 @@ class _Held:
     key: ec.EllipticCurvePrivateKey
     rp_id: str
     needs_verification: bool
-    """credProtect, level 3: it is not told of without."""
+    """True for credProtect level 3: the key does not reveal the passkey without verification."""
 
 
 class SoftKey:
-    """One authenticator. `touch` is asked whether somebody touches it now; None: it waits on."""
+    """An authenticator. `touch` returns whether it is touched now; while that is False, it waits."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class SoftKey:
         self.lie = Lie()
         self.touch: Callable[[], bool] = lambda: True
         self.finger: Callable[[], bool] = lambda: True
-        """Whether the sensor knows it."""
+        """Function that returns whether the sensor recognizes the finger."""
         self.tries = 8
         self.tries_in_a_row = 3
         self.touched = 0
-        """How often somebody touched it."""
+        """Number of touches."""
         self.signed: list[bytes] = []
-        """The hashes that it signed, with a touch."""
+        """The hashes that it signed after a touch."""
         self._pin_hash = None if pin is None else hashlib.sha256(pin.encode()).digest()[:16]
         self._has_sensor = has_sensor
         self._protects = protects
@@ -134,12 +134,12 @@ class SoftKey:
     # What its owner does
 
     def unplugged(self) -> None:
-        """Pulled out, and plugged in again."""
+        """Reset the state that a key loses when it is pulled out and plugged in again."""
         self.tries_in_a_row = 3
         self._agreement, self._token, self._permissions = ec.generate_private_key(ec.SECP256R1()), os.urandom(32), 0
 
     def enrolled(self, options: dict[str, Any], origin: str = ORIGIN) -> dict[str, Any]:
-        """As a page sends on what `navigator.credentials.create(…)` gives: a browser's part, with the PIN already checked."""
+        """Return what a page sends on from `navigator.credentials.create(…)`: a browser's part, with the PIN already checked."""
         public = options["publicKey"]
         said = (
             f'{{"type":"webauthn.create","challenge":"{public["challenge"]}","origin":"{origin}","crossOrigin":false}}'
@@ -151,18 +151,18 @@ class SoftKey:
         return {"client_data": base64url(said.encode()), "attestation": base64url(attestation), "transports": ["usb"]}
 
     def make(self, rp_id: str = "localhost") -> tuple[bytes, bytes]:
-        """A passkey that it holds from now on: its id, and its key in COSE."""
+        """Create a passkey that the device holds from now on. Return its id, and its key in COSE."""
         key, credential_id = ec.generate_private_key(ec.SECP256R1()), os.urandom(32)
         self._held[credential_id] = _Held(key, rp_id, self._protects)
         return credential_id, cbor.encode({1: 2, 3: -7, -1: 1, **_point(key)})
 
     def key_ids(self) -> list[str]:
-        """What decisions call its passkeys."""
+        """Return the ids of its passkeys as decisions name them."""
         made = [(one, cbor.encode({1: 2, 3: -7, -1: 1, **_point(held.key)})) for one, held in self._held.items()]
         return [passkey_id(*one) for one in made]
 
     def touch_alone(self, credential_id: str, client_hash: bytes, verified: bool) -> tuple[bytes, bytes]:
-        """Authenticator data and signature, as a program gets them that asks by itself, and for a touch."""
+        """Return authenticator data and signature, as a program gets them that asks by itself and for a touch only."""
         given = self._signed(
             from_base64url(credential_id), "localhost", client_hash, is_verified=verified, is_touched=True
         )
@@ -171,7 +171,7 @@ class SoftKey:
     # What it answers
 
     def answer(self, request: bytes, touched: Callable[[], bool]) -> bytes:
-        """A response to one CTAP2 request. `touched` waits for a touch; False: it was told to stop."""
+        """Return the response to one CTAP2 request. `touched` waits for a touch and returns False if it was told to stop."""
         if self.lie.garbage is not None and request[0] != 0x04:
             return self.lie.garbage
         try:
@@ -337,7 +337,7 @@ _PACKET = 64
 _BROADCAST = 0xFFFFFFFF
 _INIT, _CBOR, _CANCEL, _KEEPALIVE, _ERROR = 0x86, 0x90, 0x91, 0xBB, 0xBF
 _PAUSE_S = 0.02
-"""Between two words that it is still at work: five times as often as it has to."""
+"""Seconds between two keepalives: five times as often as required."""
 
 
 class Plugged:
@@ -347,13 +347,13 @@ class Plugged:
         self.key = key
         self.name = name
         self.sent = b""
-        """Everything that came from the program."""
+        """Every byte received from the program."""
         self._over = threading.Event()
         self._channels = 0
 
     @property
     def port(self) -> Port:
-        """As the product finds it."""
+        """The port in the form in which the product finds it."""
         return Port(Path(os.ttyname(self._slave)), self.name, _PACKET, _PACKET)
 
     def __enter__(self) -> Self:
@@ -377,7 +377,7 @@ class Plugged:
                     self._take(packet)
 
     def _next(self, wait_s: float) -> bytes | None:
-        """The next packet, without the number of its report."""
+        """Return the next packet without the number of its report; None if there was none in time."""
         if not select.select([self._master], [], [], wait_s)[0]:
             return None
         packet = b""
@@ -422,5 +422,5 @@ class Plugged:
 
 
 def plugged(key: SoftKey | None = None, **options: Any) -> Plugged:
-    """A key of its own in a port, unless one is given."""
+    """Return a port with this key, or with a new one."""
     return Plugged(key or SoftKey(**options))

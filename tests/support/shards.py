@@ -1,4 +1,4 @@
-"""Runs files of tests side by side: collected once, in one process, which then forks those that run them.
+"""A runner of test files side by side: collected once, in one process, which then forks the processes that run them.
 
     python -m pytest --shards 3 tests
 
@@ -32,18 +32,18 @@ __all__ = ["pytest_addoption", "pytest_runtestloop"]
 
 _NUMBER: Final = struct.Struct("=I")
 _SILENT_S: Final = 2_000.0
-"""Without a word from any shard: no test has more than half an hour, and most have two minutes."""
+"""Seconds of silence from all shards after which they are killed: most tests have two minutes, and none over half an hour."""
 _END_S: Final = 60.0
-"""For a shard to end once it has said that it does: threads of the interpreter's own end with it."""
+"""Seconds for a shard to end after it has said that it ends: threads of the interpreter's own end with it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say how many processes run the tests."""
+    """Add the option for the number of processes."""
     parser.addoption("--shards", type=int, default=1, metavar="N", help="run files of tests in N processes")
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Fork the shards and report for them; None, for pytest's own loop, where one process is enough."""
+    """Fork the shards and report for them. Return None, for pytest's own loop, if one process is enough."""
     files = _files(session.items)
     number = min(session.config.option.shards, len(files))
     if number < 2 or session.config.option.collectonly or session.testsfailed:
@@ -70,7 +70,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _files(items: list[pytest.Item]) -> list[list[pytest.Item]]:
-    """The tests of each file, in the order in which the files were collected."""
+    """Return the tests of each file, in the order in which the files were collected."""
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(str(item.path), []).append(item)
@@ -78,7 +78,7 @@ def _files(items: list[pytest.Item]) -> list[list[pytest.Item]]:
 
 
 def _queue(length: int) -> int:
-    """A pipe with every number below `length`, which ends behind the last."""
+    """Return a pipe with every number below `length`, which ends after the last."""
     reading, writing = os.pipe()
     os.write(writing, b"".join(map(_NUMBER.pack, range(length))))  # 4 B each of 64 KiB
     os.close(writing)
@@ -86,13 +86,13 @@ def _queue(length: int) -> int:
 
 
 def _taken(queue: int) -> Iterator[int]:
-    """The numbers that nobody else took: the kernel lets one process at a time read from a pipe."""
+    """Yield numbers that no other process took: the kernel lets one process at a time read from a pipe."""
     while number := os.read(queue, _NUMBER.size):
         yield _NUMBER.unpack(number)[0]
 
 
 class _Reporter:
-    """In a shard: runs files, and tells the first process."""
+    """The part of a shard: it runs files, and reports to the first process."""
 
     def __init__(self, session: pytest.Session, told: Connection) -> None:
         self._session, self._config, self._told = session, session.config, told
@@ -119,7 +119,7 @@ class _Reporter:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Iterator[None]:
-        """Say that nothing is missing, once the fixtures of the session are gone as well."""
+        """Report that nothing is missing, once the fixtures of the session are gone as well."""
         self._told.send(("begins", "the end of the session"))
         yield
         self._told.send(("ended", ""))
@@ -136,7 +136,7 @@ def _own_directory(config: pytest.Config, directory: Path) -> None:
 
 
 def _own_streams(config: pytest.Config) -> None:
-    """Capture into files of its own, and report to no terminal: all that is written there are stacks of what took too long."""
+    """Capture into files of the shard's own, and report to no terminal except the stacks of tests that took too long."""
     plugins = config.pluginmanager
     terminal = config.get_terminal_writer()
     plugins.unregister(name="terminalreporter")
@@ -162,7 +162,7 @@ class _Shard:
         self.status: int | None = None
 
     def handles(self) -> list[Any]:
-        """Return the handles that become readable when there is something to see of it."""
+        """Return the handles that become readable when the shard has news."""
         return [self._pidfd] if self.heard.closed else [self._pidfd, self.heard]
 
     def reports(self) -> Iterator[dict[str, Any]]:
@@ -189,16 +189,16 @@ class _Shard:
         return bool(ended)
 
     def is_lost(self) -> bool:
-        """Return whether it ended otherwise than by saying so: with 0, or 1 where a test failed."""
+        """Return whether the shard ended without saying so, or with a status other than 0 and 1 (a test failed)."""
         return self._ended_at is None or self.status not in (0, 1)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the shard at once."""
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
 
 class _Watch:
-    """In the first process: shows what the shards report, until all of them have ended."""
+    """The part of the first process: it shows the shards' reports until all shards have ended."""
 
     def __init__(self, session: pytest.Session, shards: list[_Shard], queue: int) -> None:
         self._session, self._config = session, session.config
@@ -242,7 +242,7 @@ class _Watch:
                 pass
 
     def _stop(self) -> None:
-        """Let the shards take no other file, and kill what has not ended in time."""
+        """Let the shards take no other file, and kill those that have not ended in time."""
         for _ in _taken(self._queue):
             pass
         for shard in self._shards:

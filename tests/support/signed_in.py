@@ -1,4 +1,4 @@
-"""A person signing in at a scripted provider, and a service that takes its tokens: what tests through a daemon share.
+"""A sign-in at a scripted provider, and a service that accepts its tokens: shared by tests that go through a daemon.
 
     with signed_world(authority, tmp_path) as world:
         assert world.sign_in()["status"] == "done"
@@ -35,7 +35,7 @@ _CANARY = re.compile(rb"canary-(access|refresh)-token|canary-client-secret")
 
 
 class Service:
-    """An API that takes the provider's newest access token and no other, and repeats it in its answer."""
+    """An API that accepts the provider's newest access token and no other, and repeats it in its response."""
 
     def __init__(self, authority: Authority, provider: TokenServer) -> None:
         self._provider = provider
@@ -53,7 +53,7 @@ class Service:
 
 
 class World:
-    """A provider, a service, and a home with a connector for them; nobody has signed in yet."""
+    """A provider, a service, and a home with a connector for them, before any sign-in."""
 
     def __init__(self, home: DaemonHome, provider: TokenServer, service: Service, work: Path) -> None:
         self.home = home
@@ -64,8 +64,9 @@ class World:
     def install(
         self, version: str = "1.0.0", scopes: tuple[str, ...] = SCOPES, *, logs_in: str | None = None, **changes: str
     ) -> Answer:
-        """The reflector as a connector that signs in; `changes` as TokenServer.provider takes them. `logs_in`: where it
-        logs in by IMAP too, HOST:PORT.
+        """Install the reflector as a connector that signs in; `changes` as TokenServer.provider takes them.
+
+        `logs_in`: HOST:PORT of a server to which it logs in by IMAP too.
         """
         source = self._work / version
         shutil.copytree(_SOURCE, source)
@@ -106,13 +107,13 @@ imports = ["http", "log", "audit", "progress"]
         return begun
 
     def end(self, begun: dict[str, Any], wait: float = 30.0) -> dict[str, Any]:
-        """How it ended."""
+        """Wait for the end of the sign-in. Return how it ended."""
         path = f"/v1/sign-ins/{begun['id']}?wait={wait:g}"
         ended: dict[str, Any] = self.home.must("GET", path, wait_s=wait)
         return ended
 
     def sign_in(self, name: str = NAME, **more: Any) -> dict[str, Any]:
-        """The whole of it: the person says yes on the provider's page."""
+        """Sign in completely: the person consents on the provider's page."""
         begun = self.begin(name, **more)
         called_back(begun["authorize_url"])
         return self.end(begun)
@@ -123,20 +124,20 @@ imports = ["http", "log", "audit", "progress"]
         return self.home.run("ask", {"url": url, "credential": "oauth2", **args})
 
     def binding(self, name: str = NAME) -> dict[str, Any]:
-        """As the daemon shows it."""
+        """Return the binding as the daemon shows it."""
         found: dict[str, Any] = self.home.must("GET", f"/v1/bindings/{name}")
         return found
 
     def types(self, *wanted: str) -> list[str]:
-        """Which of these events are on record, oldest first."""
+        """Return the recorded events of these types, oldest first."""
         found = self.home.must("GET", "/v1/audit?limit=1000")["events"]
         return [event["type"] for event in reversed(found) if event["type"] in wanted]
 
 
 def called_back(authorize_url: str, **query: str) -> bytes:
-    """What a browser does after the person said yes: the redirect to the loopback port with this query, and its answer.
+    """Do a browser's part after the person consented: request the redirect to the loopback port. Return the response.
 
-    Without one, with a code and the state that belongs to it.
+    The request has this query or, without one, a code and the state that belongs to it.
     """
     asked = {name: values[0] for name, values in parse_qs(urlsplit(authorize_url).query).items()}
     back = urlsplit(asked["redirect_uri"])
@@ -149,13 +150,13 @@ def called_back(authorize_url: str, **query: str) -> bytes:
 
 
 def state_of(authorize_url: str) -> str:
-    """What the provider has to give back."""
+    """Return the state that the provider must send back."""
     return parse_qs(urlsplit(authorize_url).query)["state"][0]
 
 
 @contextlib.contextmanager
 def signed_world(authority: Authority, work: Path) -> Iterator[World]:
-    """Everything there, the connector installed, an action `ask` for it; `work` is an empty directory."""
+    """Yield a world with the connector installed and an action `ask` for it; `work` is an empty directory."""
     with contextlib.ExitStack() as stack:
         provider = stack.enter_context(TokenServer(authority.server_context("localhost")))
         service = Service(authority, provider)

@@ -1,11 +1,11 @@
-"""A daemon whose clock is wrong: `time.time` is off by so many seconds from before its first import, and everything else is real.
+"""A daemon whose clock is wrong: `time.time` is off by `offset_s` from before its first import, and everything else is real.
 
     with skewed_daemon(home, -86400.0):
         ...                                   # whoever asks in this home is answered by it
 
-Not libfaketime: preloaded, it also takes `clock_nanosleep(2)`, and with a moment that has passed that fails with EINVAL, which
-`time.sleep` of Python 3.11 runs into on a machine under load. What it would fake besides is the clock of C code: certificates are
-checked by the real one here.
+It does not use libfaketime, which also replaces `clock_nanosleep(2)` when preloaded: with a moment that has passed that fails
+with EINVAL, as `time.sleep` of Python 3.11 finds on a machine under load. The clock of C code stays real here: certificates are
+checked by it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _END_S: Final = 15.0
 
 @contextlib.contextmanager
 def skewed_daemon(home: Path, offset_s: float) -> Iterator[None]:
-    """Run one for `home`, by a clock that is ahead by `offset_s`."""
+    """Run a daemon for `home`, by a clock that is ahead by `offset_s`."""
     ready, told = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.skewed_daemon", str(home), str(told), str(offset_s)],

@@ -1,4 +1,4 @@
-"""One workspace as Slack's Web API reference documents it, on loopback: a real TLS server with a memory.
+"""A Slack workspace as the Web API reference documents it, on loopback: a real TLS server with a memory.
 
     with SlackServer(authority.server_context(*NAMES), listener=machine.listen()) as slack:
         slack.allow("xoxp-…")
@@ -12,8 +12,8 @@ cursors, page numbers and errors: status 200 with `ok` false, but for a limit of
 and with which scopes, the test says; a token that begins with `xoxb-` is an app's, which cannot search. `disturb` makes it answer
 something else for a while.
 
-A text is stored as it came. `announced` tells whom it would have notified: what Slack acts on in `<…>`, and, where the request
-switches that on, names of everybody.
+A text is stored as it came. `announced` are the names that it would have notified: those that Slack acts on in `<…>`, and, if the
+request switches that on, names for everybody.
 
 `asked` is every request it got, without the token: of the Authorization field only a digest is kept.
 
@@ -42,18 +42,18 @@ from tests.support.upstream import Seen, Upstream, answer
 __all__ = ["NAMES", "SCOPES", "Asked", "Post", "SlackServer", "digest_of"]
 
 NAMES: Final = ("slack.com",)
-"""What its certificate is for."""
+"""Names in the server's certificate."""
 SCOPES: Final = ("channels:read", "search:read", "chat:write")
-"""What the connector's page asks a person to give."""
+"""Scopes that the connector's page asks a person to grant."""
 HELD_S: Final = 30.0
-"""How long an answer is held back at most."""
+"""Longest time in seconds that a response is held back."""
 _EVERYBODY: Final = re.compile(r"@(?:channel|here|everyone)\b")
 _TEXT_LIMIT: Final = 40_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """One request. `authorization` is the digest of that field, as `digest_of` makes it; None if it had none."""
+    """A request. `authorization` is the digest of that field, as `digest_of` makes it; None if it had none."""
 
     method: str
     host: str
@@ -64,13 +64,13 @@ class Asked:
     authorization: str | None
 
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 
 @dataclasses.dataclass(frozen=True)
 class Post:
-    """A message that somebody posted by the API: the text as it came, whom it notified, and all of the request."""
+    """A message posted by the API: the text as it came, the names it notified, and the whole request."""
 
     channel: str
     ts: str
@@ -80,7 +80,7 @@ class Post:
 
 
 class _SlackError(Exception):
-    """An answer that is not `ok`."""
+    """A response that is not `ok`."""
 
     def __init__(self, error: str, **more: Any) -> None:
         super().__init__(error)
@@ -104,21 +104,21 @@ class _Call:
 
 
 def digest_of(token: str) -> str:
-    """What `Asked.authorization` says of a request with this bearer token."""
+    """Return the value of `Asked.authorization` for a request with this bearer token."""
     return hashlib.sha256(f"Bearer {token}".encode()).hexdigest()
 
 
 class SlackServer:
-    """One workspace. A context manager, as Upstream is."""
+    """A server with one workspace. A context manager, as Upstream is."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, listener: socket.socket | None = None) -> None:
         self.asked: Final[list[Asked]] = []
         self.posts: Final[list[Post]] = []
         self.channels: Final[dict[str, dict[str, Any]]] = {}
-        """By id, in the order of their making."""
+        """Channels by id, in the order of creation."""
         self.messages: Final[list[dict[str, Any]]] = []
         self.largest_page = 1000
-        """However many are asked for; Slack may give less."""
+        """Largest page, however many entries are requested: Slack may return fewer."""
         self.user, self.team = "mira", "Acme"
         self._allowed: Final[dict[str, tuple[frozenset[str], bool]]] = {}
         self._revoked: Final[dict[str, str]] = {}
@@ -137,25 +137,25 @@ class SlackServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the server."""
         return self._upstream.port
 
     # What the test says
 
     def allow(self, token: str, scopes: Iterable[str] = SCOPES) -> None:
-        """Take this token from now on, for these scopes and no others."""
+        """Accept this token from now on, for these scopes and no others."""
         with self._lock:
             self._revoked.pop(digest_of(token), None)
             self._allowed[digest_of(token)] = (frozenset(scopes), token.startswith("xoxb-"))
 
     def revoke(self, token: str, error: str = "token_revoked") -> None:
-        """Take it no more, and say this of it."""
+        """Refuse this token from now on, with this error."""
         with self._lock:
             self._allowed.pop(digest_of(token), None)
             self._revoked[digest_of(token)] = error
 
     def channel(self, name: str, *, topic: str = "", members: int = 3, **more: Any) -> str:
-        """Make a public channel; its id. `more` are fields of the reference, such as `is_archived`."""
+        """Create a public channel. Return its id. `more` are fields of the reference, such as `is_archived`."""
         with self._lock:
             channel_id = f"C{next(self._numbers):09d}"
             self.channels[channel_id] = {
@@ -184,7 +184,7 @@ class SlackServer:
             return channel_id
 
     def message(self, channel: str, text: str, *, user: str = "ann", **more: Any) -> str:
-        """Somebody writes something there (the text as Slack stores it); its ts."""
+        """Write a message to a channel as a user (the text as Slack stores it). Return its ts."""
         with self._lock:
             ts = self._next_ts()
             where = self._by_name(channel)
@@ -205,9 +205,9 @@ class SlackServer:
             return ts
 
     def disturb(self, method: str, body: Any, *fields: str, status: str = "200 OK", times: int = 1) -> None:
-        """Answer so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON.
+        """Respond so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON.
 
-        It comes after the token was found good, as a limit of use does.
+        The response comes after the check of the token, as a rate limit does.
         """
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         with self._lock:
@@ -215,7 +215,7 @@ class SlackServer:
 
     @contextlib.contextmanager
     def held(self, method: str) -> Iterator[threading.Event]:
-        """Calls of `method` are answered when the block ends; the event is set once one is there."""
+        """Hold back responses to calls of `method` until the block ends; set the yielded event once one has arrived."""
         arrived, released = threading.Event(), threading.Event()
         self._hold = (method, arrived, released)
         try:
@@ -225,20 +225,20 @@ class SlackServer:
             released.set()
 
     def forget_everything(self) -> None:
-        """An empty workspace that nobody has asked anything."""
+        """Empty the workspace and the list of requests."""
         with self._lock:
             for kept in (self.asked, self.posts, self.messages, self.channels, self._disturbances, self._revoked):
                 kept.clear()
 
     def called(self) -> list[str]:
-        """Verb and method of every request, in order: `GET conversations.list`."""
+        """Return verb and method of every request, in order: `GET conversations.list`."""
         with self._lock:
             return [f"{asked.method} {asked.path.removeprefix('/api/')}" for asked in self.asked]
 
     # Answering
 
     def _answer(self, seen: Seen) -> bytes:
-        # What the upstream keeps of a request has the token in it; nothing of that stays.
+        # The upstream keeps requests with the token in them; none of that may stay.
         self._upstream.requests.clear()
         self._upstream.received.clear()
         url = urllib.parse.urlsplit(seen.target)
@@ -288,7 +288,7 @@ class SlackServer:
         return None
 
     def _scopes_of(self, digest: str | None, scope: str | None, *, takes_apps: bool) -> frozenset[str]:
-        """Of a token that may call a method with that scope."""
+        """Return the scopes of a token, if it may call a method with that scope; else raise _SlackError."""
         if digest is None:
             raise _SlackError("not_authed")
         if digest not in self._allowed:
@@ -401,7 +401,7 @@ def _start(cursor: str) -> int:
 
 
 def _announced(text: str, body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Whom a message notifies."""
+    """Return the names that a message notifies."""
     named = re.findall(r"<([!@][^<>]+)>", text)
     if body.get("parse") == "full" or body.get("link_names"):
         named += _EVERYBODY.findall(text)

@@ -1,7 +1,7 @@
-"""A real SSH server (Debian's `openssh-server`) on a port of 127.0.0.1, for the user who runs the tests, and what else a server
-may be (`SshPeer`): one on asyncssh that takes a password, or does what no server should.
+"""A real SSH server (Debian's `openssh-server`) on a port of 127.0.0.1, for the user who runs the tests, and other servers.
 
-`Sshd` has its keys and its configuration in a directory of the test's own. It runs commands with the user's shell, as sshd does.
+`Sshd` has its keys and its configuration in a directory of the test's own. It runs commands with the user's shell, as sshd
+does. `SshPeer` runs on asyncssh: it takes a password, or does what no server should.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ __all__ = ["HOST_KEYS", "USER", "SshPeer", "Sshd", "needs_sshd", "public_line"]
 
 _SSHD: Final = "/usr/sbin/sshd"
 USER: Final = pwd.getpwuid(os.getuid()).pw_name
-"""Who can log in."""
+"""Name of the user who can log in."""
 HOST_KEYS: Final = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 needs_sshd = pytest.mark.skipif(
     not os.access(_SSHD, os.X_OK) and "CI" not in os.environ,
     reason="sshd is not installed: apt-get install openssh-server",
 )
-"""Skips a test where there is no server. In CI it is there, or the test fails."""
+"""A decorator that skips a test if sshd is missing. In CI it must be installed, or the test fails."""
 
 
 def public_line(key: asyncssh.SSHKey) -> str:
-    """A key as OpenSSH writes it, without a comment."""
+    """Return a public key as OpenSSH writes it, without a comment."""
     return key.export_public_key().decode("ascii").strip()
 
 
 class Sshd:
-    """A running server; `host_keys` are its keys by algorithm, `client_key` is one that it lets in. `settings` come first."""
+    """A running server; `host_keys` are its keys by algorithm, `client_key` is one that it accepts. `settings` come first."""
 
     def __init__(self, directory: Path, *settings: str) -> None:
         self._directory: Final = directory
@@ -81,16 +81,16 @@ class Sshd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def allow(self, *keys: asyncssh.SSHKey) -> None:
-        """Let in who has one of these keys, and nobody else."""
+        """Accept clients with one of these keys, and no others."""
         self.allowed.write_text("".join(public_line(key) + "\n" for key in keys), encoding="ascii")
 
     @property
     def log(self) -> str:
-        """What the server wrote."""
+        """Output of the server."""
         return (self._directory / "sshd.log").read_text(encoding="utf-8", errors="replace")
 
     def wait_logged(self, text: str) -> None:
-        """Until the server has written this. It does so behind what it answers."""
+        """Wait until the server has logged this text. It logs after it has responded."""
         wait_text(self._directory / "sshd.log", text)
 
     def __enter__(self) -> Self:
@@ -166,5 +166,5 @@ class SshPeer:
 
 
 def has_git() -> bool:
-    """Whether the server can serve repositories."""
+    """Return whether the machine has git, so that the server can serve repositories."""
     return shutil.which("git-upload-pack") is not None

@@ -1,10 +1,10 @@
-"""Run test files again and again on a machine that is too busy for them: what a test assumes of time, order or ports shows.
+"""Stress of test files, run again and again on a machine too busy for them: it shows assumptions about time, order or ports.
 
     python -m tests.support.stress tests/mcp/test_relay_http.py
     python -m tests.support.stress              # every file of SECOND_TRIES
 
-Each file runs TIMES times, by itself, on two processors of which BUSY other processes want all. Exit
-status 1 if any run failed; the tests are named, with what they said.
+Each file runs TIMES times, by itself, on two processors that BUSY other processes keep busy. The exit
+status is 1 if any run failed; the failed tests are named, with their output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMES: Final = 20
 BUSY: Final = 2
 _CORES: Final = 2
 _FILE_S: Final = 1800.0
-"""Bound of one run of one file: many times the longest."""
+"""Seconds that one run of one file may take: many times the longest."""
 SECOND_TRIES: Final = {
     "tests/attacks/test_cell_persons_place.py": "a connection that ends was not waited for",
     "tests/attacks/test_floods.py": "a stranger's budget came back while it was looked at",
@@ -71,13 +71,16 @@ SECOND_TRIES: Final = {
     "tests/tui/test_safety_surroundings.py": "four seconds were over before a word was typed",
     "tests/web/test_deciding_several_here.py": "a digest that was changed was the same in one of sixteen runs",
 }
-"""Files that ever needed a second try, and what they assumed: by `git log -i --grep` for race, wait, late, once, port, order and
-machine in commits of tests, of which these say that a test failed without a fault; and by RERUN lines. None leaves the table."""
+"""Files that ever needed a second try, and the assumption behind it. No file leaves the table.
+
+They come from `git log -i --grep` for race, wait, late, once, port, order and machine in commits of tests, of which these say
+that a test failed without a fault; and from RERUN lines.
+"""
 
 
 @contextlib.contextmanager
 def _busy() -> Iterator[None]:
-    """Others that want the same processors."""
+    """Keep other processes running that use the same processors."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY)]
     try:
         yield
@@ -88,7 +91,7 @@ def _busy() -> Iterator[None]:
 
 
 def _failed(file: str) -> list[str]:
-    """Run a file once: the lines that name what failed, and before them, printed, what it said."""
+    """Run a file once. Return the lines that name failures; print the output before them."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-r", "fE", "--tb=short", "-p", "no:cacheprovider", file],
         capture_output=True,
@@ -105,7 +108,7 @@ def _failed(file: str) -> list[str]:
 
 
 def main(files: Sequence[str]) -> int:
-    """Stress these files, or all of SECOND_TRIES."""
+    """Stress these files, or all of SECOND_TRIES. Return the exit status."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
     bad: dict[str, list[str]] = {}
     with _busy():

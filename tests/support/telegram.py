@@ -8,8 +8,8 @@
         assert telegram.sent[0].text == "1.2 is out."
 
 It answers `getMe`, `getUpdates`, `getChat`, `getChatMemberCount` and `sendMessage`, by GET or POST, with a query, a form or JSON.
-A token that it does not know is 401 `Unauthorized`; what is no token is 404 `Not Found`. `disturb` makes it answer something
-else for a while; `echo` puts the path that it got, token and all, into every refusal and into fields of every answer.
+An unknown token gets 401 `Unauthorized`, a text that is no token 404 `Not Found`. `disturb` replaces responses for a while;
+`echo` puts the request's path, token and all, into every refusal and into fields of every response.
 
 `asked` is every request it got, without the token: of that only a digest is kept.
 
@@ -36,16 +36,16 @@ from tests.support.upstream import Seen, Upstream, answer
 __all__ = ["NAMES", "Asked", "Sent", "TelegramServer", "digest_of"]
 
 NAMES: Final = ("api.telegram.org",)
-"""What its certificate is for."""
+"""Names in the server's certificate."""
 HELD_S: Final = 30.0
-"""How long an answer is held back at most."""
+"""Longest time in seconds that a response is held back."""
 _PATH: Final = re.compile(r"/bot([0-9]+:[A-Za-z0-9_-]{8,})/([A-Za-z]+)")
 _TEXT_LIMIT: Final = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """One request. `token` is the digest of what its path had, as `digest_of` makes it; None if that was no token."""
+    """A request. `token` is the digest of the one in its path, as `digest_of` makes it; None if that was no token."""
 
     verb: str
     host: str
@@ -57,7 +57,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Sent:
-    """A message that a bot sent, and all that it was sent with."""
+    """A message that a bot sent, and all parameters of the request."""
 
     chat: int
     message_id: int
@@ -66,7 +66,7 @@ class Sent:
 
 
 class _RefusedError(Exception):
-    """An answer that is not `ok`."""
+    """A response that is not `ok`."""
 
     def __init__(self, code: int, description: str, **parameters: int) -> None:
         super().__init__(description)
@@ -85,12 +85,12 @@ class _Disturbance:
 
 
 def digest_of(token: str) -> str:
-    """What `Asked.token` says of a request with this token."""
+    """Return the value of `Asked.token` for a request with this token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class TelegramServer:
-    """One bot and its chats. A context manager, as Upstream is."""
+    """A server with one bot and its chats. A context manager, as Upstream is."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, listener: socket.socket | None = None) -> None:
         self.asked: Final[list[Asked]] = []
@@ -116,23 +116,23 @@ class TelegramServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the server."""
         return self._upstream.port
 
     # What the test says
 
     def allow(self, token: str) -> None:
-        """Take this token from now on."""
+        """Accept this token from now on."""
         with self._lock:
             self._allowed.add(digest_of(token))
 
     def revoke(self, token: str) -> None:
-        """Take it no more."""
+        """Refuse this token from now on."""
         with self._lock:
             self._allowed.discard(digest_of(token))
 
     def chat(self, title: str, *, kind: str = "supergroup", members: int = 3, **more: Any) -> int:
-        """Make a chat; its id. `more` are fields of the reference, such as `username`."""
+        """Create a chat. Return its id. `more` are fields of the reference, such as `username`."""
         with self._lock:
             number = next(self._numbers)
             chat = number if kind == "private" else -1_000_000_000_000 - number
@@ -142,7 +142,7 @@ class TelegramServer:
             return chat
 
     def write(self, chat: int, text: str | None, *, name: str = "Ann", kind: str = "message", **more: Any) -> int:
-        """Somebody writes something there; the update's number."""
+        """Write a message to a chat as a user. Return the update's number."""
         with self._lock:
             number = next(self._numbers)
             sender = {"id": 42, "is_bot": False, "first_name": name}
@@ -152,14 +152,14 @@ class TelegramServer:
             return 870_000_000 + number
 
     def disturb(self, method: str, body: Any, *, status: str = "200 OK", times: int = 1) -> None:
-        """Answer so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON."""
+        """Respond so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         with self._lock:
             self._disturbances.append(_Disturbance(method, status, data, times))
 
     @contextlib.contextmanager
     def held(self, method: str) -> Iterator[threading.Event]:
-        """Calls of `method` are answered when the block ends; the event is set once one is there."""
+        """Hold back responses to calls of `method` until the block ends; set the yielded event once one has arrived."""
         arrived, released = threading.Event(), threading.Event()
         self._hold = (method, arrived, released)
         try:
@@ -169,21 +169,21 @@ class TelegramServer:
             released.set()
 
     def forget_everything(self) -> None:
-        """No chats, and nobody has asked anything."""
+        """Remove all chats, and empty the list of requests."""
         with self._lock:
             for kept in (self.asked, self.sent, self.chats, self.updates, self._disturbances):
                 kept.clear()
             self.echo = False
 
     def called(self) -> list[str]:
-        """Verb and method of every request, in order: `GET getChat`."""
+        """Return verb and method of every request, in order: `GET getChat`."""
         with self._lock:
             return [f"{asked.verb} {asked.method}" for asked in self.asked]
 
     # Answering
 
     def _answer(self, seen: Seen) -> bytes:
-        # What the upstream keeps of a request has the token in it; nothing of that stays.
+        # The upstream keeps requests with the token in them; none of that may stay.
         self._upstream.requests.clear()
         self._upstream.received.clear()
         url = urllib.parse.urlsplit(seen.target)

@@ -38,30 +38,30 @@ _START_S: Final = 20.0
 
 
 def page_id(one: Request) -> str:
-    """Of its approval, spelled as ids are."""
+    """Return the id of the request's approval, in the form that ids have."""
     return f"act-20261121T040000-{TEN.index(one):020x}"
 
 
 def page_question(one: Request, *, lasts_s: float = 840.0) -> dict[str, Any]:
-    """As the daemon shows it; `lasts_s` is how long it can be decided."""
+    """Return the question as the daemon shows it; it can be decided for `lasts_s` seconds."""
     until = utc(time.time() + lasts_s)
     return {**one.question(), "approval_id": page_id(one), "created_at": utc(time.time() - 60), "expires_at": until}
 
 
 class TenDesk(ToldDesk):
-    """Asks what it is told to, and reads for each request what its service says."""
+    """A daemon port that shows the questions it is given, and returns for each request what its service says."""
 
     def ask(self, *asked: dict[str, Any]) -> None:
-        """These wait too."""
+        """Add waiting questions."""
         self.questions += asked
 
     def settle(self, approval_id: str, status: str, **more: Any) -> None:
-        """It was decided, here or elsewhere."""
+        """Record that a question was decided, here or elsewhere."""
         (one,) = [one for one in self.questions if one["approval_id"] == approval_id]
         one.update(status=status, decided_at="2026-11-21T04:01:00Z", **more)
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """As the service has it."""
+        """Return the preview with the fields that the service has."""
         (one,) = [one for one in TEN if page_id(one) == approval_id]
         fields = [PreviewField(**field) for field in one.found or ()]
         digest = digest_with_preview(plan_digest, shown_digest(fields))
@@ -69,7 +69,7 @@ class TenDesk(ToldDesk):
 
 
 class ServedPage:
-    """Its address, and who works at it."""
+    """The served page: its address, and its daemon port."""
 
     def __init__(self, port: int, cookie: str, desk: TenDesk, portal: Callable[..., Any]) -> None:
         self.port = port
@@ -78,11 +78,11 @@ class ServedPage:
         self._portal = portal
 
     def url(self, approval_id: str = "", query: str = "") -> str:
-        """Of a question, or of the queue."""
+        """Return the URL of a question, or of the queue."""
         return f"http://localhost:{self.port}/approvals{approval_id and '/' + approval_id}{query}"
 
     def let_in(self, browser: Browser, *, same_site: str = "Strict") -> None:
-        """As who unlocked: nobody's passphrase is right here. `same_site`: as the page says it."""
+        """Give the browser the cookie of an unlocked page, as no passphrase is right here. `same_site`: its attribute."""
         browser.cdp(
             "Network.setCookie",
             name=f"aileron-page-{self.port}",
@@ -94,7 +94,7 @@ class ServedPage:
         )
 
     def change(self, how: Callable[[TenDesk], None]) -> None:
-        """Something happens, between two steps of the server, and whoever waits for news has it."""
+        """Change the questions between two steps of the server, and wake the requests that wait for news."""
 
         def do() -> None:
             how(self.desk)
@@ -106,7 +106,7 @@ class ServedPage:
 
 @contextlib.contextmanager
 def served_page(*asked: dict[str, Any]) -> Iterator[ServedPage]:
-    """The page on a port of its own, unlocked for one cookie, with these questions."""
+    """Serve the page on a port of its own, unlocked for one cookie, with these questions."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     made: list[ServedPage] = []

@@ -1,8 +1,8 @@
 """Ten requests as a person meets them: the demo's four, and six more; each with what the service says, and what an edit changed.
 
-    for one in TEN: one.question(), one.preview(digest)
+    for one in TEN: one.question(), one.found
 
-The action files are those that the connectors ship, and one of a bank that there is not. Used by the golden screens of every
+The action files are those that the connectors ship, and one of a bank that does not exist. Used by the golden screens of every
 surface. Not here: questions with no more in them than a test needs (tests/cli/questions.py).
 """
 
@@ -101,7 +101,7 @@ iban = "${{args.iban}}"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One of them. `fields` are what the preview finds, None: it has none; `edit` is the plan as the person changed it."""
+    """A request of the ten. `fields` are the preview's, None: it has none; `edit` is the plan as the person changed it."""
 
     name: str
     asked: Callable[[str], dict[str, Any]]
@@ -110,16 +110,16 @@ class Request:
 
     @property
     def id(self) -> str:
-        """Of its approval."""
+        """Id of the request's approval."""
         return f"act-20261121T04{TEN.index(self):02}00-{self.name.replace(' ', '-')}"
 
     def question(self) -> dict[str, Any]:
-        """As the daemon shows it."""
+        """Return the question as the daemon shows it."""
         return self.asked(self.id)
 
     @property
     def found(self) -> list[dict[str, Any]] | None:
-        """What its preview says, as it is sealed."""
+        """Fields of the preview, in the form in which they are sealed."""
         if self.fields is None:
             return None
         return [{"label": label, "value": value, "multiline": label == "Body"} for label, value in self.fields]
@@ -207,7 +207,7 @@ def run_by_claude(of: Plan) -> Callable[[str], dict[str, Any]]:
 
 
 def calendar(title: str, day: int) -> Plan:
-    """An event of an hour in December."""
+    """Return a plan for an event of an hour in December."""
     when = f"2026-12-{day:02}T"
     return _calendar(
         "create-calendar-event", {"title": title, "start_time": f"{when}12:00:00Z", "end_time": f"{when}13:00:00Z"}
@@ -215,17 +215,17 @@ def calendar(title: str, day: int) -> Plan:
 
 
 def mail(to: str, subject: str) -> Plan:
-    """A mail to one person."""
+    """Return a plan for a mail to one person."""
     return _mail("google-send-email", {"to": to, "subject": subject, "body": "As discussed.\nMira"})
 
 
 def note(channel: str, text: str) -> Plan:
-    """A message to a channel."""
+    """Return a plan for a message to a channel."""
     return _ship({"channel": channel, "text": text, "link": "https://git.example/pull/41"})
 
 
 def payment(recipient: str, amount: float, currency: str) -> Plan:
-    """A transfer."""
+    """Return a plan for a transfer."""
     args = {**_PAYMENT, "recipient": recipient, "amount": amount, "currency": currency}
     return _plan(_PAY, args, "api.northbank.example:443", ("api_key", "api_key/bank/main", "Transfers", None))
 

@@ -3,7 +3,7 @@
     with their_home(UID, python) as home:      # of tests/support/other_user.py
         home.ask("GET", "/healthz")
 
-As root only. What the tests give to the daemon by a path lies in `home.given`, which its user can read.
+Only root can use it. Files that the tests give to the daemon by a path lie in `home.given`, which its user can read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["TheirHome", "their_home"]
 
 
 class _Starting(Client):
-    """Starts the daemon as its user."""
+    """A client that starts the daemon as its user."""
 
     def __init__(self, home: Path, user: int, python: Path, *, operator: bool = True) -> None:
         super().__init__(home, operator=operator)
         self._path, self._user, self._python = home, user, python
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
-        """As `Client.execute`, by another Python, as another user."""
+        """Start the daemon as `Client.execute` does, but by another Python and as another user."""
         return subprocess.Popen(
             [str(self._python), "-m", "aileron.daemon", str(self._path), str(told)],
             stdin=subprocess.DEVNULL,
@@ -52,7 +52,7 @@ class _Starting(Client):
 
 
 class TheirHome(DaemonHome):
-    """One home of `user`."""
+    """A home of `user`."""
 
     def __init__(self, folder: Path, user: int, python: Path) -> None:
         super().__init__(folder / "h")
@@ -66,13 +66,13 @@ class TheirHome(DaemonHome):
             os.chown(path, user, user)
 
     def configure(self, text: str) -> None:
-        """Write config.toml; it is theirs."""
+        """Write config.toml, and give it to the user."""
         super().configure(text)
         for path in (self.path, self.path / "config.toml"):
             os.chown(path, self.user, self.user)
 
     def give(self, file: Path) -> Path:
-        """A copy in `given`."""
+        """Copy a file into `given` and return the copy's path."""
         copied = Path(shutil.copy(file, self.given))
         copied.chmod(0o644)
         return copied
@@ -88,7 +88,7 @@ class TheirHome(DaemonHome):
 
 @contextlib.contextmanager
 def their_home(user: int, python: Path) -> Iterator[TheirHome]:
-    """Removed at the end with its daemon; what lies in it by then does not hold the passphrase."""
+    """Yield a home, and remove it at the end with its daemon. Fail if a file in it then holds the passphrase."""
     folder = Path(tempfile.mkdtemp(prefix="ail-"))
     folder.chmod(0o755)
     home = TheirHome(folder, user, python)

@@ -4,7 +4,7 @@
         at.until("nothing waiting")
         at.keys("q")
 
-Its server is its own (a socket in a folder of its own), reads no configuration, and ends with the block.
+It has a tmux server of its own (a socket in a folder of its own), which reads no configuration and ends with the block.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["Tmux"]
 
 _DEADLINE_S: Final = 60.0
 _REFUSED: Final = "press the key again"
-"""The console says so of a key that came too early."""
+"""Text that the console shows for a key that came too early."""
 _KEY_S: Final = 0.7
-"""Longer than a key of the console is dead."""
+"""Seconds between a key and the next: longer than the console ignores keys."""
 _UNHEARD_S: Final = 20.0
-"""For a key to be seen to on a machine that stands still: pressed again earlier, it would be an answer to what it brings up."""
+"""Seconds for a key to take effect on a machine that stands still: pressed again earlier, it would answer the next question."""
 
 
 class Tmux:
-    """One window, for the length of a with block."""
+    """A window of tmux, for the length of a with block."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], *, size: tuple[int, int] = (80, 24)
@@ -65,7 +65,7 @@ class Tmux:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def do(self, *words: str) -> str:
-        """A command of tmux, and what it says."""
+        """Run a command of tmux. Return its output."""
         done = subprocess.run(self._tmux(*words), check=True, capture_output=True, text=True, timeout=_DEADLINE_S)
         return done.stdout
 
@@ -76,25 +76,25 @@ class Tmux:
 
     @property
     def pid(self) -> int:
-        """The process in the window."""
+        """Process id of the program in the window."""
         return int(self.do("display-message", "-p", "#{pane_pid}"))
 
     @property
     def is_over(self) -> bool:
-        """The program has ended."""
+        """True if the program has ended."""
         return self.do("display-message", "-p", "#{pane_dead}").strip() == "1"
 
     def keys(self, *names: str) -> None:
-        """Keys by tmux's names: `Enter`, `Escape`, `C-p`, `A`."""
+        """Press keys, given by tmux's names: `Enter`, `Escape`, `C-p`, `A`."""
         self.do("send-keys", *names)
 
     def type(self, text: str) -> None:
-        """A text as it is, and Enter."""
+        """Type a text literally, and Enter."""
         self.do("send-keys", "-l", text)
         self.do("send-keys", "Enter")
 
     def until(self, *wanted: str) -> str:
-        """Until all of these stand on the screen; the screen."""
+        """Wait until all of these are on the screen. Return the screen."""
 
         def look() -> str | None:
             text = self.text
@@ -103,11 +103,11 @@ class Tmux:
         return str(wait_until(look, f"{wanted} are shown", within_s=_DEADLINE_S, seen=lambda: self.text))
 
     def until_over(self) -> None:
-        """Until the program has ended."""
+        """Wait until the program has ended."""
         wait_until(lambda: self.is_over, "the program ends", within_s=_DEADLINE_S, seen=lambda: self.text)
 
     def until_pressed(self, key: str, wanted: str) -> str:
-        """Until a key has done this; it is pressed again where it was refused, or not heard at all, as a person would."""
+        """Press a key until the screen shows `wanted`, again if it was refused or unheard. Return the screen."""
         pressed = -math.inf
 
         def look() -> str | None:

@@ -45,7 +45,7 @@ CLIENT_SECRET: Final = "canary-client-secret-of-the-publisher"
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """One request to an endpoint."""
+    """A request to an endpoint."""
 
     path: str
     form: dict[str, str]
@@ -62,18 +62,18 @@ Said = bytes | Callable[[Asked], bytes | Iterable[bytes]]
 
 
 def json_answer(value: object, status: str = "200 OK") -> bytes:
-    """An answer of JSON, or of these very bytes."""
+    """Return a response of JSON, or of exactly these bytes."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     return answer(body, "Content-Type: application/json", "Cache-Control: no-store", status=status)
 
 
 def oauth_error(code: str, status: str = "400 Bad Request", **more: str) -> bytes:
-    """RFC 6749, section 5.2."""
+    """Return an error response (RFC 6749, section 5.2)."""
     return json_answer({"error": code, **more}, status)
 
 
 def tokens_answer(**changes: Any) -> dict[str, Any]:
-    """What a good token endpoint says; `changes` of None leave a key out."""
+    """Return the response of a good token endpoint; `changes` of None leave a key out."""
     whole = {
         "access_token": "canary-access-token-0",
         "token_type": "Bearer",
@@ -85,7 +85,7 @@ def tokens_answer(**changes: Any) -> dict[str, Any]:
 
 
 def registration_answer(document: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """What a good provider says to a client's metadata (RFC 7591, section 3.2.1); `changes` of None leave a key out."""
+    """Return a good provider's response to a client's metadata (RFC 7591, section 3.2.1); `changes` of None leave a key out."""
     whole = {
         **document,
         "client_id": "client-of-this-sign-in",
@@ -97,7 +97,7 @@ def registration_answer(document: Mapping[str, Any], **changes: Any) -> dict[str
 
 
 def id_token(claims: Mapping[str, Any]) -> str:
-    """An ID token with these claims; nobody signed it."""
+    """Return an ID token with these claims, without a valid signature."""
 
     def part(value: object) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
@@ -106,7 +106,7 @@ def id_token(claims: Mapping[str, Any]) -> str:
 
 
 class TokenServer:
-    """A running provider. All state belongs to its lock; `asked` is what came, in order."""
+    """A running provider. All state belongs to its lock; `asked` are the requests, in order."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, name: str = "localhost", rotates: bool = True) -> None:
         self._upstream: Final = Upstream(self._script, tls)
@@ -134,20 +134,20 @@ class TokenServer:
 
     @property
     def address(self) -> HostPort:
-        """Where it is."""
+        """Host and port of the provider."""
         return HostPort(self._name, self._upstream.port)
 
     @property
     def connections(self) -> int:
-        """How often anybody connected."""
+        """Number of connections so far."""
         return self._upstream.connections
 
     def url(self, path: str) -> str:
-        """Of one endpoint."""
+        """Return the URL of one endpoint."""
         return f"https://{self.address}{path}"
 
     def provider(self, **changes: Any) -> OAuth2Provider:
-        """As a manifest has it."""
+        """Return the provider as a manifest describes it."""
         whole = {
             "authorize_url": self.url("/authorize"),
             "token_url": self.url("/token"),
@@ -160,25 +160,25 @@ class TokenServer:
         return OAuth2Provider(**{**whole, **changes})
 
     def says(self, *answers: Said) -> None:
-        """To the next requests, in this order; then it is good again."""
+        """Set the responses to the next requests, in this order; after them the provider is good again."""
         with self._lock:
             self._script_said.extend(answers)
 
     def hold(self) -> None:
-        """Answer nothing until `release`."""
+        """Hold all responses back until `release`."""
         self._free.clear()
 
     def release(self) -> None:
-        """Answer what waits."""
+        """Send the responses that are held back."""
         self._free.set()
 
     def wait_asked(self, count: int = 1) -> None:
-        """Until `count` more requests have come; for a worker thread."""
+        """Wait until `count` more requests have arrived; for a worker thread."""
         for _ in range(count):
             assert self._came.acquire(timeout=20), "nothing came"
 
     def to(self, path: str) -> list[Asked]:
-        """The requests to one endpoint."""
+        """Return the requests to one endpoint."""
         return [asked for asked in self.asked if asked.path == path]
 
     def _script(self, seen: Seen) -> bytes | Iterable[bytes]:

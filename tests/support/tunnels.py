@@ -1,11 +1,12 @@
-r"""The way out of a cell in the hands of a test: a proxy on loopback, with an event loop of its own in a thread.
+r"""The way out of a cell under a test's control: a proxy on loopback, with an event loop of its own in a thread.
 
     with Proxy(hosts=["api.example.test"]) as proxy:
         proxy.resolver["api.example.test"] = ["127.0.0.1"]
         with proxy.connected() as client:
             client.sendall(b"CONNECT api.example.test:443 HTTP/1.1\r\n\r\n")
 
-The daemon's door is not in it (tests/daemon/test_tunnels.py): who connects is the one cell. `journal` remembers every row.
+The daemon's door is not in it (tests/daemon/test_tunnels.py): every connection counts as the one cell's. `journal` remembers
+every row.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ DEADLINE_S: Final = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class TestCell:
-    """A cell's session."""
+    """The session of a cell."""
 
     __test__ = False
 
@@ -47,7 +48,7 @@ class TestCell:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a proxy answers to CONNECT."""
+    """A proxy's response to CONNECT."""
 
     status: int
     phrase: str
@@ -56,12 +57,12 @@ class Answer:
 
     @property
     def reason(self) -> str | None:
-        """The word for programs."""
+        """Reason in a form for programs."""
         return self.fields.get("aileron-reason")
 
 
 class Journal:
-    """Remembers every row."""
+    """A journal that remembers every row."""
 
     def __init__(self) -> None:
         self.intents: list[TunnelIntent] = []
@@ -86,14 +87,14 @@ class Journal:
 
 
 class _ListedHosts:
-    """A HostPolicy that asks nobody."""
+    """A HostPolicy that decides by the cell's list alone, without a question."""
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
         return listed(cell.hosts, destination)
 
 
 class Proxy:
-    """Running between enter and exit."""
+    """A proxy that runs between enter and exit."""
 
     def __init__(
         self,
@@ -103,9 +104,9 @@ class Proxy:
         own_port: int | None = None,
     ) -> None:
         self.resolver: dict[str, list[str]] = {}
-        """What each name resolves to; a list of which each look-up takes the first where it has `answers`."""
+        """Addresses of each name; a name in `answers` is looked up there first."""
         self.answers: dict[str, list[list[str]]] = {}
-        """What the look-ups of a name find, one after the other; the last one stays."""
+        """Addresses that successive look-ups of a name find; the last list stays."""
         self.looked_up: list[str] = []
         self.journal: Final = Journal()
         self.cell: Final = TestCell("ses-test", parse_host_patterns(hosts))
@@ -171,28 +172,28 @@ class Proxy:
             self.carrying -= 1
 
     def end_session(self) -> None:
-        """As the daemon does when the session is over."""
+        """End the session, as the daemon does when it is over."""
         self._portal.call(self.way.end_session, self.cell.id)
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[socket.socket]:
-        """A connection to it."""
+        """Yield a connection to the proxy."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S) as client:
             yield client
 
     @contextlib.contextmanager
     def asked(self, head: bytes) -> Iterator[tuple[socket.socket, Answer]]:
-        """A connection on which that was said, and what was answered."""
+        """Send a request head on a connection. Yield the connection and the response."""
         with self.connected() as client:
             client.sendall(head)
             yield client, read_answer(client)
 
     def connect(self, destination: str) -> contextlib.AbstractContextManager[tuple[socket.socket, Answer]]:
-        """A connection on which that destination was asked for."""
+        """Return a context that requests a tunnel to the destination and yields the connection and the response."""
         return self.asked(f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n\r\n".encode())
 
     def report(self) -> TunnelReport:
-        """That of the tunnel that ended last, waited for."""
+        """Wait for the report of the tunnel that ended last, and return it."""
         journal = self.journal
         wait_until(
             lambda: len(journal.reports) == len(journal.intents) and journal.reports,
@@ -203,7 +204,7 @@ class Proxy:
 
 
 def read_answer(client: socket.socket) -> Answer:
-    """One response; the body as far as its length says. What follows it stays in the socket."""
+    """Return one response; the body up to its declared length. What follows it stays in the socket."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         data = client.recv(1)
@@ -241,7 +242,7 @@ class Door:
         self._listener.close()
 
     def connected(self) -> socket.socket:
-        """Its other side, without the port."""
+        """Return a connection to the socket itself, without the port."""
         made = socket.socket(socket.AF_UNIX)
         # Not `settimeout` alone: a connect that may not block is refused where the backlog is full (unix(7), EAGAIN).
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(DEADLINE_S), 0))

@@ -1,6 +1,6 @@
-"""Twenty-two requests of a busy day, three of them dangerous: a queue in which a list has to say which.
+"""Twenty-two requests of a busy day, three of them dangerous: a queue whose list must show which.
 
-The dangerous three pay to a name with look-alike letters, take away an approval, and update a connector that then reaches a
+The dangerous three pay to a name with look-alike letters, remove a gate, and update a connector that then reaches a
 look-alike host. The others are lunches, messages, mails, and a payment of the kind that is made each month.
 """
 

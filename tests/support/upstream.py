@@ -32,12 +32,12 @@ import trustme
 __all__ = ["CLOSE", "Authority", "Script", "Seen", "Upstream", "answer", "chunked_answer"]
 
 CLOSE = b"\0close\0"
-"""Among the pieces of a script: close the connection here."""
+"""Piece of a script that closes the connection."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """One request as it came off the wire."""
+    """A request as it came off the wire."""
 
     head: bytes
     body: bytes
@@ -59,22 +59,22 @@ class Seen:
         return [(name.decode(), value.strip().decode()) for name, _, value in (line.partition(b":") for line in lines)]
 
     def values(self, name: str) -> list[str]:
-        """All values of a field, whatever its case."""
+        """Return all values of a field, whatever its case."""
         return [value for found, value in self.fields if found.lower() == name.lower()]
 
 
 Script = Callable[[Seen], bytes | Iterable[bytes]]
-"""What to say to a request."""
+"""A function that returns the response to a request."""
 
 
 def answer(body: bytes = b"", *fields: str, status: str = "200 OK") -> bytes:
-    """A response with a Content-Length and any more fields (`"Name: value"`)."""
+    """Return a response with a Content-Length and any more fields (`"Name: value"`)."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *fields]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
 def chunked_answer(chunks: Iterable[bytes], *fields: str, status: str = "200 OK") -> Iterable[bytes]:
-    """A chunked response, one piece for each chunk."""
+    """Yield a chunked response, one piece for each chunk."""
     yield "\r\n".join([f"HTTP/1.1 {status}", "Transfer-Encoding: chunked", *fields]).encode("latin-1") + b"\r\n\r\n"
     for chunk in chunks:
         yield f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n"
@@ -91,13 +91,13 @@ class Authority:
         self.ca_pem = self.ca_file.read_text(encoding="ascii")
 
     def server_context(self, *names: str, **options: object) -> ssl.SSLContext:
-        """What a server needs to be these names; `options` go to `trustme.CA.issue_cert`."""
+        """Return the TLS context of a server with these names; `options` go to `trustme.CA.issue_cert`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._ca.issue_cert(*names, **options).configure_cert(context)  # type: ignore[arg-type]
         return context
 
     def server_files(self, directory: Path, *names: str) -> tuple[Path, Path]:
-        """The same for a server that is another program: its key and its certificate, in files of this directory."""
+        """Return key and certificate for a server that is another program, as files of this directory."""
         issued, key, certificate = self._ca.issue_cert(*names), directory / "server.key", directory / "server.pem"
         issued.private_key_pem.write_to_path(str(key))
         certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
@@ -110,7 +110,7 @@ class Upstream:
     def __init__(
         self, script: Script, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
     ) -> None:
-        """`listener` (it is closed at the end) in place of one on 127.0.0.1 and a port of the kernel's choice."""
+        """Use `listener` (it is closed at the end) in place of one on 127.0.0.1 and a port of the kernel's choice."""
         self._script = script
         self._tls = tls
         self._listener = listener if listener is not None else socket.create_server(("127.0.0.1", 0))
@@ -142,7 +142,7 @@ class Upstream:
         with self._lock:
             for sock in self._open:
                 with contextlib.suppress(OSError):
-                    # Not SSLSocket.shutdown: it forgets that there is TLS, and whoever reads would be given records as text.
+                    # Not SSLSocket.shutdown: it forgets that there is TLS, and a thread that reads would get TLS records as text.
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def _start(self, run: Callable[..., None], *args: object) -> None:
@@ -206,7 +206,7 @@ class Upstream:
 
 
 def _take_request(data: bytes) -> tuple[Seen, bytes] | None:
-    """The first whole request and what follows it, or None when there is none yet."""
+    """Return the first whole request and the bytes after it, or None if there is none yet."""
     head, end, rest = data.partition(b"\r\n\r\n")
     if not end:
         return None

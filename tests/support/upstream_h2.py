@@ -35,28 +35,28 @@ Fields = tuple[tuple[str | bytes, str | bytes], ...]
 
 @dataclasses.dataclass(frozen=True)
 class H2Seen:
-    """One request. `fields` with the pseudo fields, as h2 gave them out (they know whether they were indexable)."""
+    """A request. `fields` include the pseudo fields, as h2 returned them (they know whether they were indexable)."""
 
     stream: int
     fields: tuple[HeaderTuple, ...]
     body: bytes
 
     def value(self, name: str) -> str | None:
-        """The value of a field."""
+        """Return the value of a field."""
         return next((value.decode() for found, value in self.fields if found == name.encode()), None)
 
     @property
     def target(self) -> str:
-        """`:path`."""
+        """Value of `:path`."""
         return self.value(":path") or ""
 
 
 H2Script = Callable[[H2Seen], Iterable[bytes]]
-"""What to say to a request: frames as bytes; CLOSE closes the connection there."""
+"""A function that returns the response to a request: frames as bytes; CLOSE closes the connection there."""
 
 
 def block(*fields: tuple[str | bytes, str | bytes]) -> bytes:
-    """A header block of literals that no table keeps (RFC 7541 section 6.2.2), so that it can say anything."""
+    """Return a header block of literals that no table keeps (RFC 7541 section 6.2.2), so that it can hold anything."""
     out = bytearray()
     for field in fields:
         out += b"\0"
@@ -67,7 +67,7 @@ def block(*fields: tuple[str | bytes, str | bytes]) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """RFC 7541 section 5.1 with a prefix of seven bits."""
+    """Encode an integer as RFC 7541 section 5.1 says, with a prefix of seven bits."""
     if value < 127:
         return bytes([value])
     out, value = bytearray([127]), value - 127
@@ -78,7 +78,7 @@ def _integer(value: int) -> bytes:
 
 
 def head(seen: H2Seen, *fields: tuple[str | bytes, str | bytes], end: bool = False, stream: int | None = None) -> bytes:
-    """A HEADERS frame with these fields; longer than a frame, and CONTINUATION follows."""
+    """Return a HEADERS frame with these fields, and CONTINUATION frames if they are longer than one."""
     whole, stream = block(*fields), seen.stream if stream is None else stream
     parts = [whole[at : at + 16384] for at in range(0, len(whole), 16384)] or [b""]
     first = HeadersFrame(stream, data=parts[0], flags=["END_STREAM"] if end else [])
@@ -88,7 +88,7 @@ def head(seen: H2Seen, *fields: tuple[str | bytes, str | bytes], end: bool = Fal
 
 
 def data(seen: H2Seen, content: bytes, *, end: bool = False) -> bytes:
-    """DATA frames; the last one ends the stream if `end`."""
+    """Return DATA frames; the last one ends the stream if `end`."""
     parts = [content[at : at + 16384] for at in range(0, len(content), 16384)] or [b""]
     frames = [DataFrame(seen.stream, data=part) for part in parts]
     if end:
@@ -97,19 +97,19 @@ def data(seen: H2Seen, content: bytes, *, end: bool = False) -> bytes:
 
 
 def raw(kind: int, flags: int, stream: int, payload: bytes, length: int | None = None) -> bytes:
-    """Any frame at all; `length` if it shall not be true."""
+    """Return a frame of any kind; `length` declares a false length."""
     size = len(payload) if length is None else length
     return size.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
 def h2_context(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The same, choosing HTTP/2 where it is offered."""
+    """Return the context after setting it to choose HTTP/2 if the client offers it."""
     context.set_alpn_protocols(["h2", "http/1.1"])
     return context
 
 
 class H2Upstream(Upstream):
-    """Running between enter and exit. `seen` are the whole requests; `greeting` is said after the settings."""
+    """An upstream that runs between enter and exit. `seen` are the whole requests; `greeting` is sent after the settings."""
 
     def __init__(self, script: H2Script, tls: ssl.SSLContext) -> None:
         super().__init__(lambda _seen: b"", h2_context(tls))
@@ -117,7 +117,7 @@ class H2Upstream(Upstream):
         self.seen: list[H2Seen] = []
         self.greeting: bytes = b""
         self.answers_early = False
-        """Answer as soon as a head is there, and take no more of the body."""
+        """True to respond as soon as a head has arrived, and to take no more of the body."""
 
     def _converse(self, sock: socket.socket) -> None:
         connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
@@ -158,7 +158,7 @@ class H2Upstream(Upstream):
 
 
 class RealH2Server:
-    """hypercorn, over TLS with ALPN h2, in a thread. `/echo` answers with the body, `/big` 2 MiB, `/N` status N, else hello."""
+    """hypercorn, over TLS with ALPN h2, in a thread. `/echo` returns the body, `/big` 2 MiB, `/N` status N, others hello."""
 
     def __init__(self, directory: Path, ca: trustme.CA, name: str) -> None:
         certificate = ca.issue_cert(name)
@@ -178,7 +178,7 @@ class RealH2Server:
 
     @property
     def connections(self) -> int:
-        """How many connections the requests came over."""
+        """Number of connections that carried requests."""
         return len({scope["client"] for scope in self.scopes})
 
     def __enter__(self) -> Self:

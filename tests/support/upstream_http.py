@@ -11,25 +11,26 @@ from typing import Final, Self
 __all__ = ["CountingServer"]
 
 _HELD_S: Final = 120.0
-"""The longest that a request goes without its answer: as long as any connector of a test has."""
+"""Seconds that a request waits for its response at most: as long as any connector of a test has."""
 
 
 class CountingServer:
-    """`/status/N` answers N, `/slow` never answers, whatever its query, `/big` is 32 MiB, `/read` is `page`.
+    """A server: `/status/N` responds with N, `/slow` never, whatever its query, `/big` is 32 MiB, `/read` is `page`.
 
-    A GET of `/held` is answered when nobody is `holding`. A POST counts, all else says hello.
+    A GET of `/held` gets its response when no block is `holding` it. A POST counts as an effect; every other request gets
+    hello.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
-        """(method, path, Authorization)"""
+        """Method, path and Authorization of each request."""
         self.effects = 0
         self.page = "a page"
-        """What `/read` answers."""
+        """Body of the response to `/read`."""
         self.failures_left = 0
-        """`/flaky` answers 503 this many times, then 200."""
+        """Number of times that `/flaky` still responds with 503, before 200."""
         self.keeps_waiting = False
-        """Whoever sent a POST that was counted gets no answer."""
+        """True while a counted POST gets no response."""
         outer = self
         release = threading.Event()
         self._release = release
@@ -76,14 +77,14 @@ class CountingServer:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
             request_queue_size = 128  # a burst beyond it would wait a second for its next SYN, tcp(7)
 
             def handle_error(self, *_: object) -> None:
-                """A client that goes away is no news here."""
+                """Ignore a client that goes away."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
@@ -95,7 +96,7 @@ class CountingServer:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Answer no request for `/held` until this is left: a run that made one is under way for as long as a test needs."""
+        """Hold responses to `/held` back until the block ends: a run that requested it lasts as long as a test needs."""
         self._is_let_go.clear()
         try:
             yield

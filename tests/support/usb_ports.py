@@ -1,7 +1,7 @@
-"""A program that finds security keys where programs find them: `python -m tests.support.usb_ports PTY=NAME … -- PROGRAM …`.
+"""A program that finds security keys in the usual place: `python -m tests.support.usb_ports PTY=NAME … -- PROGRAM …`.
 
-In namespaces of its own (unshare(1)) /sys/class/hidraw tells of a FIDO device for each, and /dev/hidrawN is the pseudoterminal at
-whose other end a `Plugged` answers (tests/support/security_key.py). Everything else of /dev that a command needs is there. So the
+In namespaces of its own (unshare(1)), /sys/class/hidraw shows a FIDO device for each key, and /dev/hidrawN is the pseudoterminal
+at whose other end a `Plugged` answers (tests/support/security_key.py). The rest of /dev that a command needs is there too. So the
 product looks for keys, opens them and talks to them as it does anywhere; only the kernel's HID is missing.
 
 Used through `with_keys`, which is the `program` of a tests.cli.command.Command.
@@ -27,12 +27,12 @@ _AILERON: Final = (
     "import sys; from aileron.__main__ import main; from aileron.approver import ctap_channel; "
     f"ctap_channel.SILENCE_S = {PATIENCE_S}; sys.exit(main())"
 )
-"""The command, to which the thread of a test that is the device may be silent for longer than a device."""
+"""The command, with more patience for a silent device: here the device is a thread of a test."""
 _UNSHARE: Final = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 def with_keys(*keys: Plugged) -> list[str]:
-    """The command `aileron`, where these are plugged in."""
+    """Return the command `aileron`, run where these keys are plugged in."""
     ports = [f"{key.port.path}={key.name}" for key in keys]
     return [*_UNSHARE, sys.executable, "-m", __name__, *ports, "--", sys.executable, "-c", _AILERON]
 
@@ -45,7 +45,7 @@ def _main(words: list[str]) -> None:
 
 
 def _put_dev(ports: list[str]) -> None:
-    """A /dev of its own, with the devices of the machine's that a command needs."""
+    """Mount a separate /dev, with the machine's devices that a command needs."""
     aside = Path("/mnt")
     _mount("-t", "tmpfs", "none", str(aside))
     old = aside / "dev"

@@ -1,14 +1,14 @@
-"""The one place where tests wait: for a condition, a file, the end of a process.
+"""The only place where tests wait: for a condition, a file, the end of a process.
 
     wait_until(lambda: server.started, "the server starts")
     wait_text(home.path / "logs" / "daemon.log", "ready")
     wait_gone(pid)
 
 Rules
-- Every wait ends: after `within_s` seconds with Late, which says what was waited for and what was seen last.
-- What can tell of itself is not polled: inotify(7) for files, a pidfd for the end of a process, an Event for threads and tasks.
-- What cannot is looked at again after a pause that begins short, so that quick things cost little, and grows, so that slow
-  ones leave the processor to whoever they wait for.
+- Every wait ends: after `within_s` seconds with Late, which names the condition and shows the value seen last.
+- Changes with an event are not polled: inotify(7) for files, a pidfd for the end of a process, an Event for threads and tasks.
+- All others are polled, with a pause that starts short, so that quick changes cost little, and grows, so that slow ones leave
+  the processor to the process that makes them.
 
 No test sleeps to wait (tests/architecture/test_waiting.py).
 """
@@ -62,24 +62,24 @@ __all__ = [
 
 _T = TypeVar("_T")
 DEADLINE_S: Final = 20.0
-"""Long enough for a machine that does four other things, and a sixth of what a test has (pytest-timeout)."""
+"""Seconds to wait by default: enough for a machine that does four other things, and a sixth of a test's time (pytest-timeout)."""
 _FIRST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.05
 _GROWTH: Final = 1.3
-"""A dozen looks in the first tenth of a second, twenty in each later one."""
+"""Growth of the pause: a dozen checks in the first tenth of a second, twenty in each later one."""
 _UNTOLD_S: Final = 0.5
-"""How long a file that changes without an event goes unseen: one that came into a directory before that was watched, /proc."""
+"""Seconds that a change without an event stays unseen: of a file that came into a directory before its watch, or of /proc."""
 _MAX_SHOWN: Final = 2000
-"""Characters of what was seen last: the end of a log says why."""
+"""Characters to show of what was seen last: the end of a log has the reason."""
 _IN_CHANGES: Final = 0x2 | 0x80 | 0x100 | 0x400  # IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE_SELF of <sys/inotify.h>
 
 
 class Late(AssertionError):
-    """What was waited for did not come in time, or cannot come any more."""
+    """A wait failed: the condition did not hold in time, or can no longer hold."""
 
 
 class _Patience:
-    """A deadline, the pauses until then, and the words for having waited in vain."""
+    """A deadline, the pauses until then, and the message for when it passes."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ async def give_turns() -> None:
 
 
 def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
-    """Set the clock of this event loop ahead, to a deadline: when what comes before it has come, however slow the machine is."""
+    """Set the clock of this event loop ahead, to a deadline, once everything due before has happened on a slow machine too."""
     loop = asyncio.get_running_loop()
     now = loop.time
     monkeypatch.setattr(loop, "time", lambda: now() + by_s)
@@ -168,7 +168,7 @@ def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
 async def ahead_once(
     look: Callable[[], object], what: str, monkeypatch: pytest.MonkeyPatch, by_s: float
 ) -> AsyncIterator[None]:
-    """In the block, `jump` when `look` returns something true, and what has arrived by then has been taken."""
+    """Run the block, and `jump` once `look` returns something true and what has arrived by then has been taken."""
 
     async def jumping() -> None:
         await wait_until_async(look, what)
@@ -181,7 +181,7 @@ async def ahead_once(
 
 
 def wait_still(look: Callable[[], _T], what: str, *, for_s: float = 0.3, within_s: float = DEADLINE_S) -> _T:
-    """Wait until what `look` returns has not changed for some time, and return it: for what must not happen, or stops."""
+    """Wait until `look` returns the same value for some time, and return it: for what must not happen, or stops."""
     patience, found = _Patience(what, within_s), look()
     since = time.monotonic()
     while time.monotonic() < since + for_s:
@@ -218,7 +218,7 @@ async def wait_text_async(path: Path, text: str = "", *, within_s: float = DEADL
 
 
 def end_of(process: subprocess.Popen[Any]) -> Callable[[], str]:
-    """Return a function for `unless` that says how the process ended, and nothing while it runs."""
+    """Return a function for `unless` that says how the process ended, or returns an empty text while it runs."""
     return lambda: "" if process.poll() is None else f"it ended with {process.returncode}"
 
 
@@ -245,12 +245,12 @@ def _listens(port: int) -> bool:
 
 
 def unread(stream: socket.socket | int) -> int:
-    """Return how many bytes nobody has read yet, of a socket's or of either end of a pipe; FIONREAD of ioctl_tty(2)."""
+    """Return how many bytes wait to be read, from a socket or either end of a pipe; FIONREAD of ioctl_tty(2)."""
     return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def try_lock(file: IO[bytes]) -> bool:
-    """Lock a file that somebody else may have locked; flock(2)."""
+    """Lock a file that another process may have locked. Return whether it worked; flock(2)."""
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -261,7 +261,7 @@ def wait_gone(*pids: int, within_s: float = DEADLINE_S) -> None:
     """Wait until each of these processes has ended, and its parent has been told."""
     for pid in pids:
         wait_ended(pid, within_s=within_s)
-        # A pidfd is readable when there is an exit status, and says nothing of when the parent takes it.
+        # A pidfd is readable when there is an exit status, but does not show when the parent takes it.
         wait_until(functools.partial(_is_reaped, pid), f"process {pid} is reaped", seen=functools.partial(_status, pid))
 
 
@@ -291,7 +291,7 @@ def wait_signalled(*pids: int) -> None:
 
 
 def _pending(pid: int) -> list[str]:
-    """Pending signals of a process and of its first thread, as proc_pid_status(5) has them; none of one that has ended."""
+    """Return the pending signals of a process and of its first thread, as proc_pid_status(5) shows them; none if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -306,7 +306,7 @@ def _status(pid: int) -> str:
 
 
 class _Changes:
-    """A descriptor that is readable when something changed in the folder of a file, or in the nearest above that is there."""
+    """A descriptor that is readable after a change in the folder of a file, or in the nearest existing folder above it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -316,7 +316,7 @@ class _Changes:
             raise OSError(ctypes.get_errno(), "inotify_init1")
 
     def content(self) -> str | None:
-        """Return what is in the file, None where there is none; what changes from now on is told."""
+        """Return the file's content, None if there is no file; changes from now on make the descriptor readable."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.descriptor, 1 << 16)
         folder = next(folder for folder in self._path.absolute().parents if folder.is_dir())

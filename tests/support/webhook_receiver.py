@@ -23,7 +23,7 @@ _HELD_S: Final = 20.0
 
 
 class Receiver:
-    """`events` are those whose signature was right, `refused` counts the others; `reflects`: it answers with what it got."""
+    """A receiver: `events` have a valid signature, `refused` counts the others; `reflects`: it responds with the request."""
 
     def __init__(self, tls: ssl.SSLContext, key: str) -> None:
         self._library: Final = Webhook(key)
@@ -44,17 +44,17 @@ class Receiver:
 
     @property
     def seen(self) -> list[Seen]:
-        """All requests."""
+        """All requests so far."""
         return self._upstream.requests
 
     @property
     def received(self) -> bytes:
-        """All bytes of them."""
+        """All bytes received so far."""
         return bytes(self._upstream.received)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[threading.Event]:
-        """While this lasts, a request that has arrived has no answer; the event says that one has."""
+        """Hold back responses until the block ends; set the yielded event once a request has arrived."""
         arrived, go = self._gate = threading.Event(), threading.Event()
         try:
             yield arrived

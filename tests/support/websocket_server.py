@@ -1,6 +1,6 @@
 """A real WebSocket server, the `websockets` library over TLS on loopback, that does what the path of a request says.
 
-One thread with an event loop of its own, started once for all tests of a module. What clients sent is kept under the last
+One thread with an event loop of its own, started once for all tests of a module. Messages of clients are kept under the last
 segment of their path, which each test chooses for itself.
 """
 
@@ -26,12 +26,12 @@ from websockets.typing import Subprotocol
 __all__ = ["Asked", "WebSocketServer"]
 
 LARGE_BYTES = 3 << 20
-"""Of a message from `/large/…`: more than a frame of the jail holds."""
+"""Bytes of a message from `/large/…`: more than a frame of the jail holds."""
 
 
 @dataclasses.dataclass
 class Asked:
-    """One handshake, and the messages behind it."""
+    """A handshake, and the messages after it."""
 
     path: str
     headers: Headers
@@ -42,12 +42,12 @@ class Asked:
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """Decoded."""
+        """The query, decoded."""
         return parse_qs(urlsplit(self.path).query)
 
 
 class WebSocketServer:
-    """Serves while the context is entered. The path is `/WHAT/NAME`; `asked[NAME]` is what came."""
+    """A server that runs between enter and exit. The path is `/WHAT/NAME`; `asked[NAME]` is the handshake with that name."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -57,9 +57,9 @@ class WebSocketServer:
         self.port = 0
         self.asked: dict[str, Asked] = {}
         self.accepted_token = ""
-        """What `/token/NAME` takes in a header, a query or a first message; anything else is refused."""
+        """Token that `/token/NAME` accepts in a header or a query, and `/first/NAME` in a first message; any other is refused."""
         self.sent = collections.defaultdict[str, threading.Event](threading.Event)
-        """By name, whether all numbers of `/many/NAME` are sent."""
+        """Events by name, set once all numbers of `/many/NAME` are sent."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -75,7 +75,7 @@ class WebSocketServer:
         self._loop.close()
 
     def closed(self, name: str) -> int | None:
-        """The code with which the client closed, once it has."""
+        """Wait until the client has closed. Return its code."""
         assert self.asked[name].is_over.wait(10)
         return self.asked[name].close_code
 
@@ -125,7 +125,7 @@ class WebSocketServer:
         asked.is_over.set()
 
     async def _first(self, connection: ServerConnection, asked: Asked) -> None:
-        """The first message has to be the token."""
+        """Require the token in the first message."""
         first = await connection.recv()
         asked.messages.append(first)
         if self.accepted_token not in str(first):
@@ -135,49 +135,49 @@ class WebSocketServer:
         await _echo(connection, asked)
 
     async def _ping(self, connection: ServerConnection, asked: Asked) -> None:
-        """Ask whether the client is there, then say how it answered."""
+        """Ping the client, then report its pong."""
         answered = await connection.ping(b"are you there")
         await asyncio.wait_for(answered, 5)
         await connection.send("you are")
         await _echo(connection, asked)
 
     async def _close(self, connection: ServerConnection, asked: Asked) -> None:
-        """At once, with what the query says."""
+        """Close at once, with the code and reason of the query."""
         await connection.close(int(asked.query["code"][0]), asked.query["reason"][0])
 
     async def _ping_once(self, connection: ServerConnection, asked: Asked) -> None:
-        """The same, and close."""
+        """Ping the client, report its pong, and close."""
         await asyncio.wait_for(await connection.ping(), 5)
         await connection.send("you are")
 
     async def _reflect_once(self, connection: ServerConnection, asked: Asked) -> None:
-        """What it was asked with, and close."""
+        """Send the request's headers, and close."""
         await connection.send("\n".join(f"{name}: {value}" for name, value in asked.headers.raw_items()))
 
     async def _deaf(self, connection: ServerConnection, asked: Asked) -> None:
-        """Reads nothing, so that the client has to wait."""
+        """Read nothing, so that the client must wait."""
         await connection.wait_closed()
 
     async def _cut(self, connection: ServerConnection, asked: Asked) -> None:
-        """Its connection, without a word, once something came."""
+        """Abort the connection once a message has arrived."""
         await connection.recv()
         connection.transport.abort()
 
     async def _large(self, connection: ServerConnection, asked: Asked) -> None:
-        """One binary message, then a text of the same size in fragments."""
+        """Send one binary message, then a text of the same size in fragments."""
         await connection.send(bytes(LARGE_BYTES))
         await connection.send("€" * 1000 for _ in range(LARGE_BYTES // 3000))
         await _echo(connection, asked)
 
     async def _many(self, connection: ServerConnection, asked: Asked) -> None:
-        """Numbers."""
+        """Send numbers, as many as the query says."""
         for number in range(int(asked.query["count"][0])):
             await connection.send(str(number))
         self.sent[_parts(asked.path)[1]].set()
         await _echo(connection, asked)
 
     async def _reflect(self, connection: ServerConnection, asked: Asked) -> None:
-        """What it was asked with."""
+        """Send the request's headers and path."""
         await connection.send("\n".join(f"{name}: {value}" for name, value in asked.headers.raw_items()))
         await connection.send(asked.path.encode())
         await _echo(connection, asked)

@@ -1,4 +1,4 @@
-"""What connectors do behind a login: redis-py, dulwich and a few bytes of SFTP. For tests; the manifest is the test's."""
+"""A connector that works behind logins: redis-py, dulwich and a few bytes of SFTP. For tests; the manifest is the test's."""
 
 import os
 
@@ -6,13 +6,13 @@ from aileron_connector import hosts, op, run, tcp
 
 
 def marker():
-    """What a test looks for in memory: it is there once it has been put together, behind the login."""
+    """Return the text that a test searches for in memory: it exists only after this call, behind the login."""
     return "-".join(["searched", "for", "in", "jails"])
 
 
 @op
 def cache(protocol: int, placeholder: bool, waits: bool = False):
-    """Some commands by redis-py, logged in as nobody in particular or not at all, and who that makes us."""
+    """Send some commands by redis-py, with placeholder credentials or none. Return the results and the user of the session."""
     import redis
 
     host = hosts()[0]
@@ -32,7 +32,7 @@ def cache(protocol: int, placeholder: bool, waits: bool = False):
 
 @op
 def ask(words: str):
-    """One command, given as it goes over the wire."""
+    """Send one command, given as the bytes of the wire. Return the response."""
     host = hosts()[0]
     with tcp.connect(host.host, host.port, timeout_s=10) as stream:
         stream.sendall(words.encode())
@@ -41,7 +41,7 @@ def ask(words: str):
 
 @op
 def git(path: str):
-    """Clone, commit, push and fetch by dulwich; what came."""
+    """Clone, commit, push and fetch by dulwich. Return the commit, the fetched head and the files."""
     import io
 
     os.environ |= {"HOME": "/tmp", "USER": "connector", "EMAIL": "connector@example.com"}
@@ -67,7 +67,7 @@ def git(path: str):
 
 @op
 def sftp():
-    """The version that both speak."""
+    """Negotiate SFTP's version. Return the server's response."""
     host = hosts()[0]
     with tcp.connect(host.host, host.port, command="subsystem sftp", timeout_s=10) as stream:
         stream.sendall(b"\x00\x00\x00\x05\x01\x00\x00\x00\x03")
@@ -76,7 +76,7 @@ def sftp():
 
 @op
 def execute(command: str):
-    """All that a command writes."""
+    """Execute a command and return all its output."""
     host = hosts()[0]
     with tcp.connect(host.host, host.port, command=command, timeout_s=10) as stream:
         said = marker()  # the command may have more to say later

@@ -1,6 +1,6 @@
-"""httpx as it is, at a service that asks for a client certificate. The result has every frame that passed.
+"""httpx, unmodified, at a service that asks for a client certificate. The result has every frame that passed.
 
-With a word it waits in between, until the test has looked at its memory, and removes the file /tmp/open.
+A word makes it wait between two requests, until the test has read its memory and removes the file /tmp/open.
 """
 
 import httpx
@@ -10,12 +10,12 @@ from aileron_connector import ExternalApiError, hosts, op, run, transports
 
 
 def origin(number=0):
-    """Of a granted host."""
+    """Return the URL of a granted host."""
     return hosts()[number].url
 
 
 def told_by(answer):
-    """What the service says; a refusal in its own words."""
+    """Return the service's response; raise ExternalApiError with its text if it refuses."""
     if answer.status_code != 200:
         raise ExternalApiError(answer.text, status=answer.status_code)
     return answer.json()
@@ -23,7 +23,7 @@ def told_by(answer):
 
 @op
 def who(word: str, host: int = 0):
-    """Whom the service takes this for: twice, by one client."""
+    """Ask the service twice, by one client, which subject it sees."""
     transports.use("mtls", hosts=[host.host for host in hosts()])
     with httpx.Client(base_url=origin(host)) as client:
         first = told_by(client.get(f"/{word}"))
@@ -35,13 +35,13 @@ def who(word: str, host: int = 0):
 
 @op
 def anonymous():
-    """The same, and nobody names a credential."""
+    """Send a request without naming a credential."""
     return told_by(httpx.get(f"{origin()}/anonymous"))
 
 
 @op
 def with_token():
-    """With a token of the connector's own beside the certificate."""
+    """Send a token of the connector's own beside the certificate."""
     transports.use("mtls")
     return httpx.get(f"{origin()}/token", headers={"Authorization": "Bearer of-the-connector"}).json()
 

@@ -1,10 +1,10 @@
-"""SQL of anybody's choice, by pg8000 and PyMySQL as they are. The user name and the password are nobody's."""
+"""Any SQL, by pg8000 and PyMySQL, unmodified. The user name and the password are placeholders."""
 
 from aileron_connector import hosts, op, run
 
 
 def _port(of: str) -> int:
-    """The servers listen on one host, the first of them PostgreSQL."""
+    """Return the server's port: both listen on one host, PostgreSQL first."""
     return hosts()[0 if of == "postgres" else 1].port
 
 
@@ -23,7 +23,7 @@ def _mysql(sql: str) -> list:
 
 
 def _carry_out(connection, sql: str, error_kind) -> list:
-    """The rows of each statement, a line each, or what the server said of it, up to the first error."""
+    """Execute each line as a statement. Return the rows of each, up to the first error, which is returned as its message."""
     found = []
     cursor = connection.cursor()
     try:
@@ -39,25 +39,25 @@ def _carry_out(connection, sql: str, error_kind) -> list:
 
 @op
 def postgres(sql: str):
-    """As the writer."""
+    """Run SQL at PostgreSQL as the writer."""
     return _postgres(sql)
 
 
 @op
 def mysql(sql: str):
-    """As the writer."""
+    """Run SQL at the MySQL server as the writer."""
     return _mysql(sql)
 
 
 @op(login="read_only")
 def read_postgres(sql: str):
-    """As a role that only reads."""
+    """Run SQL at PostgreSQL as a role that only reads."""
     return _postgres(sql)
 
 
 @op(login="read_only")
 def read_mysql(sql: str):
-    """As an account that only reads."""
+    """Run SQL at the MySQL server as an account that only reads."""
     return _mysql(sql)
 
 

@@ -1,4 +1,4 @@
-"""The early connector: notes when and where it was loaded, and does what a test wants while nobody has told it anything."""
+"""The early connector: it records when and where it was loaded, and runs a test's code before it has an invocation."""
 
 import contextlib
 import os
@@ -13,22 +13,22 @@ DRAWN = random.random()
 
 
 def is_told():
-    """Return whether somebody says what is wanted: at once, in a jail that is made for a run; a busy machine may take a while.
+    """Return whether an invocation arrives: at once in a jail that is made for a run; a busy machine may take a while.
 
-    It looks many times, of which a machine that stands still as a whole takes one away: whoever has to say it has the others.
+    It polls many times. A machine that stands still as a whole uses up one poll; the sender has the others.
     """
     return any(select.select([3], [], [], 0.02)[0] for _ in range(30))
 
 
 def readable(path):
-    """What a file says; nothing where it may not be read."""
+    """Return the content of a file; an empty text if it cannot be read."""
     with contextlib.suppress(OSError), open(path, errors="replace") as file:
         return file.read(65536)
     return ""
 
 
 def seen():
-    """All that a process can find out about itself and what is around it."""
+    """Return everything that a process can find out about itself and its surroundings."""
     own = [
         f"/proc/self/{name}"
         for name in ("cmdline", "environ", "status", "cgroup", "mountinfo", "limits", "stat", "maps")
@@ -53,7 +53,7 @@ def seen():
 
 @op
 def tell(text: str = ""):
-    """When it was loaded, what it drew and saw then, and the time now."""
+    """Return when it was loaded, what it drew and saw then, and the time now."""
     return {
         "text": text,
         "loaded": LOADED,

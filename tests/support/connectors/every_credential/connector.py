@@ -1,4 +1,4 @@
-"""One request, or WebSocket, with whatever credential the manifest has; it waits with what came back in memory."""
+"""A connector for one request or WebSocket with the manifest's credential; it then waits with the response in memory."""
 
 import kept_frames
 
@@ -7,7 +7,7 @@ from aileron_connector import hosts, http, op, run, websocket
 
 @op
 def ask(kind: str, method: str, path: str, word: str, type: str = "", body: str = ""):
-    """The word goes along as a header field and is reflected."""
+    """Send the word as a header field, which the service reflects."""
     headers = [("X-Word", word)] + ([("Content-Type", type)] if type else [])
     with http.request(method, hosts()[0].url + path, headers, body.encode() or None, credential=kind) as answer:
         said = answer.read().decode()
@@ -17,7 +17,7 @@ def ask(kind: str, method: str, path: str, word: str, type: str = "", body: str 
 
 @op
 def talk(kind: str, path: str, word: str):
-    """The word is echoed, behind a first message that is not ours."""
+    """Send the word, which the service echoes after a first message of its own."""
     with websocket.connect(f"wss://{hosts()[0].host}:{hosts()[0].port}{path}", credential=kind) as socket:
         said = [socket.recv()]
         socket.send(word)

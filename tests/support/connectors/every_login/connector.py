@@ -1,6 +1,6 @@
-"""Each library as it is, on a stream that is logged in, with a password that is none. The result has every frame that passed.
+"""Every library, unmodified, on a logged-in stream, with a placeholder password. The result has every frame that passed.
 
-While its stream is open it waits: until the test has looked at its memory, and removes the file /tmp/open.
+It waits while its stream is open, until the test has read its memory and removes the file /tmp/open.
 """
 
 import os
@@ -13,24 +13,24 @@ PLACEHOLDER = "a-password-that-is-none"
 
 
 def at(protocol):
-    """Where it is spoken."""
+    """Return the host and port of a protocol."""
     return next((host.host, host.port) for host in hosts() if host.login == protocol)
 
 
 def wait(word):
-    """With the stream open."""
+    """Wait with the stream open."""
     print("logged in for", word, flush=True)
     kept_frames.wait(word)
 
 
 def passed(said):
-    """The result: what the service said, and the frames up to here."""
+    """Return the result: the service's response, and the frames up to here."""
     return {"said": str(said), **kept_frames.passed()}
 
 
 @op
 def smtp(word: str):
-    """A message is sent."""
+    """Send a message."""
     import smtplib
 
     with smtplib.SMTP_SSL(*at("smtp"), timeout=10) as client:
@@ -45,7 +45,7 @@ def smtp(word: str):
 
 @op
 def imap(word: str):
-    """A message is stored, and read."""
+    """Store a message and read it back."""
     import imaplib
 
     with imaplib.IMAP4_SSL(*at("imap"), timeout=10) as client:
@@ -61,7 +61,7 @@ def imap(word: str):
 
 @op
 def pop3(word: str):
-    """The last message is read."""
+    """Read the last message."""
     import poplib
 
     client = poplib.POP3_SSL(*at("pop3"), timeout=10)
@@ -76,7 +76,7 @@ def pop3(word: str):
 
 @op
 def postgres(word: str):
-    """The server repeats a word."""
+    """Have PostgreSQL repeat a word."""
     import pg8000.dbapi
 
     host, port = at("postgres")
@@ -86,7 +86,7 @@ def postgres(word: str):
 
 @op
 def mysql(word: str):
-    """The server repeats a word."""
+    """Have the MySQL server repeat a word."""
     import pymysql
 
     host, port = at("mysql")
@@ -95,7 +95,7 @@ def mysql(word: str):
 
 
 def sql(connection, word):
-    """By either driver."""
+    """Have the server repeat a word, by either driver."""
     cursor = connection.cursor()
     cursor.execute("SELECT %s", (word,))
     said = cursor.fetchall()
@@ -107,7 +107,7 @@ def sql(connection, word):
 
 @op
 def redis(word: str, aborts: bool = False):
-    """The server repeats a word. `aborts`: and then it dies, as of a fault in a library."""
+    """Have Redis repeat a word. `aborts`: then end by SIGABRT, as after a fault in a library."""
     import redis
 
     host, port = at("redis")
@@ -122,7 +122,7 @@ def redis(word: str, aborts: bool = False):
 
 @op
 def ssh(path: str, word: str):
-    """A commit is pushed; what the repository has is told by the server while it waits."""
+    """Push a commit, and wait while the server lists the repository's refs."""
     import io
 
     os.environ |= {"HOME": "/tmp", "USER": "connector", "EMAIL": "connector@example.com"}

@@ -1,4 +1,4 @@
-"""The glutton: each operation uses so much of one thing. What it then meets it does not catch."""
+"""The glutton: each operation uses a given amount of one resource, and does not catch the error that results."""
 
 import errno
 import mmap
@@ -13,7 +13,7 @@ held = []
 
 @op
 def files(amount: int):
-    """Open so many."""
+    """Open `amount` files."""
     for _ in range(amount):
         held.append(open("/dev/null", "rb"))  # noqa: SIM115 - that they stay open is what is wanted
     return amount
@@ -21,7 +21,7 @@ def files(amount: int):
 
 @op
 def file_size(amount: int):
-    """Write one file of so many MiB."""
+    """Write one file of `amount` MiB."""
     with open("/tmp/large", "wb") as file:
         for _ in range(amount):
             file.write(bytes(1 << 20))
@@ -30,7 +30,7 @@ def file_size(amount: int):
 
 @op
 def scratch(amount: int):
-    """Write so many files of one MiB."""
+    """Write `amount` files of one MiB."""
     for number in range(amount):
         with open(f"/tmp/{number}", "wb") as file:
             file.write(bytes(1 << 20))
@@ -39,7 +39,7 @@ def scratch(amount: int):
 
 @op
 def processes(amount: int):
-    """Start so many threads that stay."""
+    """Start `amount` threads that stay."""
     enough = threading.Event()
     try:
         for _ in range(amount):
@@ -53,7 +53,7 @@ def processes(amount: int):
 
 @op
 def forks(amount: int):
-    """Start so many processes that stay."""
+    """Start `amount` processes that stay."""
     for _ in range(amount):
         pid = os.fork()
         if pid == 0:
@@ -68,7 +68,7 @@ def forks(amount: int):
 
 @op
 def programs(amount: int):
-    """The same by subprocess; there is no program to start, which is found out in a process of its own."""
+    """Fork `amount` processes, then start a missing program by subprocess, whose child process discovers that it is missing."""
     forks_left = amount
     while forks_left:
         pid = os.fork()
@@ -85,14 +85,14 @@ def programs(amount: int):
 
 @op
 def memory(amount: int):
-    """Allocate so many MiB."""
+    """Allocate `amount` MiB."""
     held.append(bytearray(amount << 20))
     return amount
 
 
 @op
 def shared_memory(amount: int):
-    """Share so many MiB with nobody, a kind that RLIMIT_DATA does not count."""
+    """Fill `amount` MiB of an anonymous shared mapping, which RLIMIT_DATA does not count."""
     area = mmap.mmap(-1, amount << 20)
     for offset in range(0, amount << 20, 4096):
         area[offset] = 1
@@ -101,19 +101,19 @@ def shared_memory(amount: int):
 
 @op
 def output(amount: int):
-    """Return so many KiB."""
+    """Return `amount` KiB of text."""
     return "x" * (amount << 10)
 
 
 @op
 def values(amount: int):
-    """Return so many thousand values."""
+    """Return `amount` thousand values."""
     return [0] * (amount * 1000)
 
 
 @op
 def wrapped(amount: int):
-    """As a library does: its own error, from the one that was met."""
+    """Raise a library's own error, caused by the one that occurred."""
     try:
         return files(amount)
     except OSError as error:
@@ -122,7 +122,7 @@ def wrapped(amount: int):
 
 @op
 def grouped(amount: int):
-    """As asyncio's task groups do."""
+    """Raise the error in a group, as asyncio's task groups do."""
     try:
         return files(amount)
     except OSError as error:
@@ -131,7 +131,7 @@ def grouped(amount: int):
 
 @op
 def not_a_limit(amount: int):
-    """EAGAIN of a pipe that has nothing to read is no limit's, nor is what was being handled when a bug was met."""
+    """Raise errors that no limit caused: EAGAIN of an empty pipe, or a bug met while EMFILE was being handled."""
     reading, _ = os.pipe()
     os.set_blocking(reading, False)
     if amount:

@@ -1,6 +1,7 @@
-"""For connectors of tests that say where a secret is not: every frame that passes, and a wait until the test has looked.
+"""Frames and a pause, for connectors of tests that search for a secret: every frame, and a wait until the test has looked.
 
-Beside the connector's own file (tests/support/jailed_office.py). Imported before an operation runs, it has the first frame too.
+The module lies beside the connector's own file (tests/support/jailed_office.py). Imported before an operation runs, it has the
+first frame too.
 """
 
 import base64
@@ -30,7 +31,7 @@ os.read, os.writev = _kept_read, _kept_writev
 
 
 def wait(word):
-    """With all that is in memory now, until the test removes the file."""
+    """Wait, with everything that is in memory now, until the test removes the file. Raises TimeoutError after 20 seconds."""
     with open("/tmp/open", "w") as file:
         file.write(word)
     until = time.monotonic() + 20
@@ -41,5 +42,5 @@ def wait(word):
 
 
 def passed():
-    """The frames up to here, as a part of a result."""
+    """Return the frames up to here, as a part of a result."""
     return {"heard": base64.b64encode(heard).decode(), "told": base64.b64encode(told).decode()}

@@ -1,4 +1,4 @@
-"""Published libraries on their own: no line of theirs is changed, and none of these operations mentions a frame."""
+"""Published libraries on their own, unmodified; none of these operations mentions a frame."""
 
 import hashlib
 import io
@@ -11,7 +11,7 @@ KEY = transports.placeholder("api_key")
 
 
 def origin():
-    """Of the one service."""
+    """Return the URL of the only service."""
     return hosts()[0].url
 
 
@@ -20,7 +20,7 @@ def origin():
 
 @op
 def slack_post(channel: str, text: str):
-    """Say something, and who says it."""
+    """Post a message. Return its time stamp and its author."""
     from slack_sdk import WebClient
     from slack_sdk.errors import SlackApiError
 
@@ -37,7 +37,7 @@ def slack_post(channel: str, text: str):
 
 @op
 def stripe_customers():
-    """All of them, page by page."""
+    """Return all customers' addresses, page by page."""
     import stripe
 
     client = stripe.StripeClient(KEY, base_addresses={"api": origin() + "/stripe"}, http_client=stripe.RequestsClient())
@@ -62,7 +62,7 @@ def stripe_pay(amount: int):
 
 @op
 def notion_page(page: str):
-    """One page."""
+    """Retrieve one page."""
     from notion_client import APIResponseError, Client
 
     with Client(auth=KEY, base_url=origin() + "/notion", retry=False) as client:
@@ -74,7 +74,7 @@ def notion_page(page: str):
 
 @op
 def notion_pages(pages: int):
-    """Several pages at once."""
+    """Retrieve several pages at once."""
     import asyncio
 
     from notion_client import AsyncClient
@@ -91,7 +91,7 @@ def notion_pages(pages: int):
 
 @op
 def download(library: str, path: str):
-    """Read an answer piece by piece; how many pieces, bytes, and their digest."""
+    """Read a response piece by piece. Return the numbers of pieces and bytes, and the digest."""
     url, digest, sizes = origin() + path, hashlib.sha256(), []
     for piece in _pieces(library, url):
         digest.update(piece)
@@ -194,7 +194,7 @@ def follow(library: str, path: str):
 
 @op
 def give_up(library: str, path: str):
-    """What the library's own words for a failure are, or, with `unhandled`, what becomes of it."""
+    """Return the name of the library's own error for a failure; with `unhandled`, do not catch it."""
     if library == "requests unhandled":
         import requests
 
@@ -217,7 +217,7 @@ def give_up(library: str, path: str):
 
 @op
 def retry():
-    """urllib3's own retries, of a service that fails twice."""
+    """Retry with urllib3's own means at a service that fails twice."""
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3.util import Retry
@@ -229,7 +229,7 @@ def retry():
 
 @op
 def reuse(times: int):
-    """One session, many requests: HEAD, GET, POST in turn."""
+    """Send many requests in one session: HEAD, GET, POST in turn."""
     import requests
 
     statuses = []
@@ -242,7 +242,7 @@ def reuse(times: int):
 
 @op
 def key_in(place: str):
-    """A placeholder where a library might put it."""
+    """Put a placeholder where a library might put it."""
     import requests
 
     if place == "basic":
@@ -268,7 +268,7 @@ def key_in(place: str):
 
 @op
 def reach(url: str):
-    """Any URL."""
+    """Request any URL."""
     import requests
 
     return requests.get(url, timeout=10).status_code

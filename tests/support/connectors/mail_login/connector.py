@@ -1,4 +1,4 @@
-"""Mail by smtplib, imaplib and poplib as they are. None of them has a password."""
+"""Mail by smtplib, imaplib and poplib, unmodified. None of them has a password."""
 
 import imaplib
 import poplib
@@ -15,7 +15,7 @@ def _at(protocol):
 
 @op
 def send(subject: str, to: str, start: bool = False):
-    """By SMTP_SSL, or by SMTP and starttls."""
+    """Send a message by SMTP_SSL, or by SMTP and starttls."""
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = "mira@example.com", to, subject
     message.set_content("hello")
@@ -28,7 +28,7 @@ def send(subject: str, to: str, start: bool = False):
 
 @op
 def read_imap(start: bool = False, until: str = ""):
-    """All messages; and then they are kept in memory until one comes with the subject `until`."""
+    """Return all messages by IMAP; keep them in memory until a message arrives with the subject `until`."""
     client = (imaplib.IMAP4 if start else imaplib.IMAP4_SSL)(*_at("imap"), timeout=10)
     if start:
         client.starttls()
@@ -45,7 +45,7 @@ def read_imap(start: bool = False, until: str = ""):
 
 @op
 def read_pop3(start: bool = False):
-    """The same."""
+    """Return all messages by POP3."""
     client = (poplib.POP3 if start else poplib.POP3_SSL)(*_at("pop3"), timeout=10)
     if start:
         client.stls()

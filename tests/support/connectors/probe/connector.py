@@ -1,4 +1,4 @@
-"""The probe connector: ops that return, fail, end, linger, ask and flood, as a test wants."""
+"""The probe connector: operations that return, fail, end, linger, ask and flood, as a test needs."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from aileron_sandbox.frames.messages import Result
 
 @op
 def give_back(text: str = "", number: int = 0, flag: bool = False, share: float = 0.0):
-    """What came in."""
+    """Return the arguments."""
     return {"text": text, "number": number, "flag": flag, "share": share}
 
 
@@ -39,7 +39,7 @@ def fetch_url(url: str):
 
 @op
 def take_some(times: int = 20):
-    """Begin to read something large, lose interest, ask again: the frames must stay in step."""
+    """Read the start of a large response, abandon it and ask again, many times: the frames must stay in step."""
     origin, small = hosts()[0].url, []
     for _ in range(times):
         with http.request("GET", origin + "/big") as response:
@@ -50,7 +50,7 @@ def take_some(times: int = 20):
 
 @op
 def leave_unread():
-    """Say the last word while an answer is still on its way."""
+    """Return the result while a response is still on its way."""
     http.request("GET", hosts()[0].url + "/big")
     return "done"
 
@@ -64,7 +64,7 @@ def effect(path: str = "/effect"):
 
 @op
 def fail_as(failure: str = "ExternalApiError", status: int = 503):
-    """Fail the way that is asked for."""
+    """Fail in the given way."""
     if failure == "ExternalApiError":
         raise ExternalApiError(f"the upstream said {status}", status=status)
     if failure == "made_up":
@@ -76,7 +76,7 @@ def fail_as(failure: str = "ExternalApiError", status: int = 503):
 
 @op
 def tell_key(flag: bool = False):
-    """The idempotency key of this step; with `flag`, each try says its own in the record, and fails."""
+    """Return the idempotency key of this step; with `flag`, each try records its key in the audit trail, and fails."""
     if flag:
         audit("key", key=idempotency_key())
         raise ExternalApiError("the upstream said 503", status=503)
@@ -85,20 +85,20 @@ def tell_key(flag: bool = False):
 
 @op
 def leave(code: int = 3):
-    """Exit without a word."""
+    """Exit without a result."""
     print("some last words", flush=True)
     os._exit(code)
 
 
 @op
 def linger(seconds: float = 60.0):
-    """Do nothing for long."""
+    """Sleep for a long time."""
     time.sleep(seconds)
 
 
 @op
 def spin():
-    """Use the processor."""
+    """Use the processor without end."""
     while True:
         pass
 
@@ -111,21 +111,21 @@ def hoard(megabytes: int = 512):
 
 @op
 def write_raw(hexadecimal: str = "ffffffff00000000"):
-    """Write bytes where frames belong."""
+    """Write bytes to the frame pipe that are no frame."""
     os.write(4, bytes.fromhex(hexadecimal))
     time.sleep(60)
 
 
 @op
 def close_frames():
-    """Close the frame pipe and hide."""
+    """Close the frame pipe and keep running."""
     os.close(4)
     time.sleep(60)
 
 
 @op
 def open_file(path: str):
-    """Whether a file can be read."""
+    """Return `read` if the file can be read, else the name of the error."""
     try:
         with open(path, "rb") as file:
             file.read(1)
@@ -136,13 +136,13 @@ def open_file(path: str):
 
 @op
 def reach(host: str = "93.184.216.34", port: int = 443):
-    """Try to get out without the supervisor."""
+    """Try to connect past the supervisor."""
     socket.create_connection((host, port), timeout=5).close()
 
 
 @op
 def reach_at_last(port: int = 443):
-    """Say the last word, and then try."""
+    """Send the result, and then try to connect."""
     header, body = encode(Result(output="done"))
     os.write(4, header + bytes(body))
     reach(port=port)
@@ -150,7 +150,7 @@ def reach_at_last(port: int = 443):
 
 @op
 def look_for_a_network():
-    """What urllib3 does when it is imported."""
+    """Bind an IPv6 socket, as urllib3 does when it is imported."""
     probe = socket.socket(socket.AF_INET6)
     try:
         probe.bind(("::1", 0))
@@ -162,7 +162,7 @@ def look_for_a_network():
 
 @op
 def talk(words: str = "hello"):
-    """Print, log and leave a fact."""
+    """Print, log and record an audit event."""
     print("\x1b[31m" + words)
     log.info(words, length=len(words))
     audit("said", words=words)
@@ -171,7 +171,7 @@ def talk(words: str = "hello"):
 
 @op
 def claim(times: int = 1):
-    """Leave so many facts."""
+    """Record `times` audit events."""
     for number in range(times):
         audit("claimed", number=number)
     return times
@@ -179,7 +179,7 @@ def claim(times: int = 1):
 
 @op
 def report(times: int = 3, seconds: float = 0.3, message: str = "", path: str = ""):
-    """Say how far it is, so often, in so many seconds; then ask for `path`, if there is one."""
+    """Report progress `times` times within `seconds`; then fetch `path`, if given."""
     for number in range(1, times + 1):
         progress(number, times, message or None)
         time.sleep(seconds / times)

@@ -1,4 +1,4 @@
-"""The reflector connector: one request with the credential, and its answer out again through every door a connector has."""
+"""The reflector connector: one request with the credential, and its response returned by every way out of a connector."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from aileron_connector import ExternalApiError, NetworkError, Refused, audit, ho
 
 
 def fetch(path, method="GET", url=None, headers=(), credential="basic"):
-    """The whole answer as one text, losing nothing."""
+    """Return the whole response as one text, with no byte lost."""
     with http.request(method, url or hosts()[0].url + path, headers=list(headers), credential=credential) as answer:
         fields = "\n".join(f"{name}: {value}" for name, value in answer.headers)
         return f"{answer.status}\n{fields}\n\n" + answer.read().decode("latin-1")
@@ -17,7 +17,7 @@ def fetch(path, method="GET", url=None, headers=(), credential="basic"):
 
 @op
 def ask(path: str = "/", method: str = "GET", url: str = "", header: str = "", credential: str = "basic"):
-    """As the result, or as the words of the failure that it may handle."""
+    """Return the response in the result, or in the text of a failure that the connector may handle."""
     name, _, value = header.partition(": ")
     try:
         return {"seen": fetch(path, method, url or None, [(name, value)] if header else [], credential or None)}
@@ -27,7 +27,7 @@ def ask(path: str = "/", method: str = "GET", url: str = "", header: str = "", c
 
 @op
 def hammer(times: int = 1):
-    """The same request again and again."""
+    """Send the same request again and again."""
     for _time in range(times):
         fetch("/")
     return times
@@ -35,7 +35,7 @@ def hammer(times: int = 1):
 
 @op
 def look_up(name: str = "evil.test"):
-    """With the system's resolver, from in here."""
+    """Resolve a name with the system's resolver, inside the jail."""
     try:
         return {"seen": repr(socket.getaddrinfo(name, 443))}
     except OSError as error:
@@ -44,7 +44,7 @@ def look_up(name: str = "evil.test"):
 
 @op
 def say(path: str = "/"):
-    """In the log, on both outputs, as an audit event, as progress, in a file and in the environment."""
+    """Write the response to the log, to both outputs, to an audit event, to progress, to a file and to the environment."""
     seen = fetch(path)
     log.info(seen, seen=seen[:1000])
     audit("seen", seen=seen[:1000])
@@ -58,19 +58,19 @@ def say(path: str = "/"):
 
 @op
 def crash(path: str = "/"):
-    """In a traceback."""
+    """Raise the response in a traceback."""
     raise RuntimeError(fetch(path))
 
 
 @op
 def blame(path: str = "/"):
-    """In the message of a failure."""
+    """Raise the response as the message of a failure."""
     raise ExternalApiError(fetch(path), status=500)
 
 
 @op
 def die(path: str = "/"):
-    """As last words."""
+    """Print the response and exit."""
     print(fetch(path), flush=True)
     os._exit(3)
 

@@ -1,4 +1,4 @@
-"""Streams: mail by smtplib and imaplib as they are, and plain bytes."""
+"""Streams: mail by smtplib and imaplib, unmodified, and plain bytes."""
 
 import os
 
@@ -9,7 +9,7 @@ from aileron_connector import hosts, op, run, tcp
 
 @op
 def send_mail(subject: str, lines: int = 1):
-    """A mail by smtplib, which does not know where it is."""
+    """Send a mail by smtplib, which does not know that it is in a jail."""
     import smtplib
     from email.message import EmailMessage
 
@@ -25,7 +25,7 @@ def send_mail(subject: str, lines: int = 1):
 
 @op
 def start_tls():
-    """STARTTLS, which cannot be."""
+    """Try STARTTLS, which must fail."""
     import smtplib
 
     host = hosts()[0]
@@ -35,7 +35,7 @@ def start_tls():
 
 @op
 def count_mail():
-    """The number of messages, by imaplib."""
+    """Return the number of messages, by imaplib."""
     import imaplib
 
     host = hosts()[0]
@@ -46,7 +46,7 @@ def count_mail():
 
 @op
 def talk(text: str = "hello", half: bool = False, tls: bool = True):
-    """Send, end this half if told so, read to the end."""
+    """Send text, close the sending half if `half`, and read to the end."""
     host = hosts()[0]
     with tcp.connect(host.host, host.port, tls=tls, timeout_s=10) as stream:
         stream.sendall(text.encode())
@@ -57,14 +57,14 @@ def talk(text: str = "hello", half: bool = False, tls: bool = True):
 
 @op
 def connect(host: str, port: int, tls: bool = True):
-    """Anywhere."""
+    """Connect to any host and port."""
     with tcp.connect(host, port, tls=tls) as stream:
         return repr(stream)
 
 
 @op
 def survive(host: str, port: int):
-    """A stream that breaks is an error of Python's own."""
+    """Read until the stream breaks. Return the name of Python's own error."""
     try:
         with tcp.connect(host, port, timeout_s=10) as stream:
             while stream.recv(65536):
@@ -76,7 +76,7 @@ def survive(host: str, port: int):
 
 @op
 def say_and_go(kilobytes: int):
-    """Send, and be done without a close."""
+    """Send, and return without closing the stream."""
     host = hosts()[0]
     stream = tcp.connect(host.host, host.port)
     stream.sendall(bytes(kilobytes << 10))
@@ -85,7 +85,7 @@ def say_and_go(kilobytes: int):
 
 @op
 def frames_of_its_own(*, early: bool = False):
-    """Ask for a stream past the SDK: with a credential, or with bytes before it is open."""
+    """Request a stream past the SDK: with a credential, or with bytes before it is open."""
     host = hosts()[0]
     asked = {"type": "tcp_open", "id": 1, "host": host.host, "port": host.port, "tls": True}
     frames = (
@@ -97,7 +97,7 @@ def frames_of_its_own(*, early: bool = False):
 
 
 def _frame(said):
-    """One frame, as bytes of the wire: two lengths, header, body."""
+    """Return one frame as bytes of the wire: two lengths, header, body."""
     message, body = said
     header = msgspec.msgpack.encode(message)
     return len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body
@@ -105,7 +105,7 @@ def _frame(said):
 
 @op
 def many(count: int):
-    """Streams side by side, each with its own words."""
+    """Open streams side by side, each with its own words."""
     host = hosts()[0]
     streams = [tcp.connect(host.host, host.port) for _ in range(count)]
     for number, stream in enumerate(streams):

@@ -1,4 +1,4 @@
-"""python-telegram-bot on its own: no line of it is changed, and it thinks that it has a token."""
+"""python-telegram-bot on its own, unmodified; it believes that it has a token."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from aileron_connector import ExternalApiError, op, run, transports
 
 
 def bot():
-    """The library's client, with its own address of Telegram."""
+    """Return the library's client, with its own address of Telegram."""
     from telegram import Bot
 
     return Bot(transports.placeholder("api_key"))
@@ -14,7 +14,7 @@ def bot():
 
 @op
 def say(chat: int, text: str):
-    """Send a message, and say who did."""
+    """Send a message. Return its id and the sender."""
 
     async def send():
         async with bot() as client:
@@ -26,7 +26,7 @@ def say(chat: int, text: str):
 
 @op
 def hear():
-    """The texts of all updates."""
+    """Return the texts of all updates."""
 
     async def read():
         async with bot() as client:

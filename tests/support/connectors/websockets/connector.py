@@ -1,4 +1,4 @@
-"""WebSockets: by the SDK, by the library `websockets` as it is, and by frames of its own."""
+"""WebSockets: by the SDK, by the library `websockets`, unmodified, and by frames that the connector writes itself."""
 
 import time
 
@@ -7,19 +7,19 @@ from aileron_sandbox.frames import WebSocketMessage
 
 
 def url_of(path: str) -> str:
-    """At the one host."""
+    """Return the URL of a path of the only host."""
     host = hosts()[0]
     return f"{'ws' if host.plain else 'wss'}://{host.host}:{host.port}{path}"
 
 
 def shown(message):
-    """A message as JSON can say it."""
+    """Return the message in a form that JSON can hold."""
     return message if isinstance(message, str) else {"binary": len(message)}
 
 
 @op
 def talk(path: str, messages: int = 1, credential: str = ""):
-    """Echo some, by the SDK."""
+    """Send messages that the service echoes, by the SDK."""
     with websocket.connect(url_of(path), credential=credential or None, timeout_s=10) as socket:
         heard = []
         for number in range(messages):
@@ -32,7 +32,7 @@ def talk(path: str, messages: int = 1, credential: str = ""):
 
 @op
 def listen(path: str, credential: str = ""):
-    """All that comes, until the service closes."""
+    """Return everything that arrives until the service closes."""
     try:
         with websocket.connect(url_of(path), credential=credential or None) as socket:
             return {"heard": [shown(message) for message in socket], "code": socket.closed.code}
@@ -44,14 +44,14 @@ def listen(path: str, credential: str = ""):
 
 @op
 def first(path: str):
-    """One whose key goes in the first message, which is not ours."""
+    """Return the service's response when the key goes in the first message, which the daemon sends."""
     with websocket.connect(url_of(path), credential="api_key") as socket:
         return {"heard": socket.recv()}
 
 
 @op
 def large(path: str):
-    """Messages that no frame of the jail holds, both ways."""
+    """Receive and send messages too large for a frame of the jail."""
     with websocket.connect(url_of(path)) as socket:
         binary, text = socket.recv(), socket.recv()
         socket.send(text)
@@ -60,7 +60,7 @@ def large(path: str):
 
 @op
 def wait(path: str, seconds: int):
-    """For a message that does not come."""
+    """Wait for a message that does not arrive, then send one."""
     with websocket.connect(url_of(path)) as socket:
         try:
             socket.recv(timeout_s=seconds)
@@ -71,7 +71,7 @@ def wait(path: str, seconds: int):
 
 @op
 def compute(path: str):
-    """Hear nothing for some time, then all of it."""
+    """Read nothing for half a second, then 2,000 messages. Return the last one."""
     with websocket.connect(url_of(path)) as socket:
         time.sleep(0.5)
         return {"last": [socket.recv() for _ in range(2000)][-1]}
@@ -79,7 +79,7 @@ def compute(path: str):
 
 @op
 def leave(path: str):
-    """Say something, and go without a word."""
+    """Send a message, and return without closing the socket."""
     socket = websocket.connect(url_of(path))
     socket.send("good bye")
     return "gone"
@@ -87,7 +87,7 @@ def leave(path: str):
 
 @op
 def library(path: str, key: str = "header", subprotocol: str = ""):
-    """By `websockets`, which thinks that it has the key."""
+    """Talk by `websockets`, which believes that it has the key."""
     from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK, InvalidStatus
     from websockets.sync.client import connect
 
@@ -115,7 +115,7 @@ def library(path: str, key: str = "header", subprotocol: str = ""):
 
 @op
 def library_iterates(path: str):
-    """A for loop over it, which ends when the service closes."""
+    """Iterate over the connection, which ends when the service closes."""
     from websockets.sync.client import connect
 
     with connect(url_of(path)) as client:
@@ -124,7 +124,7 @@ def library_iterates(path: str):
 
 @op
 def library_async(path: str, messages: int = 1, subprotocol: str = ""):
-    """By the library's asynchronous client, several at once."""
+    """Talk by the library's asynchronous client, on several connections at once."""
     import asyncio
 
     from websockets.asyncio.client import connect
@@ -160,7 +160,7 @@ def library_async(path: str, messages: int = 1, subprotocol: str = ""):
 
 @op
 def library_async_breaks(path: str):
-    """Write what is no frame below the library's asynchronous client, and wait for a message."""
+    """Write bytes that are no frame below the library's asynchronous client, and wait for a message."""
     import asyncio
 
     from websockets.asyncio.client import connect
@@ -175,7 +175,7 @@ def library_async_breaks(path: str):
 
 @op
 def out_of_turn(path: str):
-    """A message before it is open."""
+    """Send a message before the socket is open."""
     conversation = loop.current()
     request_id = conversation.open_websocket(url_of(path), [], [], None)
     conversation.send(WebSocketMessage(id=request_id), b"x")
@@ -183,7 +183,7 @@ def out_of_turn(path: str):
 
 @op
 def elsewhere(url: str):
-    """Anywhere."""
+    """Open a WebSocket to any URL."""
     websocket.connect(url)
 
 
