@@ -1,4 +1,4 @@
-"""Operations of an author in the real jail: what passes, what fails a case, and what cannot be reached from there."""
+"""An author's operations in the real jail: which cases pass, which fail, and what the jail keeps out of reach."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ if __name__ == "__main__":
 
 
 def sources(directory: Path, manifest: str = MANIFEST, program: str = PROGRAM) -> Path:
-    """The connector above, in a directory."""
+    """Write the connector above to a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "manifest.toml").write_text(manifest)
     (directory / "connector.py").write_text(program)
@@ -116,7 +116,7 @@ def sources(directory: Path, manifest: str = MANIFEST, program: str = PROGRAM) -
 
 
 def bench_of(directory: Path, *hosts: HostPort) -> Bench:
-    """Its bench; without a jail a skip, and in CI a failure."""
+    """Return the directory's bench. Without a jail, skip the test, or fail it in CI."""
     try:
         return Bench(artifact_of(directory, hosts))
     except AileronError as error:
@@ -127,13 +127,13 @@ def bench_of(directory: Path, *hosts: HostPort) -> Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One for all tests: each case has a jail of its own."""
+    """Run one bench for all tests: each case has a jail of its own."""
     with bench_of(sources(tmp_path_factory.mktemp("notes"))) as running:
         yield running
 
 
 def tried(bench: Bench, case: str, *exchanges: str) -> TrialReport:
-    """The report on one case of that TOML."""
+    """Return the report on one case of that TOML."""
     text = f'[[case]]\nname = "it"\n{case}\n' + "".join(f"[[case.exchange]]\n{one}\n" for one in exchanges)
     (report,) = bench.run(parse_cases(text, file="cases.toml").cases)
     return report
@@ -173,7 +173,7 @@ if __name__ == "__main__":
 
 
 def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> None:
-    """As `pip install --target` puts them beside the connector: both are read from the program itself, in the jail."""
+    """`pip install --target` puts them beside the connector; in the jail, both are read from the program itself."""
     directory = sources(tmp_path / "notes")
     (directory / "connector.py").write_text(PACKED)
     for name in ("certifi", "httpx"):
@@ -203,8 +203,8 @@ def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> Non
 # What passes
 
 
-def test_an_output_is_compared_whole(bench: Bench) -> None:
-    """As JSON: null is null, and 1 is neither 1.0 nor true; what it logged is told."""
+def test_an_output_is_compared_exactly(bench: Bench) -> None:
+    """The comparison is of JSON: null is null, and 1 is neither 1.0 nor true. The report has what the operation logged."""
     echo = 'op = "echo"\nargs = { value = "x" }\n'
     right = tried(bench, echo + """output_json = '{"value": "x", "next": null, "whole": 1}'""")
     wrong = [
@@ -220,8 +220,8 @@ def test_an_output_is_compared_whole(bench: Bench) -> None:
     assert all("its output is" in (report.problem or "") for report in wrong)
 
 
-def test_a_request_gets_the_answer_of_its_exchange(bench: Bench) -> None:
-    """Each serves once, in any order, headers and large bodies included."""
+def test_a_request_gets_the_response_of_its_exchange(bench: Bench) -> None:
+    """Each exchange serves once, in any order, with its status and with large bodies."""
     passed = tried(bench, FETCH + 'output = [[200, "ok"]]', GET + 'body = "ok"')
     twice = tried(
         bench,
@@ -239,7 +239,7 @@ def _large(body: str) -> str:
 
 
 def test_a_failure_is_compared_by_class_and_details(bench: Bench) -> None:
-    """Which one was expected, and at least these details."""
+    """The case states the expected class, and some of its details."""
     bad = 'op = "echo"\nargs = { value = 1 }\n'
 
     assert tried(bench, bad + 'failure = "bad_input"\ndetails = { argument = "value" }').problem is None
@@ -251,8 +251,8 @@ def test_a_failure_is_compared_by_class_and_details(bench: Bench) -> None:
     assert tried(bench, FETCH + 'failure = "network_error"', GET + "unreachable = true").problem is None
 
 
-def test_the_credential_and_the_body_of_a_request_are_compared(bench: Bench) -> None:
-    """Where the case says what they are; a body as JSON, or as text."""
+def test_the_credential_and_body_of_a_request_are_compared(bench: Bench) -> None:
+    """They are compared only if the case states them; a body as JSON or as text."""
     keyed = 'op = "fetch"\nargs = { path = "/notes", credential = "api_key" }\noutput = [[200, ""]]'
     posted = 'op = "post"\nargs = { text = "{\\"a\\": 1}" }\noutput = 200'
     post = 'method = "POST"\npath = "/notes"\n'
@@ -266,8 +266,8 @@ def test_the_credential_and_the_body_of_a_request_are_compared(bench: Bench) -> 
     assert "no exchange is left for POST" in str(tried(bench, posted, post + "sends = { a = 2 }").problem)
 
 
-def test_an_answer_comes_as_egress_would_hand_it_on(bench: Bench) -> None:
-    """Decoded where it says that it is encoded: the one that says what it is not is no answer."""
+def test_a_response_comes_as_egress_would_deliver_it(bench: Bench) -> None:
+    """Encoded bodies are decoded, and a body that is not in its declared encoding is a network error."""
     plain = tried(
         bench, FETCH + 'output = [[200, "ok"]]', GET + 'headers = { Connection = "close", X-A = "1" }\nbody = "ok"'
     )
@@ -281,8 +281,8 @@ def test_an_answer_comes_as_egress_would_hand_it_on(bench: Bench) -> None:
 # What fails a case
 
 
-def test_a_request_that_no_exchange_expects_fails_the_case(bench: Bench) -> None:
-    """Even if the operation hides it, and whatever the case expects; the one beside it passes."""
+def test_an_unexpected_request_fails_the_case(bench: Bench) -> None:
+    """The case fails even if the operation hides the error, whatever the case expects. The positive control passes."""
     hidden = 'op = "swallow"\nargs = { url = "https://notes.example.com/notes" }\n'
     unasked = tried(bench, hidden + 'output = "hidden"')
 
@@ -291,16 +291,16 @@ def test_a_request_that_no_exchange_expects_fails_the_case(bench: Bench) -> None
     assert "no exchange is left" in str(tried(bench, hidden + 'failure = "not_found"').problem)
 
 
-def test_an_exchange_that_is_never_asked_for_fails_the_case(bench: Bench) -> None:
-    """A connector that stops calling its service would else pass."""
+def test_an_unused_exchange_fails_the_case(bench: Bench) -> None:
+    """Otherwise a connector that stops calling its service would pass."""
     echo = 'op = "echo"\nargs = { value = "x" }\n' + """output_json = '{"value": "x", "next": null, "whole": 1}'"""
 
     assert tried(bench, echo).problem is None
     assert tried(bench, echo, GET).problem == "it never asked for GET /notes"
 
 
-def test_a_host_that_is_not_declared_is_denied(bench: Bench) -> None:
-    """By the very rule of a run, though the case would answer; a declared one is reached."""
+def test_an_undeclared_host_is_denied(bench: Bench) -> None:
+    """The rule is that of a run, although the case has a response. A declared host is reached."""
     asked = 'op = "swallow"\nargs = {{ url = "https://{}/notes" }}\n'
     denied = tried(bench, asked.format("evil.example.com") + 'output = "hidden"', GET + 'host = "evil.example.com:443"')
 
@@ -314,8 +314,8 @@ def test_a_host_that_is_not_declared_is_denied(bench: Bench) -> None:
 # The jail is the real one
 
 
-def test_nothing_of_the_machine_is_there(bench: Bench, tmp_path: Path) -> None:
-    """A file that is on this machine is not in the jail; what the jail has is."""
+def test_the_files_of_the_machine_are_not_in_the_jail(bench: Bench, tmp_path: Path) -> None:
+    """A file of this machine is missing there, and the environment is empty. The control is a file that the jail has."""
     (tmp_path / "secret").write_text("x")
     words = 'op = "reach"\nargs = {{ path = "{}" }}\noutput = {{ is_there = {}, environment = 0 }}'
 
@@ -323,8 +323,8 @@ def test_nothing_of_the_machine_is_there(bench: Bench, tmp_path: Path) -> None:
     assert tried(bench, words.format("/dev/null", "true")).problem is None
 
 
-def test_who_goes_past_the_supervisor_is_denied(bench: Bench) -> None:
-    """A socket of its own, and a stream by a step whose credential is for requests."""
+def test_going_past_the_supervisor_is_denied(bench: Bench) -> None:
+    """The operations open a socket of their own, and a stream although their credential is for requests."""
     dialled = tried(bench, 'op = "dial"\noutput = 1')
 
     assert "capability_denied" in str(dialled.problem)
@@ -372,13 +372,13 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def mailbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A connector with logins, which says what it is told to."""
+    """Run a connector with logins, which says what it is told to."""
     with bench_of(sources(tmp_path_factory.mktemp("mailbox"), MAILBOX, TALKER)) as running:
         yield running
 
 
 def talked(mailbox: Bench, args: str, output: str, *streams: str) -> str | None:
-    """What is wrong with that case."""
+    """Return the problem of that case."""
     text = f'[[case]]\nname = "it"\nop = "talk"\nargs = {{ {args} }}\n{output}\n'
     text += "".join(f"[[case.stream]]\n{one}\n" for one in streams)
     (report,) = mailbox.run(parse_cases(text, file="cases.toml").cases)
@@ -386,11 +386,11 @@ def talked(mailbox: Bench, args: str, output: str, *streams: str) -> str | None:
 
 
 TALK = 'talk = ["S: hello", "C: a {word}", "S: {word} it is", "C: bye", "S: bye", "S: now"]'
-"""Five lines of a service, the first of which answers nothing."""
+"""The lines of a service, the first of which answers nothing."""
 
 
-def test_a_stream_says_what_the_case_has_for_it(mailbox: Bench) -> None:
-    """And ends when all of it is said; what the connector wrote last counts, though it waits for nothing."""
+def test_a_stream_follows_the_talk_of_the_case(mailbox: Bench) -> None:
+    """The stream ends after the last line. What the connector wrote last counts even if it waits for nothing."""
     heard = 'output = ["hello", "b it is", "bye", "now"]'
     assert talked(mailbox, 'lines = ["a b", "bye"]', heard, TALK) is None
     assert talked(mailbox, 'lines = ["a b", "bye"], waits = false', "output = []", TALK) is None
@@ -408,8 +408,10 @@ def test_a_stream_says_what_the_case_has_for_it(mailbox: Bench) -> None:
     ],
     ids=["another-line", "too-little", "one-too-many", "one-too-few", "another-host"],
 )
-def test_a_stream_that_is_not_the_case_s_fails_it(mailbox: Bench, args: str, streams: list[str], words: str) -> None:
-    """Whatever the operation makes of it."""
+def test_a_stream_that_differs_from_the_case_fails_it(
+    mailbox: Bench, args: str, streams: list[str], words: str
+) -> None:
+    """The operation's own output makes no difference."""
     assert words in str(talked(mailbox, args, "output = []", *streams))
 
 
@@ -472,13 +474,13 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def feed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A connector that opens a WebSocket, and says what it is told to."""
+    """Run a connector that opens a WebSocket and says what it is told to."""
     with bench_of(sources(tmp_path_factory.mktemp("feed"), FEED, LISTENER)) as running:
         yield running
 
 
 def listened(feed: Bench, args: str, output: str, *served: str, op: str = "listen") -> str | None:
-    """What is wrong with that case."""
+    """Return the problem of that case."""
     text = f'[[case]]\nname = "it"\nop = "{op}"\nargs = {{ {args} }}\noutput = {output}\n' + "".join(served)
     (report,) = feed.run(parse_cases(text, file="cases.toml").cases)
     return report.problem
@@ -494,15 +496,15 @@ talk = ["S: hello", 'C: {"subscribe": {id}}', 'S: {"subscribed": {id}}', "C: bye
 SAYS = """says = ['{"subscribe": 7}', "bye"]"""
 
 
-def test_a_websocket_says_what_the_case_has_for_it(feed: Bench) -> None:
-    """And closes when all of it is said; what the connector said last counts, though it waits for nothing."""
+def test_a_websocket_follows_the_talk_of_the_case(feed: Bench) -> None:
+    """The WebSocket closes after the last message. What the connector said last counts even if it waits for nothing."""
     heard = """["v1", "hello", '{"subscribed": 7}', "bye"]"""
     assert listened(feed, SAYS, heard, SERVED) is None
     assert listened(feed, SAYS + ", waits = false", "[]", SERVED) is None
 
 
-def test_an_exchange_answers_the_handshake_where_no_websocket_does(feed: Bench) -> None:
-    """As a service that opens none; or that is not there."""
+def test_an_exchange_answers_a_handshake_without_a_websocket(feed: Bench) -> None:
+    """The service refuses WebSockets, or cannot be reached."""
     exchange = '[[case.exchange]]\nmethod = "GET"\npath = "/v1?all=1"\n'
     assert listened(feed, SAYS, '["401", "who are you?"]', exchange + 'status = 401\nbody = "who are you?"') is None
     assert "network_error" in str(listened(feed, SAYS, "[]", exchange + "unreachable = true"))
@@ -526,24 +528,24 @@ def test_an_exchange_answers_the_handshake_where_no_websocket_does(feed: Bench) 
     ],
     ids=["other", "too-little", "left", "none", "credential", "subprotocol", "host", "scheme"],
 )
-def test_a_websocket_that_is_not_the_case_s_fails_it(feed: Bench, args: str, served: str, words: str) -> None:
-    """Whatever the operation makes of it."""
+def test_a_websocket_that_differs_from_the_case_fails_it(feed: Bench, args: str, served: str, words: str) -> None:
+    """The operation's own output makes no difference."""
     assert words in str(listened(feed, args, "[]", served))
 
 
-def test_a_websocket_on_which_more_is_said_than_the_case_has_fails_it(feed: Bench) -> None:
-    """Before the connector can have heard that it is closed; what it says after that is not sent."""
+def test_an_additional_message_on_a_websocket_fails_the_case(feed: Bench) -> None:
+    """The message is written before the connector can have seen the close. Later messages are not sent."""
     assert "was sent 'bye'; expected nothing more" in str(listened(feed, "", "[]", SERVED, op="insist"))
 
 
-def test_a_binary_message_is_none_of_a_case(feed: Bench) -> None:
-    """It could not be written in one."""
+def test_a_binary_websocket_message_fails_the_case(feed: Bench) -> None:
+    """A case cannot express one."""
     served = '[[case.websocket]]\npath = "/v1"\ntalk = ["C: x"]\n'
     assert "was sent a binary message" in str(listened(feed, "", '"sent"', served, op="shout"))
 
 
 def test_the_mail_connector_passes_its_cases() -> None:
-    """In lines of IMAP and SMTP."""
+    """The cases have lines of IMAP and SMTP."""
     folder = ROOT / "connectors" / "mail"
     with bench_of(folder) as running:
         reports = running.run(parse_cases((folder / CASES).read_text(), file=CASES).cases)
@@ -552,8 +554,8 @@ def test_the_mail_connector_passes_its_cases() -> None:
     assert len(reports) >= 5
 
 
-def test_the_limits_of_the_manifest_hold(tmp_path: Path) -> None:
-    """An operation that never ends is ended, and the next case is run."""
+def test_the_limits_of_the_manifest_are_enforced(tmp_path: Path) -> None:
+    """An operation that never ends is stopped, and the next case runs."""
     cases = parse_cases(
         '[[case]]\nname = "a"\nop = "hang"\nfailure = "resource_limit_exceeded"\ndetails = { limit = "wall" }\n'
         '[[case]]\nname = "b"\nop = "reach"\nargs = { path = "/x" }\noutput = { is_there = false, environment = 0 }\n',
@@ -566,8 +568,8 @@ def test_the_limits_of_the_manifest_hold(tmp_path: Path) -> None:
     assert hung.ms >= 5000
 
 
-def test_a_compiled_connector_is_tried_as_well(tmp_path: Path) -> None:
-    """In the jail of compiled programs, with the same answers."""
+def test_a_compiled_connector_is_tried_too(tmp_path: Path) -> None:
+    """The connector runs in the jail of compiled programs, with the same results."""
     (tmp_path / "manifest.toml").write_text(MANIFEST)
     (tmp_path / "connector").write_bytes(compiled("connector", "static"))
     with bench_of(tmp_path) as bench:
@@ -581,8 +583,8 @@ def test_a_compiled_connector_is_tried_as_well(tmp_path: Path) -> None:
     assert "capability_denied" in str(dialled.problem)
 
 
-def test_placeholders_have_made_up_values(tmp_path: Path) -> None:
-    """Of hosts, those the cases name; of a client, some: it is asked for nothing here."""
+def test_placeholders_get_made_up_values(tmp_path: Path) -> None:
+    """Hosts are those that the cases name, and a client's values are invented: no provider is contacted here."""
     oauth2 = '[capabilities.credential.oauth2]\nauthorize_url = "https://id.example.com/a"\ntoken_url = "https://id.example.com/t"\n'
     oauth2 += 'client_id = "bound-at-release"\nclient_secret = "bound-at-release"\nscopes = ["x"]\n'
     text = MANIFEST.replace("notes.example.com:443", "bound-at-build").replace("api_key", "oauth2")
@@ -603,7 +605,7 @@ def test_placeholders_have_made_up_values(tmp_path: Path) -> None:
 
 @pytest.fixture
 def upstream() -> Iterator[tuple[LocalUpstream, list[dict[str, Any]]]]:
-    """A server on loopback that repeats the credential it is shown, and keeps what it was asked."""
+    """Run a server on loopback that repeats the credential it is shown, and records its requests."""
     asked: list[dict[str, Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -632,10 +634,10 @@ def upstream() -> Iterator[tuple[LocalUpstream, list[dict[str, Any]]]]:
         thread.join(10)
 
 
-def test_an_operation_is_tried_against_a_server_of_ones_own(
+def test_an_operation_is_tried_against_a_local_server(
     bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]
 ) -> None:
-    """It stands for the declared hosts; it is shown a made-up credential, which the jail never sees again."""
+    """The server stands for the declared hosts. It gets a made-up credential, which never comes back to the jail."""
     server, asked = upstream
     done = bench.call("fetch", {"path": "/notes?x=1", "credential": "api_key"}, server)
 
@@ -645,8 +647,8 @@ def test_an_operation_is_tried_against_a_server_of_ones_own(
     assert MADE_UP_SECRET not in done.output[0][1]
 
 
-def test_a_made_up_key_signs_as_the_manifest_has_it(upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
-    """It is written as the key of a webhook is: the receiver's library takes it."""
+def test_a_made_up_key_signs_as_the_manifest_says(upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
+    """The key has the form of a webhook's key, and the receiver's library verifies the signature."""
     server, asked = upstream
     with bench_of(ROOT / "connectors" / "webhook", HostPort("hooks.example.com", 443)) as bench:
         done = bench.call("send_event", {"event": "a.b", "data": {"c": 1}}, server)
@@ -670,7 +672,7 @@ TABLES: Final[dict[CredentialKind, str]] = {
     "oauth2_client": '[capabilities.credential.oauth2_client]\ngrant = "client_credentials"\n'
     'token_url = "https://id.example.com/t"\nclient_auth = "client_secret_basic"\n',
 }
-"""What else the manifest of a kind has."""
+"""Additional tables in the manifest of a kind."""
 BEARER: Final = f"Authorization: Bearer {MADE_UP_SECRET}"
 SHOWN: Final[dict[CredentialKind, str]] = {
     "api_key": BEARER,
@@ -681,17 +683,17 @@ SHOWN: Final[dict[CredentialKind, str]] = {
     "aws_sigv4": "AWS4-HMAC-SHA256 Credential=test/",
     "hmac": "X-Signature: ",
 }
-"""What a server on this machine is shown in a request's head: a certificate is not there, and a login at no server of HTTP."""
+"""Text in the head of the request, by kind. A certificate is not in the head, and a login does not speak HTTP."""
 
 
-def test_every_kind_is_among_what_is_shown() -> None:
-    """But for the two that have tests of their own."""
+def test_every_kind_of_credential_is_tried_against_a_server() -> None:
+    """The two exceptions have tests of their own."""
     assert set(SHOWN) == set(get_args(CredentialKind)) - {"mtls", "login"}
 
 
 @pytest.mark.parametrize("kind", SHOWN)
 def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path) -> None:
-    """Which travels as a real one: it is shown to the server, and masked where it would come back."""
+    """The credential travels as a real one: the server sees it, and it is masked in the response."""
     authority = Authority(tmp_path)
 
     def reflect(seen: Seen) -> bytes:
@@ -720,8 +722,8 @@ def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path
 
 
 @needs_nginx
-def test_a_made_up_certificate_is_shown_to_a_server_that_asks(tmp_path: Path) -> None:
-    """By the connector that names it; to one that names no credential none is lent."""
+def test_a_made_up_certificate_is_shown_to_a_server_that_requests_it(tmp_path: Path) -> None:
+    """Only a request that names the credential shows it."""
     authority = Authority(tmp_path)
     settings = Settings(egress_ca_pem=authority.ca_pem)
     with (
@@ -739,8 +741,10 @@ def test_a_made_up_certificate_is_shown_to_a_server_that_asks(tmp_path: Path) ->
     assert shown == [("/notes", f"CN={MADE_UP_SECRET}", 200), ("/notes", "", 200)]
 
 
-def test_only_that_server_is_reached(bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
-    """Neither the declared host, which is somebody's, nor another port of this machine."""
+def test_only_the_given_local_server_is_reached(
+    bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]
+) -> None:
+    """The declared host, which belongs to others, and another port of this machine are denied."""
     server, asked = upstream
     for url in (
         "https://notes.example.com/",
@@ -765,8 +769,8 @@ def test_only_that_server_is_reached(bench: Bench, upstream: tuple[LocalUpstream
         "x",
     ],
 )
-def test_a_service_is_not_reached_by_a_test(url: str) -> None:
-    """What is not on this machine is asked through the daemon, on record, and with its rules."""
+def test_a_server_elsewhere_cannot_be_tried(url: str) -> None:
+    """A service that is not on this machine is reached through the daemon, on record, and under its rules."""
     assert LocalUpstream.parse("https://localhost:8443") == LocalUpstream(HostPort("localhost", 8443), False)
     with pytest.raises(ValueError, match=r"this machine|path|URL"):
         LocalUpstream.parse(url)

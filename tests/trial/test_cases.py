@@ -1,4 +1,4 @@
-"""A file of cases: what it may say, and that a mistake in it is told with its line."""
+"""A file of cases: its keys, and the line of each mistake."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ body = "no room"
 
 
 def parsed(*replaced: tuple[str, str]) -> Cases:
-    """CASES with replacements; each must be there."""
+    """Return CASES with replacements, parsed; each `old` must be there."""
     text = CASES
     for old, new in replaced:
         assert old in text, old
@@ -54,15 +54,15 @@ def parsed(*replaced: tuple[str, str]) -> Cases:
 
 
 def refusal(*replaced: tuple[str, str]) -> str:
-    """The message with which it is refused."""
+    """Return the message with which the cases are refused."""
     with pytest.raises(AileronError) as caught:
         parsed(*replaced)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
     return caught.value.failure.message
 
 
-def test_a_case_is_what_goes_in_what_is_answered_and_what_comes_out():
-    """Each key has its meaning; what is left out has its default."""
+def test_a_case_has_arguments_exchanges_and_an_outcome():
+    """Every key is read, and missing keys have defaults."""
     cases = parsed()
     newest, full = cases.cases
 
@@ -90,15 +90,15 @@ def test_a_case_is_what_goes_in_what_is_answered_and_what_comes_out():
     assert asked.sends == {"text": "x"}
 
 
-def test_a_header_may_come_twice():
-    """As an array."""
+def test_a_header_may_appear_twice():
+    """The two values form an array."""
     case = parsed(('{ Retry-After = "3" }', '{ Set-Cookie = ["a=1", "b=2"] }')).cases[1]
 
     assert case.exchanges[0].headers == (("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"))
 
 
-def test_null_is_written_as_json():
-    """TOML has none."""
+def test_null_is_written_in_output_json():
+    """TOML has no null."""
     case = parsed(("output = { notes = [{ id = 1 }] }", """output_json = '{"next": null}'""")).cases[0]
 
     assert case.output == {"next": None}
@@ -138,13 +138,13 @@ def test_null_is_written_as_json():
         ("notes.example.com:443", "*:443", "wildcards"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(old: str, new: str, message: str):
-    """The schema is closed, and what contradicts itself is not read kindly."""
+def test_a_mistake_is_reported_with_its_line(old: str, new: str, message: str):
+    """The schema is closed, and contradictions are refused."""
     assert message in refusal((old, new))
 
 
 def test_a_file_without_cases_is_a_mistake():
-    """It would pass, and have tried nothing."""
+    """An empty file would pass and have tried nothing."""
     with pytest.raises(AileronError, match="missing key 'case'"):
         parse_cases("", file="cases.toml")
     with pytest.raises(AileronError, match="0 cases"):

@@ -1,4 +1,4 @@
-"""What is said on a stream of a case: how it is written, and what does not fit it."""
+"""The talk of a stream in a case: how it is written, and which input does not fit it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWERS = b"a1 OK me\r\n354\r\ngo on\r\n250 taken\r\n"
 
 
 def told(pieces: list[bytes]) -> bytes:
-    """What the service says to these, after its greeting."""
+    """Return what the service says to these pieces, after its greeting."""
     script = Script(read_talk(TALK))
     assert script.begin() == b"220 ready\r\n"
     said = b"".join(map(script.hear, pieces))
@@ -37,8 +37,8 @@ def told(pieces: list[bytes]) -> bytes:
 
 
 @given(st.lists(st.integers(0, len(SAID)), max_size=8).map(sorted))
-def test_cut_anywhere_it_is_the_same_talk(cuts: list[int]) -> None:
-    """Words are kept for the service's lines, numbers in braces are none, and `...` ends where the next line fits."""
+def test_a_talk_does_not_depend_on_how_its_bytes_are_split(cuts: list[int]) -> None:
+    """Names in braces are kept for the service's lines, numbers in braces are literal, `...` ends where the next line fits."""
     assert told([SAID[at:to] for at, to in zip([0, *cuts], [*cuts, len(SAID)], strict=True)]) == ANSWERS
 
 
@@ -53,8 +53,8 @@ def test_cut_anywhere_it_is_the_same_talk(cuts: list[int]) -> None:
     ],
     ids=["another", "two-words-of-one-name", "a-blank-more", "too-much", "endless"],
 )
-def test_what_does_not_fit_is_told_with_what_was_expected(said: bytes, words: str) -> None:
-    """In the order in which it is written."""
+def test_a_line_that_does_not_fit_is_reported_with_the_expected_one(said: bytes, words: str) -> None:
+    """The expected line is quoted as the case writes it."""
     with pytest.raises(ValueError, match=re.escape(words)):
         told([said])
 
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_told_with_what_was_expected(said: bytes, words: st
     ],
     ids=["nothing", "too-much", "nobody", "unheard", "open-end", "any-then-service", "any-then-any"],
 )
-def test_a_talk_that_could_not_be_had_is_a_mistake(talk: tuple[str, ...], words: str) -> None:
-    """Before anything is run."""
+def test_an_impossible_talk_is_a_mistake(talk: tuple[str, ...], words: str) -> None:
+    """The mistake is found before anything runs."""
     with pytest.raises(ValueError, match=re.escape(words)):
         read_talk(talk)
