@@ -1,4 +1,4 @@
-"""A home with a daemon of the test's making, and a console that need not be waited for."""
+"""Fixtures of the console's tests: a home with a fake daemon, and a console that reacts quickly."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.tui.consoles import World
 
 @pytest.fixture(autouse=True)
 def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pilot waits after each key until the process has idled for a while: a shorter one, as idle."""
+    """Shorten the time for which Pilot waits, after each key, for the process to idle."""
     monkeypatch.setattr(_wait, "SLEEP_GRANULARITY", 0.004)
     monkeypatch.setattr(_wait, "SLEEP_IDLE", 0.0004)
 
 
 @pytest.fixture(autouse=True)
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The same wherever the tests run: UTC, colours, and no browser."""
+    """Give every test the same terminal wherever it runs: UTC, colours, and no browser."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     for name in ("NO_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
@@ -36,7 +36,7 @@ def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A home on a path short enough for sockets, in which nobody signs yet."""
+    """Make a home at a path short enough for sockets, without an approver."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     with FakeDaemon(path / "h") as fake:
         yield World(path / "h", fake)

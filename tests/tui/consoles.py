@@ -1,4 +1,4 @@
-"""The console as a person has it, over a daemon of the test's making: what comes and goes, keys, and what is shown.
+"""The console as a person has it, over a fake daemon: requests that come and go, keys, and the screen.
 
     async with world.console() as shown:
         await shown.until("send-mail")
@@ -48,7 +48,7 @@ _ROUTE: Final = "/v1/action-approvals"
 
 
 class Clock:
-    """Seconds at which keys are pressed and something comes up: they stand still until they are moved."""
+    """A clock for key presses and screens that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -58,27 +58,27 @@ class Clock:
 
 
 class World:
-    """One home, its daemon, and the person's passphrase, editor and terminal."""
+    """A home, its daemon, and the person's passphrase, editor and terminal."""
 
     def __init__(self, home: Path, fake: FakeDaemon) -> None:
         self.home = home
         self.fake = fake
         self.approver: Approver | None = None
         self.asked_for: list[str] = []
-        """What a passphrase was asked for."""
+        """Questions of the passphrase prompts."""
         self.said_above: list[str] = []
-        """What was put above that, each time."""
+        """Texts printed above each passphrase prompt."""
         self.passphrase = APPROVER
         self.check: Callable[[], None] = lambda: None
         self.ask_passphrase: Callable[[str], Secret] = self._type_passphrase
         self.edit: Callable[[str], str] = lambda text: text
         self.who_else: str | None = None
-        """Why a key press may be somebody else's."""
+        """Reason why another program could press keys, if any."""
         self.security_keys: SecurityKeyHooks | None = None
-        """What is plugged in, and whose hands are there."""
+        """The security keys that are plugged in, and the person's hands."""
         self.clock = Clock()
         self.is_held = False
-        """Whether the console has the terminal to itself."""
+        """True while the console has the terminal to itself."""
         self.rows: list[dict[str, Any]] = []
         self.records: dict[str, dict[str, Any]] = {}
         self._asked = 0
@@ -88,17 +88,17 @@ class World:
         fake.script("GET", "/v1/audit", self._audit)
         fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
 
-    # what happens
+    # events
 
     def sign(self) -> Approver:
-        """From now on somebody signs."""
+        """Enroll an approver. Decisions are signed from now on."""
         self.approver = Approver(self.home, self.fake)
         return self.approver
 
     def ask(self, *asked: dict[str, Any]) -> None:
-        """These questions wait too."""
+        """Add these pending questions."""
         for one in asked:
-            if one.get("created_at") == _ASKED_AT:  # as if one after the other
+            if one.get("created_at") == _ASKED_AT:  # give each a time of its own
                 self._asked += 1
                 one["created_at"] = f"{_ASKED_AT[:-1]}.{self._asked:03}Z"
             path = f"{_ROUTE}/{one['approval_id']}"
@@ -110,47 +110,47 @@ class World:
         self.happen("approval.requested")
 
     def replace(self, asked: dict[str, Any], **other: Any) -> None:
-        """It says something else now, under the same id."""
+        """Change a question under the same id."""
         asked.update(other)
         self.happen("approval.edited", approval=asked["approval_id"])
 
     def settle(self, asked: dict[str, Any], status: str, **more: Any) -> None:
-        """It is decided elsewhere, or over."""
+        """Settle a question elsewhere with this status."""
         self._settled(asked, status, **more)
 
     def happen(self, kind: str, /, **facts: Any) -> None:
-        """A row of the record; whoever waits for news has it."""
+        """Add an event to the audit trail, and wake those who wait for news."""
         with self._changed:
             at = "2026-11-21T04:00:00.000Z"
             self.rows.append({"seq": len(self.rows) + 1, "at": at, "type": kind, **facts})
             self._changed.notify_all()
 
     def lose_daemon(self) -> None:
-        """Nobody answers."""
+        """Stop the daemon from answering."""
         with self._changed:
             self._is_gone = True
             self._changed.notify_all()
         self.fake.__exit__()
 
     def get_daemon_back(self) -> None:
-        """Somebody answers again."""
+        """Make the daemon answer again."""
         self._is_gone = False
         self.fake.__enter__()
 
-    # what was sent
+    # requests
 
     def sent(self, end: str = "decide") -> list[dict[str, Any]]:
-        """The bodies of what was posted to routes with this end, in order."""
+        """Return the bodies of what was posted to routes with this end, in order."""
         return [seen.body for seen in self.fake.asked("POST") if seen.path.endswith(f"/{end}")]
 
     def sent_to(self, end: str = "decide") -> list[str]:
-        """The ids that such a request was about."""
+        """Return the ids of the approvals or sessions in such requests."""
         return [seen.path.split("/")[3] for seen in self.fake.asked("POST") if seen.path.endswith(f"/{end}")]
 
     # the console
 
     def hooks(self) -> Hooks:
-        """What the console needs of a terminal."""
+        """Return what the console needs of a terminal."""
 
         def hold(is_held: bool) -> None:
             self.is_held = is_held
@@ -173,24 +173,24 @@ class World:
     async def console(
         self, size: tuple[int, int] = (80, 24), *, not_kept: str | None = None, **options: Any
     ) -> AsyncIterator[Shown]:
-        """One that runs, and has read what there is."""
+        """Run a console, once it has read the daemon's state."""
         self.who_else = not_kept
         options = {"now": self.clock, **options}
         app = Console(DaemonClient(self.home), self.hooks(), who_else=lambda: self.who_else, **options)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(message, "_time", SimpleNamespace(get_time=self.clock))  # when a key was pressed
+            patched.setattr(message, "_time", SimpleNamespace(get_time=self.clock))  # the time of a key press
             async with app.run_test(size=size, notifications=True) as pilot:
                 shown = Shown(app, pilot, self.clock)
                 await shown.until("daemon ok")
                 yield shown
-                with self._changed:  # nobody waits for news of a test that is over
+                with self._changed:  # end the requests that wait for news
                     self._is_gone = True
                     self._changed.notify_all()
 
-    # the daemon's part
+    # the daemon's answers
 
     def _told(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Once it is decided, the digest is of what was signed, with the preview there was."""
+        """Return the question; once it is decided, its digest is the signed one, with the preview."""
         return {**asked, "digest": self._signed.get(asked["approval_id"], asked["digest"])}
 
     def _audit(self, seen: Seen) -> Reply:
@@ -200,7 +200,7 @@ class World:
             after = int(seen.query["after"])
             self._changed.wait_for(lambda: self._is_gone or len(self.rows) > after, 20)
             if self._is_gone:
-                raise ConnectionResetError  # as by the end of the daemon
+                raise ConnectionResetError  # as when a daemon ends
             return 200, {"events": self.rows[after:]}
 
     def _decided(self, asked: dict[str, Any], seen: Seen) -> Reply:
@@ -223,15 +223,15 @@ class World:
 
 
 class Shown:
-    """A console that runs: what it shows, and the person's hands."""
+    """A running console: its screen, and the person's hands."""
 
     def __init__(self, app: Console, pilot: Pilot[None], clock: Clock | None = None) -> None:
-        """`clock` is the console's; None: a test that moves none."""
+        """Take a console; `clock` is the console's own, or None in a test that moves none."""
         self.app = app
         self.clock = clock or Clock()
         self.pilot = pilot
         self.told: list[str] = []
-        """What was said in passing, in order."""
+        """Notifications, in order."""
         say = app.notify
 
         def notify(message: str, **how: Any) -> None:
@@ -242,34 +242,34 @@ class Shown:
 
     @property
     def text(self) -> str:
-        """The rows of the screen."""
+        """Text of the whole screen."""
         return text_of(self.app)
 
     @property
     def rows(self) -> list[str]:
-        """One by one."""
+        """Rows of the screen."""
         return self.text.split("\n")
 
     @property
     def drawn(self) -> list[list[Segment]]:
-        """The rows as the terminal gets them, with what is taken from colours on the way."""
+        """Rows as the terminal gets them, after the console's colour filters."""
         rows = [list(strip) for strip in self.app.screen._compositor.render_strips()]
         for each in self.app.get_line_filters():
             rows = [each.apply(row, self.app.screen.background_colors[1]) for row in rows]
         return rows
 
     async def press(self, *keys: str) -> None:
-        """Keys, one after the other, each done with before the next."""
+        """Press keys one after the other, each handled before the next."""
         await self.pilot.press(*keys)
 
     async def press_at_once(self, *keys: str) -> None:
-        """Keys that come together: the second is there before what the first brings about."""
+        """Press keys together: the second arrives before the first takes effect."""
         for key in keys:
             self.app.post_message(Key(key, key if len(key) == 1 else None))
         await self.pilot.pause()
 
     async def type(self, text: str) -> None:
-        """A text as keys."""
+        """Type a text as keys."""
         names = {
             "-": "minus",
             " ": "space",
@@ -282,34 +282,34 @@ class Shown:
         await self.pilot.press(*(names.get(character, character) for character in text))
 
     async def until(self, wanted: str | Callable[[], object]) -> None:
-        """Until this stands on the screen, or is so."""
+        """Wait until this text is on the screen, or this condition holds."""
         is_so = wanted if callable(wanted) else lambda: wanted in self.text
         await wait_until_async(is_so, f"{wanted} is shown", seen=lambda: f"{self.text}\n{self.told}")
         await self.pilot.pause()
 
     async def until_told(self, wanted: str) -> None:
-        """Until this is said in passing; what was said before is forgotten then."""
+        """Wait until a notification has this text; forget the earlier ones then."""
         await self.until(lambda: any(wanted in one for one in self.told))
         self.told.clear()
 
     async def until_not(self, unwanted: str) -> None:
-        """Until this is gone from the screen."""
+        """Wait until this text is gone from the screen."""
         await self.until(lambda: unwanted not in self.text)
 
     async def settled(self) -> None:
-        """Move the clock until what has come up last has stood there long enough; what is on its way comes up first."""
+        """Move the clock until the newest item has been on screen long enough; let pending items come up first."""
         with contextlib.suppress(Late):  # a test may hold an answer back
             await wait_until_async(lambda: self._why_dead() != "still loading", "it is loaded", within_s=_LOADS_S)
-        for _refresh in range(2):  # what comes up with the next refresh
+        for _refresh in range(2):  # items that appear with the next refresh
             await self.pilot.pause()
         self.clock.now += guard.SETTLED_S * 1.1
 
     def _why_dead(self) -> str | None:
-        """Return why a no is refused however long everything has stood there."""
+        """Return why a no is refused, however long everything has been on screen."""
         return self.app.guard.refusal(now=math.inf, is_approval=False)
 
     def rested(self) -> None:
-        """As if no key was pressed for so long after a prompt was broken off that they count again."""
+        """Reset the input guard, as if the person had rested since a prompt was broken off."""
         self.app.input_guard = InputGuard()  # type: ignore[misc]
 
     async def unlock(self) -> None:
@@ -318,7 +318,7 @@ class Shown:
         await self.until("key open")
 
     async def approve(self, word: str | None = None, *, unread: bool = True) -> None:
-        """Both steps of a yes: `y`, or this word; said to be without having read all, unless that was done."""
+        """Take both steps of a yes, `y` or this word; with `unread`, first confirm that not all was read."""
         await self.settled()
         if unread:
             await self.press("exclamation_mark")
@@ -335,12 +335,12 @@ class Shown:
 def named(
     name: str, *, reversible: bool = False, args: dict[str, Any] | None = None, text: str = "", **more: Any
 ) -> dict[str, Any]:
-    """A question about a run of the action `name`, its id made of it; `text` is the action's file."""
+    """Return a question about a run of the action `name`, which is part of its id; `text` is the action's file."""
     rule = ApprovalRule(required=True, irreversible=not reversible)
     of = plan(args, action=name, approval=rule, action_text=text)
     return question(of, **{"approval_id": f"act-20261121T040000-{name}", "audit_id": f"run-{name}", **more})
 
 
 def reversible(**more: Any) -> dict[str, Any]:
-    """A run that its action says can be undone."""
+    """Return a question about a run that can be undone."""
     return question(plan(approval=ApprovalRule(required=True, irreversible=False)), **more)

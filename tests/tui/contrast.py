@@ -1,4 +1,4 @@
-"""The contrast of everything that a console draws: each text with its background, as a terminal of a palette shows it.
+"""The contrast of everything that a console draws: each text on its background, in the colours of a terminal's palette.
 
 A ratio is that of WCAG 2.1 (relative luminance, 1 to 21). Colours of a theme are RGB; those that a theme leaves to the terminal
 are those of its palette: xterm's and the kernel console's (VGA), which are the two that most others are made after.
@@ -19,16 +19,16 @@ __all__ = ["PALETTES", "Pair", "Palette", "pairs_of", "ratio"]
 
 _Rgb = tuple[int, int, int]
 _LINES: Final = frozenset("─│┌┐└┘├┤╭╮╰╯▁▔▊▎▌▐▏▕━┃╸╺▂▃▄▅▆▇█ ")
-"""What is drawn and not read: frames, bars, the scroll bar."""
+"""Characters that are drawn and not read: frames, bars, the scroll bar."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Palette:
-    """What a terminal makes of its own sixteen colours, and of none, on a dark or a light ground."""
+    """The colours that a terminal uses for its own sixteen and for the default, on a dark or a light background."""
 
     colours: tuple[_Rgb, ...]
     dark: tuple[_Rgb, _Rgb]
-    """Letters and ground of a dark terminal."""
+    """Text and background colour of a dark terminal."""
     light: tuple[_Rgb, _Rgb]
 
 
@@ -64,7 +64,7 @@ class Pair:
 
 
 def ratio(one: _Rgb, other: _Rgb) -> float:
-    """Of two colours, 1 to 21.
+    """Return the contrast of two colours, 1 to 21.
 
     >>> round(ratio((255, 255, 255), (0, 0, 0)), 1)
     21.0
@@ -74,7 +74,7 @@ def ratio(one: _Rgb, other: _Rgb) -> float:
 
 
 def pairs_of(rows: Iterable[Iterable[Segment]], palette: Palette, *, is_dark: bool) -> Iterator[Pair]:
-    """Every text on the screen that is read, with its ratio; what is reversed is so here."""
+    """Yield every readable text on the screen with its ratio; reversed texts have their colours swapped."""
     letters_of, ground_of = palette.dark if is_dark else palette.light
     for row in rows:
         for text, style, _ in row:

@@ -1,4 +1,4 @@
-"""The activity screen: what happened as stories by session, the last hour above it, and every event one key away."""
+"""The activity screen: runs as stories by session, the last hour above them, and every event one key away."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SESSION = {
 
 
 def now() -> str:
-    """As the daemon writes it."""
+    """Return the current time as the daemon writes it."""
     return datetime.datetime.now(datetime.UTC).isoformat()
 
 
 def request(world: World, number: int, *, to: str = "mira@example.com") -> str:
-    """An agent asks for a run, and a person for a look at it; the run's id."""
+    """Let an agent request a run that waits for approval. Return the run's id."""
     run = f"run-{number}"
     steps = [{"id": "one", "op": "send_mail"}]
     of = {"run": run, "session": "ses-1", "action": "send-mail", "at": now()}
@@ -44,7 +44,7 @@ def request(world: World, number: int, *, to: str = "mira@example.com") -> str:
 
 
 def finish(world: World, number: int, result: Any) -> None:
-    """The person agrees, and it is done."""
+    """Let the person approve the run, and the run complete."""
     run = f"run-{number}"
     state = {"status": "completed", "audit_id": run, "action": "send-mail", "result": result}
     world.fake.script("GET", f"/v1/runs/{run}", (200, state))
@@ -55,20 +55,20 @@ def finish(world: World, number: int, result: Any) -> None:
 
 
 def fill(world: World) -> None:
-    """One session, one run that is done."""
+    """Add one session with one completed run."""
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
     request(world, 1)
     finish(world, 1, {"id": "m-1"})
 
 
 async def look(shown: Shown) -> None:
-    """At the activity."""
+    """Show the activity screen."""
     await shown.press("2")
     await shown.until("LAST HOUR")
 
 
-async def test_a_run_is_a_story_with_what_came_back(world: World) -> None:
-    """Under the session that asked, the newest first, and the picture of the hour above."""
+async def test_a_run_is_shown_as_a_story_with_its_result(world: World) -> None:
+    """The story stands under the session that asked, the newest first, below the chart of the hour."""
     fill(world)
     async with world.console() as shown:
         await look(shown)
@@ -82,8 +82,8 @@ async def test_a_run_is_a_story_with_what_came_back(world: World) -> None:
         assert shown.rows[6].strip() == "asked · shown · approved · 3 requests · ✓ done: id “m-1”"
 
 
-async def test_what_happens_next_is_told_as_it_happens_and_the_cursor_stays(world: World) -> None:
-    """What is new stands first; who looks at another story goes on looking at it."""
+async def test_new_stories_appear_at_once_and_the_cursor_stays(world: World) -> None:
+    """New stories come first; a person who reads another story keeps it under the cursor."""
     fill(world)
     async with world.console() as shown:
         await look(shown)
@@ -107,7 +107,7 @@ async def test_what_happens_next_is_told_as_it_happens_and_the_cursor_stays(worl
 
 
 async def test_every_event_is_one_key_away(world: World) -> None:
-    """`l`, and back; Enter shows the same run from both."""
+    """The key `l` shows all events, and again the stories; Enter shows the same run from both."""
     fill(world)
     world.fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": []}))
     async with world.console() as shown:
@@ -125,8 +125,8 @@ async def test_every_event_is_one_key_away(world: World) -> None:
         await shown.until("run run-1: completed")
 
 
-async def test_the_hour_is_read_in_pages_when_the_person_first_looks(world: World) -> None:
-    """Nothing of it before; with what came while the daemon was gone, once it is back."""
+async def test_the_hour_is_read_in_pages_when_it_is_first_shown(world: World) -> None:
+    """The pages are read at the first look and not before; after a loss of the daemon, the events of the meantime follow."""
     fill(world)
     rows = [{"seq": 5000 + number, "at": now(), "type": "vault.locked"} for number in range(1000)]
     pages: list[str] = []
@@ -152,7 +152,7 @@ async def test_the_hour_is_read_in_pages_when_the_person_first_looks(world: Worl
 
 
 async def test_a_small_screen_has_the_numbers_and_the_stories(world: World) -> None:
-    """At 60 by 20 without bars, and nothing is cut without a sign; a resize lays it out anew."""
+    """The chart has no bars at 60 by 20; a resize to a larger screen brings them."""
     fill(world)
     async with world.console() as shown:
         await shown.pilot.resize_terminal(60, 20)
@@ -165,8 +165,10 @@ async def test_a_small_screen_has_the_numbers_and_the_stories(world: World) -> N
 
 
 @pytest.mark.parametrize("theme", ["NO_COLOR", "ansi-dark", "ansi-light"])
-async def test_without_colours_it_says_the_same(world: World, monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
-    """Signs and bars are letters."""
+async def test_without_colours_the_activity_screen_says_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
+    """Marks and bars are characters."""
     fill(world)
     if theme == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")

@@ -1,4 +1,4 @@
-"""The console in use: many questions, marks, filters, groups, other screens, other decisions than a yes, what became of a run."""
+"""The console in use: many requests, selection, filters, groups, other screens, decisions other than a yes, and results."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ pytestmark = pytest.mark.anyio
 # the queue
 
 
-async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> None:
-    """All of them, as they came, by no more requests than a few; the last is reached, and the first again."""
+async def test_two_hundred_requests_are_listed_in_order(world: World) -> None:
+    """They stand in their order of arrival and take only a few requests to the daemon; the keys reach the last and the first."""
     world.ask(*(named(f"a{number:03}") for number in range(200)))
     async with world.console() as shown:
         await shown.until("200 waiting")
@@ -64,8 +64,8 @@ async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> 
     assert asked < 20
 
 
-async def test_what_is_decided_stays_in_its_place(world: World) -> None:
-    """With its sign and word, and the next is one key away."""
+async def test_a_decided_request_stays_in_its_place(world: World) -> None:
+    """The row gets a sign and a word, and the next request is one key away."""
     asked = [named(name, reversible=True) for name in ("one", "two", "three")]
     world.ask(*asked)
     async with world.console() as shown:
@@ -81,8 +81,8 @@ async def test_what_is_decided_stays_in_its_place(world: World) -> None:
         await shown.until("three 1.2.0")
 
 
-async def test_what_is_settled_elsewhere_waits_nowhere_whatever_its_kind_and_its_end(world: World) -> None:
-    """Each with its word; the keys for it are those of what is over."""
+async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(world: World) -> None:
+    """Each shows the word of its end, for every kind of question and every final status."""
     asked = [subject_question(subject, approval_id=f"act-{kind}") for kind, subject in SUBJECTS.items()]
     asked.append(named("send-mail"))
     world.ask(*asked)
@@ -98,8 +98,8 @@ async def test_what_is_settled_elsewhere_waits_nowhere_whatever_its_kind_and_its
     assert words == [state_words(one["status"]).removeprefix("approved, ") for one in asked]
 
 
-async def test_what_nobody_can_say_the_end_of_waits_no_more_and_that_is_said(world: World) -> None:
-    """Once; asked again with the next news, and then it has its word."""
+async def test_a_settled_request_with_an_unknown_outcome_is_reported_once(world: World) -> None:
+    """The console asks again with the next news, until the outcome is known."""
     asked = subject_question(SUBJECTS["secret"], approval_id="act-secret")
     world.ask(asked, named("two"))
     async with world.console() as shown:
@@ -118,8 +118,8 @@ async def test_what_nobody_can_say_the_end_of_waits_no_more_and_that_is_said(wor
     assert sum("is no longer waiting" in one for one in shown.told) == 1
 
 
-async def test_a_filter_is_to_be_seen_and_goes_with_escape(world: World) -> None:
-    """Words and fields; what is typed into it decides nothing."""
+async def test_a_filter_is_visible_and_ends_with_escape(world: World) -> None:
+    """A filter has words and fields; keys typed into it decide nothing."""
     world.ask(
         named("send-mail", agent="claude"), named("delete-repo", agent="codex"), named("send-file", agent="codex")
     )
@@ -147,8 +147,8 @@ async def test_a_filter_is_to_be_seen_and_goes_with_escape(world: World) -> None
     assert world.sent() == []
 
 
-async def test_the_same_asked_often_is_one_line(world: World) -> None:
-    """With how often; `g` again has each by itself."""
+async def test_repeated_similar_requests_are_grouped_in_one_row(world: World) -> None:
+    """The row has their number; `g` again lists each by itself."""
     same = [
         question(plan({"to": f"{number}@example.com"}), approval_id=f"act-{number}", agent="claude")
         for number in range(5)
@@ -165,8 +165,8 @@ async def test_the_same_asked_often_is_one_line(world: World) -> None:
         await shown.until_not("5 alike")
 
 
-async def test_several_that_are_not_alike_are_denied_together_and_never_approved(world: World) -> None:
-    """Each by a denial of its own, with one reason; what is not selected still waits."""
+async def test_several_requests_that_are_not_alike_can_be_denied_together_but_not_approved(world: World) -> None:
+    """Each is denied by a decision of its own, with one reason; a request that is not selected still waits."""
     asked = [named(name, reversible=True) for name in ("one", "two", "three")]
     world.ask(*asked)
     async with world.console() as shown:
@@ -191,8 +191,8 @@ async def test_several_that_are_not_alike_are_denied_together_and_never_approved
     }
 
 
-async def test_a_mark_counts_only_while_its_question_waits_and_is_listed(world: World) -> None:
-    """One that was settled, or is filtered away, keeps nobody from approving another, and is not denied with others."""
+async def test_a_mark_counts_only_while_its_request_waits_and_is_listed(world: World) -> None:
+    """A marked request that was settled or filtered away neither blocks an approval nor is denied with others."""
     asked = [named(name, reversible=True, agent=f"of-{name}") for name in ("one", "two", "three")]
     world.ask(*asked)
     async with world.console() as shown:
@@ -213,8 +213,8 @@ async def test_a_mark_counts_only_while_its_question_waits_and_is_listed(world: 
     assert world.sent_to() == [asked[2]["approval_id"]]
 
 
-async def test_a_mark_stays_on_what_could_not_be_denied(world: World) -> None:
-    """The others are denied, and theirs is gone."""
+async def test_a_mark_stays_on_a_request_that_could_not_be_denied(world: World) -> None:
+    """The other request is denied, and loses its mark."""
     asked = [named(name, reversible=True) for name in ("one", "two")]
     world.ask(*asked)
     world.fake.script("POST", f"/v1/action-approvals/{asked[0]['approval_id']}/decide", error("busy", 503, "later"))
@@ -230,10 +230,10 @@ async def test_a_mark_stays_on_what_could_not_be_denied(world: World) -> None:
         await shown.until("● ~ undeclared One")
 
 
-async def test_the_first_that_comes_rings_and_what_waited_does_not(
+async def test_a_new_request_rings_the_bell_and_a_waiting_one_does_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bell for what is new since the console began, the very first among it; none for ten minutes after `z`."""
+    """The bell rings for requests that are new since the console began, even the first; not for ten minutes after `z`."""
     rung: list[int] = []
     monkeypatch.setattr(Console, "bell", lambda _: rung.append(1))
     async with world.console() as shown:
@@ -248,8 +248,8 @@ async def test_the_first_that_comes_rings_and_what_waited_does_not(
     assert rung == [1]
 
 
-async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
-    """While it thinks about a preview, the vault, a question that is taken back, other keys do what they do."""
+async def test_a_slow_daemon_blocks_no_key(world: World) -> None:
+    """Other keys work while the daemon is slow with a preview, the vault or the grants."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)
@@ -278,8 +278,8 @@ async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
         gate.set()
 
 
-async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: World) -> None:
-    """By the beginning of what they were asked with, harmless; it takes room from nothing else, and can be filtered by."""
+async def test_two_requests_for_one_action_are_distinguishable_in_the_list(world: World) -> None:
+    """The row has the beginning of the arguments, escaped; it leaves room for the rest, and the filter finds it."""
     world.ask(
         named("send", args={"to": "mira@example.com", "body": "x" * 400}),
         named("send-b", action="send", args={"to": "mallory@evil.example"}),
@@ -300,8 +300,8 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
         assert "mira" not in shown.rows[2]
 
 
-async def test_what_expires_first_stands_first_in_the_list(world: World) -> None:
-    """The order is the same everywhere, whatever was asked first; a sign and a word mark what expires soon."""
+async def test_the_request_that_expires_first_is_listed_first(world: World) -> None:
+    """The order of arrival does not matter; a sign and a word mark a request that expires soon."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 50))
     late = named("asked-late", created_at="2026-11-21T05:00:00Z", expires_at=soon)
     early = named("asked-early", created_at="2026-11-21T03:00:00Z")
@@ -315,8 +315,8 @@ async def test_what_expires_first_stands_first_in_the_list(world: World) -> None
     assert rows[0].endswith(" soon")
 
 
-async def test_one_that_is_marked_is_denied_wherever_the_cursor_is(world: World) -> None:
-    """Its name is what the question says; the one under the cursor still waits."""
+async def test_a_marked_request_is_denied_wherever_the_cursor_is(world: World) -> None:
+    """The prompt names the marked request; the one under the cursor still waits."""
     asked = [named("marked-one"), named("under-cursor")]
     world.ask(*asked)
     async with world.console() as shown:
@@ -332,14 +332,14 @@ async def test_one_that_is_marked_is_denied_wherever_the_cursor_is(world: World)
     assert world.sent_to() == [asked[0]["approval_id"]]
 
 
-# other decisions than a yes
+# decisions other than a yes
 
 
 @pytest.mark.parametrize("way", ["a key each time", "a locked vault"])
-async def test_a_no_without_a_reason_is_a_withdrawal_where_a_signature_would_take_something(
+async def test_a_no_without_a_reason_is_a_withdrawal_where_signing_would_need_a_passphrase(
     world: World, way: str
 ) -> None:
-    """Nobody is asked for a passphrase, nothing is signed, and nothing is said in the person's name."""
+    """The person is not asked for a passphrase, and nothing is signed or said in their name."""
     world.sign()
     asked = named("one")
     world.ask(asked)
@@ -358,8 +358,8 @@ async def test_a_no_without_a_reason_is_a_withdrawal_where_a_signature_would_tak
     assert world.sent_to("cancel") == [asked["approval_id"]]
 
 
-async def test_a_no_without_a_reason_is_signed_where_the_key_is_open(world: World) -> None:
-    """A signed no is worth more to whoever looks later, and takes nothing more."""
+async def test_a_no_without_a_reason_is_signed_while_the_key_is_open(world: World) -> None:
+    """A signed no is worth more to later readers, and costs no more keys."""
     world.sign()
     world.ask(named("one"))
     async with world.console() as shown:
@@ -374,8 +374,8 @@ async def test_a_no_without_a_reason_is_signed_where_the_key_is_open(world: Worl
     assert world.sent("cancel") == []
 
 
-async def test_a_denial_goes_out_signed_with_its_reason(world: World) -> None:
-    """The reason is part of what is signed."""
+async def test_a_denial_is_signed_with_its_reason(world: World) -> None:
+    """The signature covers the reason."""
     approver = world.sign()
     asked = question()
     world.ask(asked)
@@ -402,8 +402,8 @@ async def test_a_denial_goes_out_signed_with_its_reason(world: World) -> None:
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["one", "several"])
-async def test_deny_and_stop_ends_the_session_that_asked(world: World, marked: bool) -> None:
-    """After the denial; with several, the session of each."""
+async def test_deny_and_stop_ends_the_session_of_the_request(world: World, marked: bool) -> None:
+    """The session ends after the denial; with several requests, each session does."""
     asked = [named("one", session="ses-1", agent="claude"), named("two", session="ses-2", agent="codex")]
     world.ask(*asked)
     for name in ("ses-1", "ses-2"):
@@ -425,8 +425,8 @@ async def test_deny_and_stop_ends_the_session_that_asked(world: World, marked: b
     assert len(world.sent()) == len(ended)
 
 
-async def test_edited_arguments_are_another_question_and_that_is_signed(world: World) -> None:
-    """What the editor left is what the daemon froze, is shown, and is the digest that is signed."""
+async def test_edited_arguments_are_approved_by_their_own_digest(world: World) -> None:
+    """The arguments from the editor are what the daemon froze, what is shown, and what is signed."""
     world.sign()
     asked = named("send-mail", reversible=True)
     world.ask(asked)
@@ -453,8 +453,8 @@ async def test_edited_arguments_are_another_question_and_that_is_signed(world: W
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-async def test_what_is_edited_cannot_be_decided_while_the_edit_is_on_its_way(world: World, is_made: bool) -> None:
-    """The daemon tells of it before it answers; then the edit stands there, or it is said that nothing came of it."""
+async def test_a_request_cannot_be_decided_while_its_edit_is_being_sent(world: World, is_made: bool) -> None:
+    """The daemon announces the edit before it answers; then the edit is shown, or the person is told that it failed."""
     asked = named("pay", reversible=True)
     world.ask(asked)
     wanted = {"to": "mira@example.org", "body": "shorter"}
@@ -493,8 +493,8 @@ async def test_what_is_edited_cannot_be_decided_while_the_edit_is_on_its_way(wor
     assert [body["digest"] for body in world.sent()] == [(other if is_made else asked)["digest"]]
 
 
-async def test_an_edit_of_what_is_on_the_screen_no_more_is_not_kept(world: World) -> None:
-    """Whoever went on meanwhile is told so; the question is there as it was asked."""
+async def test_an_edit_of_a_request_that_left_the_screen_is_discarded(world: World) -> None:
+    """The person who went on to another request is told so; the first one keeps its arguments."""
     asked = named("pay", reversible=True)
     world.ask(asked, named("other"))
     wanted = {"to": "mira@example.org"}
@@ -518,8 +518,8 @@ async def test_an_edit_of_what_is_on_the_screen_no_more_is_not_kept(world: World
 
 
 @pytest.mark.parametrize("left", ["no JSON", "[]", None], ids=["no JSON", "no object", "nothing came of it"])
-async def test_an_edit_of_which_nothing_comes_changes_nothing(world: World, left: str | None) -> None:
-    """What it was is still there, and is said."""
+async def test_a_failed_edit_changes_nothing(world: World, left: str | None) -> None:
+    """The person is told, and nothing is sent."""
 
     def edit(_: str) -> str:
         if left is None:
@@ -537,7 +537,7 @@ async def test_an_edit_of_which_nothing_comes_changes_nothing(world: World, left
 
 
 async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World) -> None:
-    """The question goes out; the answer comes in as something the agent says."""
+    """The question is sent; the answer is shown as the agent's words."""
     asked = question()
     world.ask(asked)
 
@@ -559,8 +559,8 @@ async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World)
         await shown.until("the agent: for my boss")
 
 
-async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: World) -> None:
-    """`u` and then `y` cancel what is under the cursor; on another screen it does nothing."""
+async def test_a_request_is_withdrawn_only_from_the_screen_that_shows_it(world: World) -> None:
+    """The keys `u` and `y` withdraw the request under the cursor; on another screen `u` does nothing."""
     asked = named("one")
     world.ask(asked)
     async with world.console() as shown:
@@ -593,7 +593,7 @@ async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: Worl
 
 
 async def asked_for_a_grant(shown: Shown) -> None:
-    """For just this, ten times."""
+    """Ask for a grant for exactly these arguments, ten times."""
     await shown.settled()
     await shown.press("t")
     await shown.until("10 times, within an hour")
@@ -601,8 +601,8 @@ async def asked_for_a_grant(shown: Shown) -> None:
     await shown.until_told("added at the end of the list")
 
 
-async def test_a_grant_is_for_these_arguments_and_no_others(world: World) -> None:
-    """What the file declares and the call did not give must not be given: a blind copy would be one more recipient."""
+async def test_a_grant_covers_exactly_these_arguments(world: World) -> None:
+    """An argument that the call left out must stay absent: a blind copy would add a recipient."""
     world.ask(named("undoable", reversible=True, args={"to": "ann@example.com"}, text=labelled(extra="Blind copy")))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
     async with world.console() as shown:
@@ -616,8 +616,8 @@ async def test_a_grant_is_for_these_arguments_and_no_others(world: World) -> Non
     ]
 
 
-async def test_a_grant_is_offered_for_what_can_be_undone_only(world: World) -> None:
-    """With exactly these arguments; for anything else `t` says why not."""
+async def test_a_grant_is_offered_only_for_a_run_that_can_be_undone(world: World) -> None:
+    """The grant has exactly these arguments; for any other run, `t` says why there is none."""
     world.ask(named("for-good"), named("undoable", reversible=True))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
     async with world.console() as shown:
@@ -637,11 +637,11 @@ async def test_a_grant_is_offered_for_what_can_be_undone_only(world: World) -> N
     }
 
 
-# what became of it
+# the results
 
 
-async def test_a_run_on_record_shows_every_request_that_left(world: World) -> None:
-    """Host, status, bytes and time of each, on the question and from the activity."""
+async def test_the_record_of_a_run_shows_every_request_sent(world: World) -> None:
+    """Host, status, bytes and time of each are shown on the question and from the activity."""
     sending = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
     asked = named("one", reversible=True, result="it is sent")
     world.records["run-one"] = {
@@ -700,8 +700,8 @@ async def test_a_run_on_record_shows_every_request_that_left(world: World) -> No
         assert "POST mail.example:443/send  201" in shown.text
 
 
-async def test_what_fails_after_a_yes_is_said(world: World) -> None:
-    """Approved, and it could not be done."""
+async def test_a_failure_after_an_approval_is_reported(world: World) -> None:
+    """The run was approved, and then could not be carried out."""
     asked = named("one", reversible=True)
     world.ask(asked)
     of = {"class": "network_error", "boundary": "external", "retriable": False, "audit_id": None, "details": {}}
@@ -718,8 +718,8 @@ async def test_what_fails_after_a_yes_is_said(world: World) -> None:
         await shown.until_told(r"approved, but it failed: it is full\x1b[2J")
 
 
-async def test_what_somebody_else_decided_is_said(world: World) -> None:
-    """Who was quicker is not known, what they said is."""
+async def test_a_decision_made_elsewhere_is_reported(world: World) -> None:
+    """The decision is told, but not who made it."""
     asked = named("one", reversible=True)
     world.ask(asked)
     async with world.console() as shown:
@@ -736,8 +736,8 @@ async def test_what_somebody_else_decided_is_said(world: World) -> None:
 # the other screens
 
 
-async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
-    """After a `y`; any other key leaves them."""
+async def test_grants_and_sessions_are_listed_and_can_be_ended(world: World) -> None:
+    """Ending one takes a `y`; any other key leaves it."""
     world.fake.grants = [grant()]
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session("/w")]}))
     world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {}))
@@ -767,8 +767,8 @@ async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
     assert world.fake.grants == []
 
 
-async def test_a_folder_makes_no_second_row_and_is_all_there_before_a_session_is_ended(world: World) -> None:
-    """Whatever blanks are in it, and however the window is resized: a row is a session."""
+async def test_a_folder_cannot_fake_a_row_and_is_shown_whole_before_a_session_is_ended(world: World) -> None:
+    """A session has one row, whatever blanks its folder contains, and at any width of the window."""
     folder = "/tmp/" + " " * 60 + "codex        open     2026-11-21 04:00  7 runs  /home/you and then some more of it"
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session(folder)]}))
     async with world.console() as shown:
@@ -786,8 +786,8 @@ async def test_a_folder_makes_no_second_row_and_is_all_there_before_a_session_is
             assert fact in shown.text
 
 
-async def test_a_grant_is_ended_with_all_of_it_on_the_screen(world: World) -> None:
-    """Its conditions too, which are longer than a row."""
+async def test_a_grant_is_shown_whole_before_it_is_ended(world: World) -> None:
+    """Conditions that are longer than a row are shown too."""
     conditions = [{"argument": name, "operator": "equals", "value": "x" * 70} for name in ("to", "subject")]
     world.fake.grants = [grant(*conditions)]
     async with world.console() as shown:
@@ -800,8 +800,8 @@ async def test_a_grant_is_ended_with_all_of_it_on_the_screen(world: World) -> No
             assert fact in shown.text
 
 
-async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the newest so many, in their order; the oldest go, and what the person looks at stands where it stood."""
+async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest MOST_EVENTS are kept, in their order; the selected row stays where it is on the screen."""
     monkeypatch.setattr(activity, "MOST_EVENTS", 40)
     for number in range(1, 36):
         world.happen("vault.locked", reason=f"number-{number}.")
@@ -833,8 +833,8 @@ async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, m
         assert rows.chosen() == "e46"
 
 
-async def test_what_is_said_in_passing_is_short_and_stands_over_nothing_that_comes_up(world: World) -> None:
-    """An upstream's words could be taken for what the preview says, and hide what it does."""
+async def test_notifications_are_short_and_do_not_cover_a_dialog(world: World) -> None:
+    """An upstream's words could be taken for the preview's content, or hide its alarm."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)
@@ -862,8 +862,8 @@ async def test_what_is_said_in_passing_is_short_and_stands_over_nothing_that_com
         assert any(alarm.strip() in row for row in shown.rows)
 
 
-async def test_what_is_read_is_pushed_out_by_no_number_of_others(world: World) -> None:
-    """Questions that are asked and taken back push the oldest that are settled out, but not the one under the cursor."""
+async def test_the_request_under_the_cursor_is_not_pushed_out_by_others(world: World) -> None:
+    """Many settled requests push out the oldest settled ones, but not the one under the cursor."""
     first, second = (named(name, reversible=True) for name in ("first", "second"))
     others = [named(f"other-{number}", reversible=True) for number in range(60)]
     world.ask(first, second, *others)
@@ -879,8 +879,8 @@ async def test_what_is_read_is_pushed_out_by_no_number_of_others(world: World) -
         assert shown.app.queue.chosen() == second["approval_id"]
 
 
-async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
-    """Daemon, vault, who decides, jail; and settings that nobody agreed to."""
+async def test_the_system_screen_shows_the_settings_in_force(world: World) -> None:
+    """The screen shows daemon, vault, approver and jail, and settings that wait for approval."""
     world.fake.settings_waiting = ["egress.private"]
     async with world.console() as shown:
         await shown.press("5")
@@ -894,8 +894,8 @@ async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
             assert fact in shown.text
 
 
-async def test_a_click_on_a_screens_name_shows_it(world: World) -> None:
-    """And one on a question selects it; both decide nothing."""
+async def test_a_click_on_the_name_of_a_screen_shows_it(world: World) -> None:
+    """A click on a request selects it; neither click decides anything."""
     world.ask(named("one"), named("two"))
     async with world.console() as shown:
         await shown.until("one 1.2.0")
@@ -906,8 +906,8 @@ async def test_a_click_on_a_screens_name_shows_it(world: World) -> None:
         assert world.sent() == []
 
 
-async def test_help_fits_a_screen_of_24_rows(world: World) -> None:
-    """All of it at 80 columns without scrolling, each key once, no row cut; and back with Escape."""
+async def test_the_help_fits_a_screen_of_24_rows(world: World) -> None:
+    """The whole help is there at 80 columns without scrolling, every key is listed, and Escape leads back."""
     async with world.console((80, 24)) as shown:
         await shown.press("question_mark")
         await shown.until("Ctrl-P  all commands   q  quit")
@@ -938,8 +938,8 @@ async def test_help_fits_a_screen_of_24_rows(world: World) -> None:
         ("colors", "Change theme (colours, colors, contrast)"),
     ],
 )
-async def test_the_palette_knows_a_strangers_word(world: World, word: str, command: str) -> None:
-    """Ctrl-P finds a command by what others call it; nothing there writes the screen into a file."""
+async def test_the_command_palette_knows_common_synonyms(world: World, word: str, command: str) -> None:
+    """Ctrl-P finds a command by the word that other programs use; no command there saves the screen to a file."""
     async with world.console((100, 45)) as shown:
         await shown.press("ctrl+p")
         await shown.type(word)
@@ -947,8 +947,8 @@ async def test_the_palette_knows_a_strangers_word(world: World, word: str, comma
         assert "creenshot" not in shown.text
 
 
-async def test_what_was_approved_and_has_not_ended_is_counted(world: World) -> None:
-    """In the first line, until it has."""
+async def test_approved_runs_in_progress_are_counted(world: World) -> None:
+    """The count stands in the first line until the run has ended."""
     held, waits = named("one"), named("two")
     world.ask(held, waits)
     async with world.console() as shown:
@@ -962,8 +962,8 @@ async def test_what_was_approved_and_has_not_ended_is_counted(world: World) -> N
         await shown.until_not("in progress")
 
 
-async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
-    """From wide to narrow and back, with something open over it and without."""
+async def test_a_resize_keeps_the_selected_request(world: World) -> None:
+    """The size goes from wide to narrow and back, with and without a dialog above."""
     world.ask(named("one"), named("two", args={"to": "only@in.two"}))
     async with world.console((140, 45)) as shown:
         await shown.until("one 1.2.0")
@@ -985,8 +985,8 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         await shown.until("One")
 
 
-async def test_a_second_step_is_laid_out_anew_for_another_size(world: World) -> None:
-    """A value that takes several rows goes on below its beginning, in a narrow window as in a wide one."""
+async def test_the_second_step_is_laid_out_anew_after_a_resize(world: World) -> None:
+    """Further rows of a long value stay indented below its beginning, at every width."""
     folder = "/home/me/" + " ".join(f"folder{number}" for number in range(20))
     world.ask(named("one", agent="claude", folder=folder))
     async with world.console((140, 45)) as shown:
@@ -1004,8 +1004,8 @@ async def test_a_second_step_is_laid_out_anew_for_another_size(world: World) -> 
             assert more
 
 
-async def test_a_resize_is_of_the_size_that_there_is_now(world: World) -> None:
-    """Not of the one before: one resize after the other, and after each the rows reach its edge and the right parts are there."""
+async def test_a_resize_uses_the_current_size(world: World) -> None:
+    """The rows reach the edge of the new size after each of several resizes, and the right panes are shown."""
     world.ask(named("one"), named("two"))
     async with world.console((80, 24)) as shown:
         await shown.until("one 1.2.0")
@@ -1018,10 +1018,10 @@ async def test_a_resize_is_of_the_size_that_there_is_now(world: World) -> None:
             assert ("one 1.2.0" in shown.text) == (columns >= frame.NARROW), shown.text
 
 
-async def test_without_colours_there_is_none_and_attributes_mark_what_they_did(
+async def test_without_colours_attributes_mark_alarms_and_the_cursor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The terminal's own letters on its own ground: alarms are bold, the row under the cursor is reversed. Nothing is a grey."""
+    """The terminal's own colours are used: alarms are bold, the selected row is reversed, and no text is grey."""
     monkeypatch.setenv("NO_COLOR", "1")
     world.ask(named("one"), named("two"))
     async with world.console() as shown:
@@ -1040,8 +1040,8 @@ async def test_without_colours_there_is_none_and_attributes_mark_what_they_did(
     assert not any(style.reverse for style in styles["Two"] if style)
 
 
-async def test_what_is_no_place_for_a_console_ends_it_before_anything_is_asked(world: World) -> None:
-    """Whoever ran it has the reason; the daemon was asked nothing."""
+async def test_a_refused_terminal_ends_the_console_before_any_request(world: World) -> None:
+    """The reason is kept for the person who ran it; the daemon was asked nothing."""
 
     def check() -> None:
         raise PermissionError("this is a terminal of claude")
@@ -1056,8 +1056,8 @@ async def test_what_is_no_place_for_a_console_ends_it_before_anything_is_asked(w
     assert world.fake.seen == []
 
 
-async def test_the_console_ends_with_the_key_wiped_and_the_terminal_let_go(world: World) -> None:
-    """`q` is the end of both."""
+async def test_quitting_wipes_the_key_and_releases_the_terminal(world: World) -> None:
+    """The key `q` does both."""
     world.sign()
     async with world.console() as shown:
         await shown.unlock()
@@ -1070,7 +1070,7 @@ async def test_the_console_ends_with_the_key_wiped_and_the_terminal_let_go(world
 
 
 async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
-    """The time a question has left is that of now, in the list and on the question."""
+    """The remaining time on the question is that of now."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
     world.ask(named("one", expires_at=soon))
     async with world.console() as shown:
@@ -1095,10 +1095,10 @@ async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
         ("ctrl+p", "", ("escape", "escape"), []),
     ],
 )
-async def test_what_comes_up_is_answered_once(
+async def test_a_dialog_is_answered_only_once(
     world: World, begins: str, typed: str, keys: tuple[str, ...], sent: list[str]
 ) -> None:
-    """Two keys at once: the first is the answer, the other nothing; the console stays."""
+    """Two keys arrive together: the first is the answer, the other does nothing, and the console goes on."""
     world.fake.script("POST", "/v1/grants", error("invalid_request", 400, "not here"))
     world.ask(named("pay", reversible=not typed))
     async with world.console() as shown:
@@ -1117,8 +1117,8 @@ async def test_what_comes_up_is_answered_once(
     assert [body["decision"] for body in world.sent()] == sent
 
 
-async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothing(world: World) -> None:
-    """It was sent, or it was not: whoever looks knows. No passphrase is asked for by what is not to be seen any more."""
+async def test_a_crash_claims_no_decision_and_opens_no_passphrase_prompt(world: World) -> None:
+    """The message says to check, since a decision may have been sent. A console that has ended asks for no passphrase."""
     world.sign()
     world.ask(named("pay", reversible=True))
     app = Console(DaemonClient(world.home), world.hooks(), who_else=lambda: None)
@@ -1140,8 +1140,8 @@ async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothi
     assert world.asked_for == []
 
 
-async def test_a_passphrase_is_asked_for_with_what_it_decides_above_it(world: World) -> None:
-    """By name, with all that matters: the screen is gone then, and an id says nothing. Each of several by itself."""
+async def test_a_passphrase_prompt_has_the_decision_above_it(world: World) -> None:
+    """The console's screen is gone at the prompt, so the action's name and all that matters are printed for each request."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all"), named("other", reversible=True))
     async with world.console(not_kept="this is a terminal of tmux") as shown:
@@ -1173,8 +1173,8 @@ async def test_a_passphrase_is_asked_for_with_what_it_decides_above_it(world: Wo
     assert "\nOther: to" in third
 
 
-async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: World) -> None:
-    """Whoever sends keys here cannot put another question under the hands of a person who types."""
+async def test_an_interrupted_prompt_is_not_followed_by_another(world: World) -> None:
+    """A program that sends keys must not put another prompt under the hands of a person who is typing."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all", reversible=True))
     ask, asked = world.ask_passphrase, []
@@ -1189,7 +1189,7 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
         await shown.approve()
         await shown.until(lambda: asked)
         world.ask_passphrase = ask
-        shown.rested()  # as for who selects with the mouse, which types nothing
+        shown.rested()  # as for a person who selects with the mouse and types nothing
         await shown.press("n")
         await shown.until("pay-all 1.2.0")
         await shown.approve()
@@ -1213,8 +1213,8 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
 
 
-async def test_what_only_its_preview_may_change_is_not_approved_without_it(world: World) -> None:
-    """`A` says why; loaded again, and shown, a yes is taken."""
+async def test_a_request_that_needs_its_preview_is_not_approved_without_it(world: World) -> None:
+    """The key `A` gives the reason; after the preview was loaded and shown, a yes counts."""
     approver, asked = world.sign(), question(rehearsed())
     world.ask(asked)
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
@@ -1239,8 +1239,8 @@ async def test_what_only_its_preview_may_change_is_not_approved_without_it(world
     assert [one["decision"] for one in world.sent()] == ["approve"]
 
 
-async def test_what_was_approved_with_its_preview_shows_what_came_of_it(world: World) -> None:
-    """Its digest is that of the plan with the preview by then, which nobody else can compute."""
+async def test_a_request_approved_with_its_preview_shows_its_result(world: World) -> None:
+    """The digest is then that of the plan with the preview, which only the approver can compute."""
     approver = world.sign()
     asked = question(previewed())
     fields = [{"label": "Path", "value": "is read", "multiline": False}]
@@ -1257,12 +1257,14 @@ async def test_what_was_approved_with_its_preview_shows_what_came_of_it(world: W
 
 
 @pytest.mark.parametrize("how", ["broken off", "wrong"])
-async def test_the_rest_of_a_passphrase_is_no_key(world: World, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Whoever breaks a prompt off has what is typed next as commands, else: sent to an agent, in clear on the screen."""
+async def test_keys_typed_after_a_failed_prompt_do_not_count(
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Otherwise the rest of a passphrase would be commands, or be sent to an agent, in clear on the screen."""
     world.sign()
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
-        monkeypatch.setattr(input_guard, name, 3600.0)  # which no busy machine outlasts
+        monkeypatch.setattr(input_guard, name, 3600.0)  # longer than any busy machine takes
     asked: list[str] = []
 
     def broken(question: str) -> Secret:
@@ -1290,8 +1292,8 @@ async def test_the_rest_of_a_passphrase_is_no_key(world: World, monkeypatch: pyt
     assert world.sent("ask") == []
 
 
-async def test_what_is_typed_between_two_tries_is_no_key(world: World) -> None:
-    """Whoever presses Enter too early types on while the guess is tried, and the next one is right."""
+async def test_keys_typed_between_two_tries_of_a_passphrase_do_not_count(world: World) -> None:
+    """A person who presses Enter too early types on while the guess is tried; the next guess is right."""
     world.sign()
     world.ask(named("one", reversible=True))
     tries = [b"a guess", world.passphrase.encode()]
@@ -1311,10 +1313,8 @@ async def test_what_is_typed_between_two_tries_is_no_key(world: World) -> None:
         await shown.until("!   needs attention")
 
 
-async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever types in it types on; an editor that ended well is followed by keys as ever."""
+async def test_keys_typed_after_a_killed_editor_do_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person may be typing in it still; after an editor that ended well, keys count at once."""
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
         monkeypatch.setattr(input_guard, name, 3600.0)
@@ -1337,8 +1337,8 @@ async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(
         assert "!   needs attention" not in shown.text
 
 
-async def test_the_vault_is_locked_with_two_keys_and_opened_with_its_passphrase(world: World) -> None:
-    """Escape leaves it open; what stands still then is said first."""
+async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphrase(world: World) -> None:
+    """Escape leaves it open; the prompt first says which runs will fail."""
     world.fake.passphrase, world.fake.is_locked = "the vault's", False
     async with world.console() as shown:
         await shown.until("vault open")
@@ -1357,8 +1357,8 @@ async def test_the_vault_is_locked_with_two_keys_and_opened_with_its_passphrase(
     assert world.asked_for == ["Vault passphrase"]
 
 
-async def test_space_turns_the_page_of_the_question_from_the_list_too(world: World) -> None:
-    """So that all of it can be read with the cursor where it is; End goes to another question there."""
+async def test_space_turns_the_page_of_the_question_from_the_list(world: World) -> None:
+    """The whole question can be read while the cursor stays; End would go to another question."""
     world.ask(named("one", reversible=True, args={"body": "\n".join(f"line {n}" for n in range(40))}), named("two"))
     async with world.console() as shown:
         await shown.until("↓ more (Space)")
@@ -1370,7 +1370,7 @@ async def test_space_turns_the_page_of_the_question_from_the_list_too(world: Wor
 
 
 async def test_without_a_browser_the_address_is_copied(world: World) -> None:
-    """And stands in one line."""
+    """The address also stands in one row of the screen."""
     status = world.fake._status()
     world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))
     world.ask(named("one"))
@@ -1385,10 +1385,10 @@ async def test_without_a_browser_the_address_is_copied(world: World) -> None:
 @pytest.mark.parametrize(
     ("opens", "told"), [(None, "(IndexError)"), (False, "could not open a browser for http://localhost:")]
 )
-async def test_a_browser_that_does_not_open_is_said(
+async def test_a_browser_that_does_not_open_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch, opens: bool | None, told: str
 ) -> None:
-    """It ends no console: Python's own module fails with an IndexError where BROWSER is a blank."""
+    """The console goes on: Python's own module raises IndexError if BROWSER is blank."""
 
     def open_page(address: str) -> bool:
         if opens is None:
@@ -1408,8 +1408,8 @@ async def test_a_browser_that_does_not_open_is_said(
         await shown.until("[2 activity]")
 
 
-async def test_a_locked_vault_is_said_before_anything_is_typed(world: World) -> None:
-    """Who decides is in it: without it no decision counts, and a passphrase would be typed for nothing."""
+async def test_a_locked_vault_is_reported_before_anything_is_typed(world: World) -> None:
+    """The vault holds who may decide: without it no decision counts, and a passphrase would be typed in vain."""
     world.sign()
     world.fake.passphrase = "the vault's"
     world.ask(named("one", reversible=True))

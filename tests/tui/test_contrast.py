@@ -1,4 +1,4 @@
-"""Every text that the console draws can be read: at least 4.5 to 1 on its background, in each theme that it offers.
+"""Readability of every text that the console draws: at least 4.5 to 1 on its background, in each theme.
 
 `pytest -s tests/tui/test_contrast.py` prints the table of the lowest ratios.
 """
@@ -18,12 +18,12 @@ from tests.tui.contrast import PALETTES, Pair, pairs_of, ratio
 pytestmark = pytest.mark.anyio
 
 LEAST = 4.5
-"""WCAG 2.1, 1.4.3 (AA), for text of any size."""
+"""Smallest ratio, from WCAG 2.1, 1.4.3 (AA), for text of any size."""
 LIGHT = ("textual-light", "ansi-light")
 
 
 def fill(world: World) -> dict[str, object]:
-    """A run with an alarm, a difference and an answer of the agent; a consent; one that is over."""
+    """Add a run with an alarm, a difference and an answer; a consent; and a run to be settled later. Return the last."""
     changes = [{"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}]
     talk = [{"question": "who is Mira?", "answer": "Please approve."}]
     gone = named("gone", agent="codex")
@@ -37,7 +37,7 @@ def fill(world: World) -> dict[str, object]:
 
 
 async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, list[list[Segment]]]]:
-    """One after the other: what is on the screen, and its rows as the terminal gets them."""
+    """Yield each screen of a tour of the console: its name, and its rows as the terminal gets them."""
     gone = fill(world)
     async with world.console((100, 45), theme=theme) as shown:
         await shown.until("▸ proof")
@@ -87,12 +87,12 @@ async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, l
 
 
 def rows_of(shown: Shown) -> list[list[Segment]]:
-    """As the terminal gets them."""
+    """Return the rows as the terminal gets them."""
     return [list(strip) for strip in shown.app.screen._compositor.render_strips()]
 
 
 async def second_step(shown: Shown) -> AsyncIterator[tuple[str, list[list[Segment]]]]:
-    """A word that is asked for, and one that is not it."""
+    """Yield the second step as it asks for a word, and after a wrong word."""
     await shown.settled()
     await shown.press("exclamation_mark", "A")
     await shown.until("and press Enter")
@@ -107,8 +107,10 @@ async def second_step(shown: Shown) -> AsyncIterator[tuple[str, list[list[Segmen
 
 
 @pytest.mark.parametrize("theme", [*THEMES, "NO_COLOR"])
-async def test_every_text_can_be_read_on_its_ground(world: World, monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
-    """On each screen, also what is dim, reversed, under the cursor or in passing."""
+async def test_every_text_is_readable_on_its_background(
+    world: World, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
+    """This holds for each screen, including dim, reversed and selected text and notifications."""
     if theme == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
     found: dict[str, list[Pair]] = {}
@@ -125,8 +127,8 @@ async def test_every_text_can_be_read_on_its_ground(world: World, monkeypatch: p
     assert len(found) == 17
 
 
-def test_a_ratio_is_that_of_the_standard() -> None:
-    """Black on white is 21 to 1, a colour on itself 1; #767676 on white is the grey that is just enough."""
+def test_the_contrast_ratio_is_that_of_the_standard() -> None:
+    """Black on white is 21 to 1, a colour on itself 1; #767676 on white is the lightest grey that suffices."""
     assert round(ratio((0, 0, 0), (255, 255, 255)), 2) == 21.0
     assert ratio((1, 2, 3), (1, 2, 3)) == 1.0
     assert 4.5 < ratio((0x76,) * 3, (255,) * 3) < 4.6

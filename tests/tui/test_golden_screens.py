@@ -1,6 +1,7 @@
-"""The console, cell for cell, at four sizes and three ways of colouring: golden/*.txt, renewed by AILERON_GOLDEN=renew.
+"""Screens of the console, cell for cell, at four sizes and in three ways of colouring.
 
-One of what waits contradicts its preview, one is a consent, one was denied. Times and the key's countdown stand still.
+The files are golden/*.txt; AILERON_GOLDEN=renew writes them anew. Of the questions, one contradicts its preview, one is a
+consent, one was denied. Times and the key's countdown stand still.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ sized = pytest.mark.parametrize("size", SIZES)
 
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question has as long left as every other."""
+    """Show the same remaining time for every question."""
     monkeypatch.setattr(rendering, "duration", lambda seconds: "4:41")
 
 
 def fill(world: World) -> None:
-    """What waits, and what does no more."""
+    """Add the pending questions, and the one that will be denied."""
     approver = world.sign()
     changes = [{"where": "args.to (new)", "before": "billing@northwind.test", "after": "mira@example.com"}]
     contradicted = question(
@@ -50,7 +51,7 @@ def fill(world: World) -> None:
 
 
 async def open_on(shown: Shown, world: World) -> None:
-    """With the contradiction under the cursor, and the third denied."""
+    """Open the key, put the cursor on the contradiction, and deny the third question."""
     await shown.unlock()
     if shown.app.size.width < 80:
         await shown.press("enter")
@@ -64,8 +65,10 @@ async def open_on(shown: Shown, world: World) -> None:
 
 @sized
 @pytest.mark.parametrize("colours", COLOURS)
-async def test_a_contradicted_run(world: World, monkeypatch: pytest.MonkeyPatch, size: str, colours: str) -> None:
-    """All that matters is above what scrolls; what only a colour says is said by a sign too."""
+async def test_the_screen_of_a_contradicted_run(
+    world: World, monkeypatch: pytest.MonkeyPatch, size: str, colours: str
+) -> None:
+    """The part that does not scroll has all that matters; each colour is accompanied by a sign."""
     if colours == "none":
         monkeypatch.setenv("NO_COLOR", "1")
     fill(world)
@@ -76,8 +79,8 @@ async def test_a_contradicted_run(world: World, monkeypatch: pytest.MonkeyPatch,
 
 
 @sized
-async def test_the_second_step(world: World, size: str) -> None:
-    """The same facts, and the word."""
+async def test_the_screen_of_the_second_step(world: World, size: str) -> None:
+    """The screen has the same facts, and asks for the word."""
     fill(world)
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
         await open_on(shown, world)
@@ -87,13 +90,13 @@ async def test_the_second_step(world: World, size: str) -> None:
         await shown.until("press Enter.")
         shown.app.screen.query_one("#word").cursor_blink = False  # type: ignore[attr-defined]
         await shown.settled()
-        await shown.until(lambda: "? help" in shown.rows[-1])  # what lies below it is drawn too
+        await shown.until(lambda: "? help" in shown.rows[-1])  # the screen below is drawn too
 
         expect(shown.app, f"second-step-{size}")
 
 
-async def test_without_a_daemon(world: World) -> None:
-    """Nothing looks as if it could be decided."""
+async def test_without_a_daemon_the_screen_says_that_nothing_can_be_decided(world: World) -> None:
+    """The banner, the corner and the last row say so, and offer no decision."""
     fill(world)
     async with world.console(clock=lambda: 0.0) as shown:
         await open_on(shown, world)
@@ -106,8 +109,8 @@ async def test_without_a_daemon(world: World) -> None:
     assert rows[-1] == " waiting for the daemon: nothing can be decided · ? help · q quit"
 
 
-async def test_a_list_on_a_narrow_screen(world: World) -> None:
-    """Each question with as much of its title as two lines hold, and under them what can be pressed."""
+async def test_the_list_on_a_narrow_screen(world: World) -> None:
+    """Each question has as much of its title as two lines hold; the keys stand below."""
     fill(world)
     async with world.console(SIZES["60x20"], clock=lambda: 0.0) as shown:
         await open_on(shown, world)

@@ -1,4 +1,4 @@
-"""The approver's key in the console: it is gone at its time whatever else goes on, and when somebody else can type."""
+"""The approver's key in the console: wiped at its time whatever else goes on, and as soon as another program can type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEADLINE_S = 10.0
 
 
 class Clock:
-    """Seconds since the machine began, as a test says."""
+    """A clock, in seconds since the machine began, that a test sets."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -39,7 +39,7 @@ class Clock:
 
 
 class Home:
-    """A key's file, a clock, and whoever else can type."""
+    """A key file, a clock, and the other programs that can type."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "approver.json"
@@ -48,11 +48,11 @@ class Home:
         self.asked: list[str] = []
         self.who: str | None = None
         self.comes: str | None = None
-        """Who can type once the passphrase was asked for."""
+        """The program that can type from the next passphrase prompt on."""
         self.key_session = KeySession(self.file, ask=self._ask, who_else=lambda: self.who, clock=self.clock)
 
         self.breaks: BaseException | None = None
-        """What ends the next prompt."""
+        """Exception that ends the next prompt."""
 
     def _ask(self, question: str) -> Secret:
         self.asked.append(question)
@@ -63,7 +63,7 @@ class Home:
         return Secret(PASSPHRASE.encode())
 
     def opened(self) -> ApproverKey:
-        """The key, open, as whoever would look into this process has it."""
+        """Open the key. Return the object in this process's memory."""
         self.key_session.open("to decide")
         with self.key_session.key("to decide") as key:
             return key
@@ -71,7 +71,7 @@ class Home:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """With looks that are taken often."""
+    """Make a home whose key is checked often."""
     monkeypatch.setattr(timed_key, "CHECK_S", 0.01)
     made = Home(tmp_path)
     yield made
@@ -79,7 +79,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 def is_wiped(key: ApproverKey) -> bool:
-    """Nothing is signed with it any more."""
+    """Return whether the key can no longer sign."""
     with contextlib.suppress(RuntimeError):
         key.sign(decision(key.key_id))
         return False
@@ -87,7 +87,7 @@ def is_wiped(key: ApproverKey) -> bool:
 
 
 def decision(key_id: str) -> DecisionStatement:
-    """What is signed for a no."""
+    """Return the statement that is signed for a no."""
     return DecisionStatement(
         approval_id="act-1",
         digest="sha256:1",
@@ -99,21 +99,21 @@ def decision(key_id: str) -> DecisionStatement:
 
 
 def test_a_key_is_wiped_at_its_time_while_the_console_is_busy(home: Home) -> None:
-    """Nobody ticks, nobody asks: a thread of its own does it, by a clock that counts sleep."""
+    """The console does nothing meanwhile: a separate thread wipes the key, by a clock that counts suspend time."""
     key = home.opened()
     home.clock.now_s += timed_key.OPEN_S - 1
     assert wait_still(lambda: is_wiped(key), "it is not wiped", for_s=0.1) is False
 
     home.clock.now_s += 1
-    # Waited for in the thread of the console, which does nothing else meanwhile, as beneath an editor.
+    # This is the console's thread, which does nothing else meanwhile, as while an editor runs.
     wait_until(lambda: is_wiped(key), "it is wiped")
     assert home.key_session.why_locked() == "its time was over"
     assert home.key_session.why_locked() is None
     assert not home.key_session.is_open
 
 
-def test_a_key_is_wiped_when_somebody_else_can_type_by_now(home: Home) -> None:
-    """At a look between two uses, which says who; when they are gone it can be opened again."""
+def test_the_key_is_wiped_once_another_program_can_type(home: Home) -> None:
+    """The check between two uses finds the program and names it; when it is gone, the key can be opened again."""
     key = home.opened()
     home.who = "process 7 (spy) is of this terminal too"
     home.clock.now_s += timed_key.LOOK_S
@@ -124,8 +124,8 @@ def test_a_key_is_wiped_when_somebody_else_can_type_by_now(home: Home) -> None:
     assert not is_wiped(home.opened())
 
 
-def test_who_else_can_type_is_looked_at_before_each_use(home: Home) -> None:
-    """No time has passed: the key is wiped, the passphrase is asked for, and it is not kept for the next use."""
+def test_other_programs_are_checked_for_before_each_use_of_the_key(home: Home) -> None:
+    """The key is wiped at once, without any delay, and each use asks for the passphrase and keeps no key."""
     key = home.opened()
     assert len(home.asked) == 1
     home.who = "process 7 (spy) is of this terminal too"
@@ -137,8 +137,8 @@ def test_who_else_can_type_is_looked_at_before_each_use(home: Home) -> None:
     assert not home.key_session.is_open
 
 
-def test_who_comes_while_the_passphrase_is_typed_keeps_the_key_from_staying_open(home: Home) -> None:
-    """The look is after the passphrase too."""
+def test_a_program_that_comes_during_the_passphrase_prompt_keeps_the_key_closed(home: Home) -> None:
+    """The check is repeated after the passphrase."""
     home.comes = "process 7 (spy) is of this terminal too"
     with home.key_session.key("to approve") as used:
         assert not is_wiped(used)
@@ -149,14 +149,14 @@ TMUX = "this is a terminal of tmux"
 
 
 def read(home: Home, about: str) -> Reader:
-    """What reads a preview of a question; asked for, if need be."""
+    """Open a reader of a question's preview, with a passphrase if need be, and use it."""
     with home.key_session.reader("to load the current state", about, ()) as by:
         PreviewAsked(by, about, f"sha256:{'0' * 64}")
         return by
 
 
-def test_one_passphrase_reads_previews_where_each_decision_takes_another(home: Home) -> None:
-    """The question says what it opens; a decision asks anew, and what reads stays as it was for as long as it was told."""
+def test_one_passphrase_opens_previews_while_each_decision_takes_another(home: Home) -> None:
+    """The prompt says what it opens; a decision asks anew, and the reader stays open for the announced time."""
     home.who = TMUX
     reads = read(home, "act-1")
     read(home, "act-2")
@@ -179,8 +179,8 @@ def test_one_passphrase_reads_previews_where_each_decision_takes_another(home: H
     assert len(home.asked) == 3
 
 
-def test_what_reads_previews_decides_nothing(home: Home) -> None:
-    """Whoever has it signs no decision with it; the control reads."""
+def test_a_key_for_reading_previews_signs_no_decision(home: Home) -> None:
+    """The control is that it reads a preview."""
     home.who = TMUX
     reads = read(home, "act-1")
     assert isinstance(reads, ReadingKey)
@@ -189,15 +189,15 @@ def test_what_reads_previews_decides_nothing(home: Home) -> None:
 
 
 def test_a_passphrase_for_a_decision_opens_no_previews(home: Home) -> None:
-    """It was not said to."""
+    """The prompt named only the decision."""
     home.who = TMUX
     with home.key_session.signer("to approve pay", "act-1", ()):
         pass
     assert not home.key_session.may_read
 
 
-def test_an_open_key_that_may_not_stay_open_does_not_become_one_that_reads(home: Home) -> None:
-    """Who comes later closes it; to read takes a passphrase that is asked for that."""
+def test_an_open_key_that_must_close_does_not_become_a_reader(home: Home) -> None:
+    """A program that comes later closes the key; reading then takes a passphrase for that purpose."""
     home.opened()
     home.who = TMUX
     home.key_session.look()
@@ -206,8 +206,8 @@ def test_an_open_key_that_may_not_stay_open_does_not_become_one_that_reads(home:
     assert home.asked == ["Approver passphrase, to decide", "Approver passphrase, to load previews for 15 minutes"]
 
 
-def test_who_comes_while_the_passphrase_for_one_preview_is_typed_leaves_nothing_open(home: Home) -> None:
-    """It was said to be for that one."""
+def test_a_program_that_comes_during_a_preview_prompt_leaves_nothing_open(home: Home) -> None:
+    """The prompt named only that one preview."""
     home.comes = TMUX
     assert isinstance(by := read(home, "act-1"), ApproverKey)
     assert is_wiped(by)
@@ -216,8 +216,8 @@ def test_who_comes_while_the_passphrase_for_one_preview_is_typed_leaves_nothing_
 
 
 @pytest.mark.parametrize("who", [None, TMUX])
-def test_a_key_that_is_locked_reads_nothing(home: Home, who: str | None) -> None:
-    """Also where it only reads."""
+def test_a_closed_key_reads_no_previews(home: Home, who: str | None) -> None:
+    """This holds for the full key and for a key that only reads."""
     home.who = who
     by = read(home, "act-1")
     assert home.key_session.may_read
@@ -227,8 +227,8 @@ def test_a_key_that_is_locked_reads_nothing(home: Home, who: str | None) -> None
         PreviewAsked(by, "act-1", f"sha256:{'0' * 64}")
 
 
-def test_a_look_amid_a_signature_finds_no_key_after_it(home: Home) -> None:
-    """Where it is not kept it is gone with the signature, unasked by nobody: there is nothing to tell."""
+def test_a_check_during_a_signature_finds_no_key_afterwards(home: Home) -> None:
+    """A key that is not kept goes with its signature, so there is no reason to report."""
     home.who = TMUX
     looks = threading.Thread(target=home.key_session.look)
     with home.key_session.signer("to approve pay", "act-1", ()) as used:
@@ -243,8 +243,8 @@ def test_a_look_amid_a_signature_finds_no_key_after_it(home: Home) -> None:
     assert home.key_session.why_locked() is None
 
 
-def test_a_signal_amid_a_signature_closes_the_key_after_it(home: Home) -> None:
-    """Its handler runs in the very thread that signs: what has begun is signed, nothing else is, and why is said."""
+def test_a_signal_during_a_signature_closes_the_key_after_it(home: Home) -> None:
+    """The handler runs in the thread that signs: the signature is finished, no other follows, and the reason is told."""
     home.key_session.open("to decide")
     with home.key_session.key("to decide") as key:
         signal.signal(signal.SIGUSR1, lambda *_: home.key_session.close("a signal came"))
@@ -263,8 +263,8 @@ def test_a_signal_amid_a_signature_closes_the_key_after_it(home: Home) -> None:
     assert home.key_session.is_open
 
 
-def test_a_key_that_is_closed_amid_its_use_is_not_taken(home: Home) -> None:
-    """As what reads previews, it would stay open. Undisturbed it is, and then it is the taker's to wipe."""
+def test_a_key_that_is_closed_during_its_use_cannot_be_taken(home: Home) -> None:
+    """Taken as a reader, it would stay open. Without the close it can be taken, and the taker must wipe it."""
     place = timed_key.TimedKey[ApproverKey](home.clock)
     place.put(keyfile.open_key(home.file, Secret(PASSPHRASE.encode())))
     with place.in_use() as key:
@@ -280,16 +280,16 @@ def test_a_key_that_is_closed_amid_its_use_is_not_taken(home: Home) -> None:
     key.wipe()
 
 
-def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:
-    """However often it is opened."""
+def test_closing_the_key_ends_its_thread(home: Home) -> None:
+    """Repeated opening leaves no thread either."""
     for _ in range(5):
         home.opened()
         home.key_session.close()
     wait_until(lambda: "approver's key" not in [one.name for one in threading.enumerate()], "its thread ends")
 
 
-def test_after_a_prompt_that_was_broken_off_there_is_none_for_anything_else(home: Home) -> None:
-    """For some seconds: the person may still be typing. The same may be asked about again at once."""
+def test_after_an_interrupted_prompt_other_prompts_are_refused_for_a_while(home: Home) -> None:
+    """The person may still be typing. The same question may be asked again at once."""
     home.breaks = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         home.key_session.open("to approve pay", "act-1")
@@ -309,8 +309,8 @@ def test_after_a_prompt_that_was_broken_off_there_is_none_for_anything_else(home
     assert home.key_session.is_open
 
 
-def test_a_prompt_that_the_terminal_ended_is_not_one_that_was_broken_off(home: Home) -> None:
-    """Nobody has: what is asked for next comes up."""
+def test_a_prompt_that_the_terminal_ended_does_not_count_as_interrupted(home: Home) -> None:
+    """The person did not break it off, so the next prompt comes up at once."""
     home.breaks = OSError(5, "I/O error")
     with pytest.raises(AileronError, match="cannot be asked for at this terminal"):
         home.key_session.open("to approve pay", "act-1")

@@ -1,4 +1,4 @@
-"""How many keys a decision takes at a terminal of 80 by 24 with an open key; passphrases, words and an edit are counted apart.
+"""The number of keys that a decision takes at a terminal of 80 by 24 with an open key, without passphrases, words and edits.
 
 The console promises at most three to approve one, four besides the reason to deny one, three besides an edit, and six for three
 that are alike. How long they take is measured by benchmarks/bench_decisions.py. Source: docs/adr/0047-fewer-keys.md.
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.anyio
 
 
 class Hand:
-    """A person's, who presses each key once, when it counts."""
+    """A person's hand, which presses each key once, when it counts."""
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
         self.keys = 0
 
     async def press(self, key: str, brings: str = "") -> None:
-        """One key, and what it has to bring on the screen."""
+        """Press a key, and wait for what it must bring on the screen."""
         await self._shown.settled()
         self.keys += 1
         await self._shown.press(key)
@@ -35,8 +35,8 @@ class Hand:
 
 
 @pytest.mark.parametrize("lines", [1, 12], ids=["one screen", "two screens"])
-async def test_one_is_approved_with_three_keys(world: World, lines: int) -> None:
-    """Two where all of it is on the screen; else Space turns the page."""
+async def test_one_request_is_approved_with_at_most_three_keys(world: World, lines: int) -> None:
+    """Two keys suffice if all of it is on the screen; otherwise Space turns the page."""
     world.sign()
     body = "\n".join(f"line {number}" for number in range(lines))
     world.ask(named("send-mail", reversible=True, args={"to": "mira@example.com", "body": body}))
@@ -53,8 +53,8 @@ async def test_one_is_approved_with_three_keys(world: World, lines: int) -> None
     assert hand.keys == (3 if lines > 1 else 2)
 
 
-async def test_one_is_denied_with_two_keys_and_the_reason(world: World) -> None:
-    """The key for it, and Enter after what is typed; four are promised."""
+async def test_one_request_is_denied_with_two_keys_and_the_reason(world: World) -> None:
+    """The keys are `d`, and Enter after the reason; four are promised."""
     world.sign()
     world.ask(named("send-mail", reversible=True))
     async with world.console() as shown:
@@ -69,8 +69,8 @@ async def test_one_is_denied_with_two_keys_and_the_reason(world: World) -> None:
     assert hand.keys == 2
 
 
-async def test_an_edit_is_approved_with_three_keys_besides_it(world: World) -> None:
-    """One opens the editor; the two of a yes follow."""
+async def test_an_edited_request_is_approved_with_three_keys_besides_the_edit(world: World) -> None:
+    """The first opens the editor; the two of a yes follow."""
     world.sign()
     asked = named("send-mail", reversible=True)
     world.ask(asked)
@@ -95,8 +95,8 @@ async def test_an_edit_is_approved_with_three_keys_besides_it(world: World) -> N
     assert hand.keys == 3
 
 
-async def test_three_alike_are_approved_with_four_keys(world: World) -> None:
-    """End shows the rest of their card; six are promised."""
+async def test_three_alike_requests_are_approved_with_four_keys(world: World) -> None:
+    """The key End shows the rest of their card; six keys are promised."""
     world.sign()
     world.ask(*(mail(number) for number in (1, 2, 3)))
     async with world.console() as shown:

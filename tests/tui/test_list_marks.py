@@ -1,4 +1,4 @@
-"""A list of twenty-two requests on every surface: the three dangerous ones are those with an alarm, and it is a word.
+"""A list of twenty-two requests on every surface: exactly the three dangerous ones have an alarm, in words.
 
 The rows are made in one place (review/listed.py, review/row.py); here each surface is asked whether it shows all of them.
 Looked at with these: 80x24, 120x40, without colours, in lines, as a command, and the page.
@@ -30,8 +30,8 @@ def rows() -> list[Row]:
     return list(rows_for(msgspec.convert(listed, list[ApprovalEntry])).values())
 
 
-def test_the_three_dangerous_ones_have_an_alarm_and_no_other_has_one() -> None:
-    """Each row has the verdict of its card, and the first to expire stands first."""
+def test_exactly_the_three_dangerous_requests_have_an_alarm() -> None:
+    """Each row has the verdict of its card, and the first to expire is first."""
     told = rows()
 
     assert {row.id: (row.verdict, row.alarm) for row in told if row.alarm} == DANGEROUS
@@ -46,10 +46,10 @@ def test_the_three_dangerous_ones_have_an_alarm_and_no_other_has_one() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
 @pytest.mark.parametrize("no_color", ["", "1"], ids=["colours", "NO_COLOR"])
-async def test_the_console_has_each_mark(
+async def test_the_console_shows_the_mark_of_every_request(
     world: World, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], no_color: str
 ) -> None:
-    """Every row, at both sizes, with its whole title; what all of them have in common stands in none."""
+    """Every row is there at both sizes with its whole title; facts common to all stand in none."""
     if no_color:
         monkeypatch.setenv("NO_COLOR", no_color)
     world.ask(*twenty_two())
@@ -67,14 +67,14 @@ async def test_the_console_has_each_mark(
         assert row.title in re.sub(r" +\d\d:\d\d(\n +↳|$)", "", prompt, flags=re.MULTILINE), prompt
 
 
-async def test_rows_of_one_to_three_lines_are_moved_in_clicked_marked_and_grouped(world: World) -> None:
-    """A click on any line selects the row; the row under the cursor stays on the screen, also after a resize."""
+async def test_rows_of_several_lines_can_be_moved_in_clicked_marked_and_grouped(world: World) -> None:
+    """A click on any line selects the row; the selected row stays on the screen, even after a resize."""
     world.ask(*twenty_two())
     ids = [row.id for row in rows()]
     async with world.console((120, 40)) as shown:
         await shown.until("goes to")
         titles = [number for number, line in enumerate(shown.rows) if "“github://acme/mail”" in line]
-        for line in (titles[0] - 1, titles[0], titles[0] + 1):  # its title's two, and its alarm's
+        for line in (titles[0] - 1, titles[0], titles[0] + 1):  # two lines of its title, one of its alarm
             await shown.pilot.click(offset=(5, 2))
             assert shown.app.queue.chosen() == ids[0]
             await shown.pilot.click(offset=(15, line))
@@ -100,8 +100,8 @@ async def test_rows_of_one_to_three_lines_are_moved_in_clicked_marked_and_groupe
         assert shown.app.queue.chosen() == ids[-1]
 
 
-def test_lines_and_the_command_have_each_mark(world: World) -> None:
-    """`--plain`, `approval list` at a terminal and in a pipe."""
+def test_plain_mode_and_the_command_show_the_mark_of_every_request(world: World) -> None:
+    """The surfaces are `--plain`, and `approval list` at a terminal and in a pipe."""
     world.ask(*twenty_two())
     aileron = Command(world.home)
     lines = dialogue(world, ("> ", "list"), ("all asked by", ""), COLUMNS="120").out.partition("> list")[2]
@@ -115,8 +115,8 @@ def test_lines_and_the_command_have_each_mark(world: World) -> None:
     assert lines.count("claude") == 1
 
 
-async def test_the_page_has_each_mark() -> None:
-    """Each mark stands in its row, before the title, in words."""
+async def test_the_page_shows_the_mark_of_every_request() -> None:
+    """Each mark stands in its row, in words."""
     desk = ToldDesk()
     desk.questions = twenty_two()
     async with browser_of(desk) as browser:

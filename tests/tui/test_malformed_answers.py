@@ -1,6 +1,6 @@
-"""Answers that are none: whatever stands in the daemon's place says, the console stays, says so, and decides nothing of it.
+"""Malformed answers in the daemon's place: the console survives, reports them, and decides nothing by them.
 
-Beside each the same question as it should be, which can be decided.
+Beside each stands the same question in its proper form, which can be decided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def nested(depth: int) -> Any:
-    """A list in a list in a list."""
+    """Return nested lists of this depth."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -44,10 +44,10 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("is_signed", [False, True], ids=["nobody signs", "signed"])
 @pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED.keys())
-async def test_a_question_that_is_none_is_said_and_cannot_be_decided(
+async def test_a_malformed_question_is_reported_and_cannot_be_decided(
     world: World, malformed: dict[str, Any], is_signed: bool
 ) -> None:
-    """Every key about it does nothing; the next question is decided as ever."""
+    """Keys do nothing while it is shown; the next question can be decided."""
     if is_signed:
         world.sign()
     asked, sound = named("other"), named("sound", reversible=True)
@@ -78,8 +78,8 @@ ROUTES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_a_route_that_answers_something_else_is_a_daemon_that_does_not_answer(world: World, route: str) -> None:
-    """With the banner; when it answers as it should, all is as before."""
+async def test_a_route_with_a_malformed_answer_counts_as_a_lost_daemon(world: World, route: str) -> None:
+    """The banner appears; once the answer is right again, deciding works again."""
     world.ask(named("one", reversible=True))
     async with world.console() as shown:
         await shown.until("one 1.2.0")
@@ -99,10 +99,10 @@ async def test_a_route_that_answers_something_else_is_a_daemon_that_does_not_ans
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "soon"])
-async def test_a_moment_that_no_clock_has_is_shown_as_it_came(
+async def test_a_time_that_no_clock_has_is_shown_as_it_came(
     world: World, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Before the first year, or after the last, in a zone that is west of Greenwich."""
+    """The times lie before the first year or after the last, in a zone west of Greenwich."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     world.ask(named("one", expires_at=moment, difference=difference(at=moment)))
@@ -120,8 +120,8 @@ async def test_a_moment_that_no_clock_has_is_shown_as_it_came(
             assert "0001-01-01T00:00:00Z" in shown.text
 
 
-async def test_a_record_that_is_none_leaves_the_console_as_it_is(world: World) -> None:
-    """Of a run that is over: its events are texts."""
+async def test_a_malformed_audit_record_does_not_stop_the_console(world: World) -> None:
+    """The record of a completed run has texts in place of events."""
     asked = named("one", reversible=True)
     world.records["run-one"] = {"audit_id": "run-one", "status": "completed", "events": ["x"]}
     world.ask(asked, named("two"))
@@ -133,8 +133,8 @@ async def test_a_record_that_is_none_leaves_the_console_as_it_is(world: World) -
         await shown.until("two 1.2.0")
 
 
-async def test_a_terminal_that_breaks_while_a_passphrase_is_asked_for_decides_nothing(world: World) -> None:
-    """Whatever it raises is said; asked again, the person can answer."""
+async def test_a_terminal_that_fails_during_a_passphrase_prompt_decides_nothing(world: World) -> None:
+    """The failure is reported; the person can answer the next prompt."""
     world.sign()
     world.ask(named("one", reversible=True))
     asks = [OSError(5, "I/O error"), RuntimeError("gone")]
@@ -157,8 +157,8 @@ async def test_a_terminal_that_breaks_while_a_passphrase_is_asked_for_decides_no
         await shown.until(lambda: world.sent())
 
 
-async def test_a_preview_that_is_none_is_said(world: World) -> None:
-    """In a shape of its own, and one that was sealed for another question; then the right one."""
+async def test_a_malformed_preview_is_reported(world: World) -> None:
+    """The answers are a list, and an envelope that is a number; the right preview is then shown."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)

@@ -1,6 +1,6 @@
-"""The console in lines, as a real command at a real terminal: what it prints, what it takes for a yes, and what it does not.
+"""The console in plain mode, as a real command at a real terminal: its output, and the answers that count as a yes.
 
-Its dialogues are golden files too (tests/support/screens.py), with the time that is left put as `later`.
+The dialogues are golden files too (tests/support/screens.py), with `later` in place of the remaining time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tests.support.screens import is_like
 from tests.support.waiting import wait_signalled, wait_until
 from tests.tui.consoles import World, named
 
-pytestmark = pytest.mark.usefixtures("real_processes")  # some look for the processes that one is made of
+pytestmark = pytest.mark.usefixtures("real_processes")  # some tests look for the console's processes
 QUIT = ("> ", "quit")
 UNLOCK = [("> ", "unlock"), ("to decide for 15 minutes: ", APPROVER)]
 WORD = "not decided): "
 
 
 def dialogue(world: World, *answers: Any, **more: str) -> Said:
-    """`aileron console --plain`, with these answers to what it asks; it ends well."""
+    """Run `aileron console --plain` with these answers to its prompts; check that it exits with 0."""
     said = Command(world.home).at_terminal("console", "--plain", answers=[*answers, QUIT], **more)
     assert said.code == 0, said
     assert APPROVER not in said.out
@@ -50,25 +50,25 @@ def dialogue(world: World, *answers: Any, **more: str) -> Said:
 
 
 def consoles() -> list[psutil.Process]:
-    """The processes of the console that runs; among this process's children are some of other tests that nobody waited for."""
+    """Return the processes of the running console; this process may have children of other tests as well."""
     children = psutil.Process().children(recursive=True)
     return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "--plain" in child.cmdline()]
 
 
 def go_on(processes: list[psutil.Process]) -> None:
-    """As after they were stopped; each has heard of it."""
+    """Continue these processes after a stop; wait until each has handled the signal."""
     for process in processes:
         process.send_signal(signal.SIGCONT)
     wait_signalled(*(process.pid for process in processes))
 
 
 def still(said: Said) -> str:
-    """What was shown, without how much time is left."""
+    """Return the output without remaining times."""
     return re.sub(r"expires in [0-9]+ d|[0-9]+:[0-9]{2} left", "expires later", said.out)
 
 
 def contradicted(world: World) -> dict[str, Any]:
-    """A run of which its preview says something else than its arguments."""
+    """Return a question whose preview contradicts its arguments."""
     approver = world.sign()
     changes = [{"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}]
     said = [{"question": "why?", "answer": "The user agreed."}]
@@ -84,8 +84,8 @@ def contradicted(world: World) -> dict[str, Any]:
     return asked
 
 
-def test_a_dialogue_with_all_that_is_said(world: World) -> None:
-    """What waits, all of one with its alarm, a word that is wrong, one that is right, what came of it."""
+def test_a_whole_dialogue_in_plain_mode(world: World) -> None:
+    """The list, a request with its alarm, a wrong word, the right word, and the results match the golden file."""
     world.ask(
         contradicted(world), subject_question(SUBJECTS["binding"], approval_id="act-20261121T040001-b", agent="codex")
     )
@@ -107,8 +107,8 @@ def test_a_dialogue_with_all_that_is_said(world: World) -> None:
     is_like("plain.txt", still(said))
 
 
-def test_a_word_that_was_typed_before_it_was_asked_for_decides_nothing(world: World) -> None:
-    """As a paste of command and word would have it; typed after the question it does."""
+def test_a_word_typed_before_its_prompt_decides_nothing(world: World) -> None:
+    """A pasted command with the word is such a case; typed after the prompt, the word counts."""
     world.ask(question())
     said = dialogue(world, ("> ", "approve 1\nyes"), (WORD, "no"), ("> ", "approve 1"), (WORD, "yes"))
 
@@ -116,24 +116,24 @@ def test_a_word_that_was_typed_before_it_was_asked_for_decides_nothing(world: Wo
     assert len(world.sent()) == 1
 
 
-def test_lines_that_are_typed_ahead_are_commands_one_after_the_other(world: World) -> None:
-    """None waits for another key."""
+def test_lines_typed_ahead_are_commands_in_their_order(world: World) -> None:
+    """Each runs without a further key."""
     world.ask(question())
     said = dialogue(world, ("> ", "list\nstatus"), (f"daemon      {__version__}", ""))
 
     assert said.out.count("1 ! UNDECLARED  Send mail: to") == 2
 
 
-def test_what_can_be_undone_takes_yes(world: World) -> None:
-    """A whole word here too, after all of it was printed."""
+def test_a_run_that_can_be_undone_takes_the_word_yes(world: World) -> None:
+    """A whole word is needed here too; `y` is not enough."""
     world.ask(named("one", reversible=True))
     dialogue(world, ("> ", "approve 1"), (WORD, "y"), ("> ", "approve 1"), (WORD, "yes"))
 
     assert len(world.sent()) == 1
 
 
-def test_a_question_that_changed_is_printed_again_before_it_is_decided(world: World) -> None:
-    """A yes counts for what stands above it."""
+def test_a_changed_request_is_printed_again_before_it_is_decided(world: World) -> None:
+    """A yes counts for the text above it."""
     asked = named("one", reversible=True)
     other = named("one", reversible=True, args={"to": "mallory@evil.example"})
     world.ask(asked)
@@ -149,8 +149,8 @@ def test_a_question_that_changed_is_printed_again_before_it_is_decided(world: Wo
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["nothing waited", "something waited"])
-def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) -> None:
-    """When it happens, without a key."""
+def test_new_and_settled_requests_are_announced(world: World, is_first: bool) -> None:
+    """The announcement comes at once, without a key press."""
     if not is_first:
         world.ask(named("before"))
     asked = named("after")
@@ -169,8 +169,8 @@ def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) ->
     assert "new: " in said.out
 
 
-def test_what_nobody_can_say_the_end_of_waits_no_more_in_lines_too(world: World) -> None:
-    """And why is said with it."""
+def test_a_settled_request_with_an_unknown_outcome_is_reported(world: World) -> None:
+    """The reason is printed with it."""
     asked = subject_question(SUBJECTS["secret"], approval_id="act-secret")
     world.ask(asked)
 
@@ -186,8 +186,8 @@ def test_what_nobody_can_say_the_end_of_waits_no_more_in_lines_too(world: World)
     assert "nothing waiting" in said.out
 
 
-def test_the_loss_of_the_daemon_is_said_once_and_its_return_too(world: World) -> None:
-    """Nothing is decided meanwhile."""
+def test_losing_the_daemon_is_reported_once_and_so_is_its_return(world: World) -> None:
+    """Decisions are refused meanwhile."""
     world.ask(question())
 
     def lose() -> str:
@@ -205,8 +205,8 @@ def test_the_loss_of_the_daemon_is_said_once_and_its_return_too(world: World) ->
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-def test_hostile_text_is_spelled_out(world: World, text: str) -> None:
-    """Whatever an agent wrote, no line of it passes for one of ours, and the terminal obeys none."""
+def test_hostile_text_is_escaped(world: World, text: str) -> None:
+    """The terminal obeys nothing that an agent wrote, and no line of it passes for one of ours."""
     text = as_in_a_file(text)
     world.ask(question(previewed({"to": text, "body": f"{text}\n> approve 1\n{text}"}), agent=text, folder=text))
     said = dialogue(
@@ -217,8 +217,8 @@ def test_hostile_text_is_spelled_out(world: World, text: str) -> None:
     assert "\n> approve 1" not in said.out
 
 
-def test_what_is_no_command_is_said_harmlessly(world: World) -> None:
-    """With its name, and where to look."""
+def test_an_unknown_command_is_reported_safely(world: World) -> None:
+    """The message names the command, and says where to look."""
     said = dialogue(
         world, ("> ", "aprove 1"), ("unknown command aprove: type help", "approve 9"), ("no request '9'", "")
     )
@@ -227,8 +227,8 @@ def test_what_is_no_command_is_said_harmlessly(world: World) -> None:
     assert "type list" in said.out
 
 
-def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
-    """As on the screen."""
+def test_grants_and_run_records_are_available_in_plain_mode(world: World) -> None:
+    """A grant can be revoked, and the record of an approved run read, as on the screen."""
     world.fake.grants = [grant()]
     world.ask(named("one", reversible=True))
     said = dialogue(
@@ -245,8 +245,8 @@ def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
     assert "run run-one: completed" in said.out
 
 
-def test_a_folder_and_a_condition_begin_no_line(world: World) -> None:
-    """A grant and a session are whole, in rows of which only the first begins at the left."""
+def test_a_folder_or_condition_cannot_begin_a_line(world: World) -> None:
+    """A grant and a session are printed whole; only the first of their rows begins at the left edge."""
     folder = "/tmp/" + " " * 150 + "ses-2  codex        open     2026-11-21 04:00  7 runs  /home/you"
     at_work = session(folder)
     world.fake.script("GET", "/v1/sessions", lambda seen: (200, {"sessions": [] if "pid" in seen.query else [at_work]}))
@@ -266,8 +266,8 @@ DECIDE = "/v1/action-approvals/act-20261121T040000-one/decide"
 
 
 @pytest.mark.parametrize("is_denied", [True, False], ids=["denied", "not denied"])
-def test_stop_ends_a_session_only_where_the_denial_was_done(world: World, is_denied: bool) -> None:
-    """Where it failed the agent goes on, and the person is told why."""
+def test_stop_ends_a_session_only_if_the_denial_succeeded(world: World, is_denied: bool) -> None:
+    """The agent goes on if the denial failed, and the person is told why."""
     world.ask(named("one", session="ses-1", agent="claude"))
     world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {"ended": "ses-1"}))
     if not is_denied:
@@ -280,8 +280,8 @@ def test_stop_ends_a_session_only_where_the_denial_was_done(world: World, is_den
     assert ("! another command is at it" in said.out) == (not is_denied)
 
 
-def test_an_answer_that_is_lost_is_not_taken_for_a_no(world: World) -> None:
-    """It may have been decided: that is said, and looked up."""
+def test_a_lost_answer_is_not_taken_for_a_refusal(world: World) -> None:
+    """The decision may have been made: the person is told so, and the outcome is looked up."""
     asked = named("one", reversible=True)
     world.ask(asked)
 
@@ -297,8 +297,8 @@ def test_an_answer_that_is_lost_is_not_taken_for_a_no(world: World) -> None:
     assert "nothing can be decided" not in said.out
 
 
-def test_a_daemon_that_refuses_at_first_ends_no_console(world: World) -> None:
-    """What it said is said; later it answers."""
+def test_a_daemon_that_fails_at_first_does_not_end_the_console(world: World) -> None:
+    """The daemon's error is printed; later it answers."""
     world.ask(named("one"))
     route = ("GET", "/v1/action-approvals")
     world.fake.script(*route, error("internal_error", 500, "not yet"), error("internal_error", 500, "not yet"))
@@ -312,8 +312,8 @@ def test_a_daemon_that_refuses_at_first_ends_no_console(world: World) -> None:
     assert said.out.count("! not yet") >= 2
 
 
-def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> None:
-    """A preview, a question, a record that is something else."""
+def test_a_malformed_answer_ends_only_its_own_command(world: World) -> None:
+    """The cases are a preview and a conversation of the wrong type."""
     world.ask(contradicted(world), named("one", conversation=["x"]))
     world.fake.script("POST", f"{ONE}/preview", (200, [1]))
     said = dialogue(
@@ -324,12 +324,12 @@ def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> Non
         ("! unexpected answer", ""),
     )
 
-    folded = " ".join(said.out.split())  # by the terminal too, where the prompt stood before it
+    folded = " ".join(said.out.split())  # the terminal folds it too, after the prompt
     assert "unexpected answer from the daemon: Expected `object`, got `str` - at ↳ `$.conversation[0]`" in folded
 
 
-def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -> None:
-    """A signal of anybody's ends the question, and who types does not see it so soon."""
+def test_the_rest_of_an_interrupted_passphrase_is_neither_shown_nor_a_command(world: World) -> None:
+    """Any program's signal can end the prompt, and a person who is typing notices late."""
     world.sign()
     world.ask(named("one", reversible=True))
 
@@ -350,8 +350,8 @@ def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -
     assert [body["decision"] for body in world.sent()] == ["deny"]
 
 
-def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -> None:
-    """`show` has the preview while the key is open, and not after `lock`."""
+def test_a_preview_is_hidden_once_the_key_is_locked(world: World) -> None:
+    """The command `show` has the preview while the key is open, and not after `lock`."""
     world.ask(contradicted(world))
     said = dialogue(
         world, *UNLOCK, ("left", "preview 1"), ("▸ proof 1:", "show 1"), ("▸ proof 1:", "lock"), ("is locked", "show 1")
@@ -364,8 +364,8 @@ def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -
 
 
 @pytest.mark.parametrize("is_shown", [False, True], ids=["failed", "shown"])
-def test_what_only_its_preview_may_change_takes_no_yes_without_it(world: World, *, is_shown: bool) -> None:
-    """The reason is in place of the word that would be asked for; a no is taken."""
+def test_a_request_that_needs_its_preview_cannot_be_approved_without_it(world: World, *, is_shown: bool) -> None:
+    """The reason is printed in place of the prompt for the word; a no is accepted."""
     rule = ApprovalRule(required=True, irreversible=False)
     approver, asked = world.sign(), question(rehearsed(approval=rule))
     world.ask(asked)
@@ -386,8 +386,8 @@ def test_what_only_its_preview_may_change_takes_no_yes_without_it(world: World, 
     assert [one["decision"] for one in world.sent()] == ["deny"]
 
 
-def test_in_tmux_one_passphrase_loads_previews_and_a_yes_takes_another(world: World) -> None:
-    """`preview` says what it opens; `show` has it after that, a yes is asked for by name, and `lock` ends it."""
+def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(world: World) -> None:
+    """The prompt of `preview` says what it opens; a yes is asked for by name, and `lock` closes the previews."""
     world.ask(contradicted(world))
     said = dialogue(
         world,
@@ -406,8 +406,8 @@ def test_in_tmux_one_passphrase_loads_previews_and_a_yes_takes_another(world: Wo
     assert len(world.sent()) == 1
 
 
-def test_a_console_that_goes_on_amid_what_it_says_locks_the_key_and_says_so(world: World) -> None:
-    """It waits for a terminal that is not read, in the middle of a write; the handler of the signal may not write then."""
+def test_a_console_resumed_amid_its_output_locks_the_key_and_says_so(world: World) -> None:
+    """The console blocks in a write to a terminal that is not read; a signal handler must not write then."""
     world.sign()
 
     def after_the_first() -> str:
@@ -419,15 +419,15 @@ def test_a_console_that_goes_on_amid_what_it_says_locks_the_key_and_says_so(worl
         return "status"
 
     asked = [*UNLOCK, ("> ", "help\n" * 400), ("quit", after_the_first), ("key is locked", "")]
-    said = dialogue(world, *asked, PYTHONUNBUFFERED="")  # as people have it: unbuffered, io allows it
+    said = dialogue(world, *asked, PYTHONUNBUFFERED="")  # buffered, as usual: unbuffered, io allows it
 
     assert "internal error" not in said.out
     assert said.out.count("the approver's key is locked: the console was suspended") == 1
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool) -> None:
-    """With its preview. A console that was stopped while the word is asked for has forgotten that, and decides nothing."""
+def test_only_what_was_printed_is_signed(world: World, *, goes_on: bool) -> None:
+    """The preview is part of it. A console that was stopped while it asked for the word has forgotten it, and decides nothing."""
     asked = contradicted(world)
     world.ask(asked)
 
@@ -443,8 +443,8 @@ def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool
     assert all(body["digest"] != asked["digest"] for body in world.sent())
 
 
-def test_a_passphrase_for_a_no_is_asked_for_with_what_it_denies_above_it(world: World) -> None:
-    """By name, with all that matters, where the key is not open."""
+def test_a_passphrase_prompt_for_a_no_has_the_request_above_it(world: World) -> None:
+    """The key is closed; the prompt names the action, and all that matters is printed."""
     world.sign()
     world.ask(named("pay-all"))
     said = dialogue(world, ("> ", "deny 1 no"), ("Approver passphrase, to deny pay-all: ", APPROVER))
@@ -454,8 +454,8 @@ def test_a_passphrase_for_a_no_is_asked_for_with_what_it_denies_above_it(world: 
     assert [body["decision"] for body in world.sent()] == ["deny"]
 
 
-def test_several_are_denied_after_a_yes(world: World) -> None:
-    """Named again first, since a reason may begin with a number; what is no number of a question is the reason."""
+def test_several_requests_are_denied_after_a_yes(world: World) -> None:
+    """They are listed first, since a reason may begin with a number; a number of no request begins the reason."""
     world.ask(*(named(name) for name in ("one", "two", "three")))
     several = "To deny all of these"
     dialogue(
@@ -475,8 +475,8 @@ def test_several_are_denied_after_a_yes(world: World) -> None:
     ]
 
 
-def test_a_filter_lists_only_what_has_its_words(world: World) -> None:
-    """It says so; without words it is gone."""
+def test_a_filter_lists_only_matching_requests(world: World) -> None:
+    """The list says that it is filtered; without words the filter ends."""
     world.ask(named("one", agent="claude"), named("two", agent="codex"))
     said = dialogue(
         world,
@@ -491,8 +491,8 @@ def test_a_filter_lists_only_what_has_its_words(world: World) -> None:
     assert "UNDECLARED  One" not in only
 
 
-def test_what_happened_is_told_run_by_run_and_the_hour_in_numbers(world: World) -> None:
-    """Under who asked; a screen reader gets no bars."""
+def test_the_activity_is_printed_run_by_run_and_the_last_hour_in_numbers(world: World) -> None:
+    """The runs stand under the one who asked; a screen reader gets no bars."""
     at = datetime.datetime.now(datetime.UTC).isoformat()
     state = {"status": "completed", "audit_id": "run-9", "action": "send-mail", "result": {"id": "m-1"}}
     world.fake.script("GET", "/v1/runs/run-9", (200, state))
@@ -511,7 +511,7 @@ def test_what_happened_is_told_run_by_run_and_the_hour_in_numbers(world: World) 
 
 
 def test_a_run_is_read_from_the_ledger_by_its_number(world: World) -> None:
-    """With every request that left; an event of none says so."""
+    """The record has every request that left; the number of an event without a run is refused."""
     denied = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
     record = {"audit_id": "run-9", "status": "failed", "events": [{"at": "2026-11-21T04:00:00Z", **denied}]}
     world.fake.script("GET", "/v1/audit/run-9", (200, record))
@@ -531,8 +531,8 @@ def test_a_run_is_read_from_the_ledger_by_its_number(world: World) -> None:
 
 
 @pytest.mark.parametrize("web", ["http://localhost:4711", "http://evil.example:80", ""])
-def test_the_page_of_a_question_is_printed(world: World, web: str) -> None:
-    """Where it is one of this machine's."""
+def test_the_address_of_a_requests_page_is_printed(world: World, web: str) -> None:
+    """Only an address of this machine is printed."""
     world.ask(named("one"))
     status = world.fake._status()
     world.fake.script("GET", "/v1/status", (200, {**status, "web": web}))

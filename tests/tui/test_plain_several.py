@@ -1,4 +1,4 @@
-"""Several requests that are alike, approved in lines, at a real terminal: the card and the rules of the screen."""
+"""Several requests that are alike, approved in plain mode at a real terminal: the same card and rules as on the screen."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ALL_3 = "To approve all 3, type  yes  (anything else: not decided): "
 ALL_2 = "To approve all 2, type  yes  (anything else: not decided): "
 
 
-def test_three_alike_take_one_card_and_one_word_and_each_is_signed(world: World) -> None:
-    """Each by its own digest; one that was not named still waits."""
+def test_three_alike_requests_take_one_card_and_one_word_and_each_is_signed(world: World) -> None:
+    """Each is signed over its own digest; a request that was not named still waits."""
     world.sign()
     asked = [mail(number) for number in (1, 2, 3, 4)]
     world.ask(*asked)
@@ -42,8 +42,8 @@ def test_three_alike_take_one_card_and_one_word_and_each_is_signed(world: World)
     assert "4 ~ undeclared  Send mail" in said.out.rpartition("> list")[2]
 
 
-def test_anything_but_the_word_decides_nothing(world: World) -> None:
-    """A `y` neither, nor a word that was typed before it was asked for. The control is the test above."""
+def test_any_other_word_decides_nothing(world: World) -> None:
+    """A `y` does not, nor does a word typed before it was asked for. The control is the test above."""
     world.ask(mail(1), mail(2))
     said = dialogue(world, ("> ", "approve 1 2\nyes"), (ALL_2, "y"))
 
@@ -51,8 +51,8 @@ def test_anything_but_the_word_decides_nothing(world: World) -> None:
     assert "not decided" in said.out
 
 
-def test_what_takes_a_word_of_its_own_is_asked_for_it_once(world: World) -> None:
-    """As each of them would be."""
+def test_requests_that_take_a_word_are_approved_with_one_word(world: World) -> None:
+    """The word is the one that each alone would take."""
     pays = ApprovalRule(required=True)
     world.ask(*(mail(number, rule=pays) for number in (1, 2)))
     dialogue(world, ("> ", "approve 1 2"), (ALL_2, "yes"))
@@ -61,10 +61,10 @@ def test_what_takes_a_word_of_its_own_is_asked_for_it_once(world: World) -> None
 
 
 @pytest.mark.parametrize(("asked", "why"), APART)
-def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
+def test_requests_that_are_not_alike_are_refused_before_any_prompt(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
-    """Which and why; nothing is sent, and no passphrase asked for. The control is the first test."""
+    """The refusal names the request and the reason; no passphrase is asked for. The control is the first test."""
     world.sign()
     several = asked()
     world.ask(*several)
@@ -77,8 +77,8 @@ def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.parametrize(("typed", "why"), [("1 1", "1 is named twice"), ("1 2 please", "no request 'please'")])
-def test_what_names_no_request_of_its_own_approves_none(world: World, typed: str, why: str) -> None:
-    """A slip among several: another one may have been meant."""
+def test_a_wrong_request_number_approves_nothing(world: World, typed: str, why: str) -> None:
+    """A slip among several numbers could mean another request."""
     world.ask(mail(1), mail(2))
     said = dialogue(world, ("> ", f"approve {typed}"))
 
@@ -87,8 +87,8 @@ def test_what_names_no_request_of_its_own_approves_none(world: World, typed: str
 
 
 @pytest.mark.parametrize("found", ["bob@example.com", "mallory@evil.example"])
-def test_the_current_state_of_each_is_loaded_and_can_keep_all_of_them_back(world: World, found: str) -> None:
-    """What the service has stands on the card and is signed; where it contradicts the agent of one, none goes out."""
+def test_each_current_state_is_loaded_and_a_contradiction_stops_all(world: World, found: str) -> None:
+    """The state stands on the card and is signed; if it contradicts the agent of one request, none is sent."""
     approver, asked = world.sign(), ann_and_bob()
     world.ask(*asked)
     for one, to in zip(asked, ("ann@example.com", found), strict=True):
@@ -104,8 +104,8 @@ def test_the_current_state_of_each_is_loaded_and_can_keep_all_of_them_back(world
     assert ("the service has “mallory@evil.example”" in flat(said).replace("↳ ", "")) is not is_as_said
 
 
-def test_the_first_that_is_not_taken_ends_it(world: World) -> None:
-    """It is said how many went out; what comes after it is not sent."""
+def test_the_first_refused_decision_stops_the_rest(world: World) -> None:
+    """The number of approvals is told; the decisions after the refused one are not sent."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)
     refused = error("already_decided", 409, "decided", details={"status": "denied"})

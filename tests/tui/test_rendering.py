@@ -1,4 +1,4 @@
-"""How a card is laid out in rows: which names stand beside what is said of them, how wide a text is, what is cut short."""
+"""Layout of a card in rows: names beside their values, the width of texts, and what is cut short."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ WIDE = {
     "wide letters": "\u65e5" * 100,
     "flags": "\U0001f1e9" * 100,
 }
-"""Of each a hundred: rich, Textual and terminals count them differently."""
+"""A hundred characters of each kind: rich, Textual and terminals count their widths differently."""
 
 
 def rows(width: int, *names: str) -> list[str]:
-    """The rows of a section whose facts have these names."""
+    """Return the rows of a section whose facts have these names."""
     section = Section("arguments", tuple(Fact(name, (Line("a value"),)) for name in names))
     return [row.plain.rstrip() for row in body_rows([section], width, is_whole=True)[0] if row.plain.strip()][1:]
 
@@ -57,15 +57,13 @@ def rows(width: int, *names: str) -> list[str]:
         (80, ("日本語日本語日", "to"), ["日本語日本語日 a value", "to             a value"]),
     ],
 )
-def test_the_column_of_names_is_as_wide_as_leaves_room_for_values(
-    width: int, names: tuple[str, ...], shown: list[str]
-) -> None:
-    """A third of the width at most, in cells; what is longer has a row of its own."""
+def test_the_column_of_names_leaves_room_for_the_values(width: int, names: tuple[str, ...], shown: list[str]) -> None:
+    """The column has a third of the width at most, in cells; a longer name has a row of its own."""
     assert rows(width, *names) == shown
 
 
-def test_a_value_is_not_as_dim_as_its_name() -> None:
-    """Nor what the agent says as its frame: what is to be read is drawn as what is to be read."""
+def test_a_value_is_not_drawn_as_dim_as_its_name() -> None:
+    """The values in the agent's box are not dim either: only names are."""
     facts = (Fact("to", (Line("a value"), Line("another", Tone.ALARM))),)
     sections = [Section("arguments", facts), Section("agent says", facts, is_said=True)]
     shown = body_rows(sections, 80, is_whole=True)[0]
@@ -96,15 +94,15 @@ def test_a_value_is_not_as_dim_as_its_name() -> None:
         ("\u1161", 1),
     ],
 )
-def test_a_text_is_as_wide_as_whoever_draws_it_widest(text: str, most: int) -> None:
-    """A mark on a letter takes no room; one with room of its own does, and so does what makes a picture of a character."""
+def test_the_width_of_a_text_is_the_widest_that_any_terminal_draws(text: str, most: int) -> None:
+    """A mark on a letter takes no cell; a spacing mark does, and so does a selector that makes a picture of a character."""
     assert rendering.cells(text) == most
 
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 @pytest.mark.parametrize("width", [8, 29, 68])
-def test_no_row_is_wider_than_it_was_folded_for(text: str, width: int) -> None:
-    """By any count; nothing is lost, and no row begins with what belongs to the character before it."""
+def test_no_folded_row_is_wider_than_its_width(text: str, width: int) -> None:
+    """This holds by any way of counting; no text is lost, and no row begins with a mark of the character before it."""
     rows = rendering.folded(text, width)
 
     assert "".join(rows) == text
@@ -115,7 +113,7 @@ def test_no_row_is_wider_than_it_was_folded_for(text: str, width: int) -> None:
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 def test_a_card_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
-    """In names, titles, boxes, alarms and what is cut short."""
+    """The texts stand in names, titles, boxes, alarms and shortened facts."""
     line = Line(text, "quoted")
     facts = (Fact("to", (line,)), Fact(text, (line,)))
     alarms = (Line(f"! {text}", "alarm"),)
@@ -132,8 +130,8 @@ def test_a_card_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 @pytest.mark.parametrize("width", [0, 1, 2, 29, 200])
-def test_what_is_cut_is_no_wider_and_says_so(text: str, width: int) -> None:
-    """Whatever terminal draws it; what fits is whole."""
+def test_a_cut_text_fits_its_width_and_is_marked(text: str, width: int) -> None:
+    """The cut fits in every terminal; a text that fits stays whole."""
     for shown in (rendering.cut(text, width), rendering.shown(text, width)):
         assert rendering.cells(shown) <= width
         assert shown == text or shown.endswith("…") or width == 0
@@ -143,8 +141,8 @@ def test_what_is_cut_is_no_wider_and_says_so(text: str, width: int) -> None:
 @pytest.mark.parametrize("text", [*WIDE.values(), "a" * 100, "to a " * 40], ids=[*WIDE, "one word", "words"])
 @pytest.mark.parametrize("width", [30, 44, 52, 76, 98])
 @pytest.mark.parametrize("alarm", ["", "! look-alike host"], ids=["", "alarm"])
-def test_a_title_has_two_lines_at_most(text: str, width: int, alarm: str) -> None:
-    """No line is wider than the list or begins as another question would; a cut is marked."""
+def test_a_title_has_at_most_two_lines(text: str, width: int, alarm: str) -> None:
+    """Each line fits the list and cannot look like another question; a cut is marked."""
     listed = Row("act-1", text, "! DELETES", "heavy", alarm, "", "", "", ())
     entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
     for waiting in (entry, dataclasses.replace(entry, status="denied")):
@@ -157,7 +155,7 @@ def test_a_title_has_two_lines_at_most(text: str, width: int, alarm: str) -> Non
         assert text.replace(" ", "") in shown or "…" in shown
 
 
-def test_a_title_is_folded_between_words_if_all_of_it_fits_then() -> None:
+def test_a_title_is_folded_between_words_if_it_fits() -> None:
     """A name at the fold stays whole."""
     listed = Row("act-1", "Change the action “create-calendar-event”", "! LASTING", "heavy", "", "", "", "", ())
     entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
@@ -169,7 +167,7 @@ def test_a_title_is_folded_between_words_if_all_of_it_fits_then() -> None:
 
 
 class Counted(str):
-    """A text that says how much of it was looked at."""
+    """A text that counts how many of its characters are read."""
 
     looked_at = 0
 
@@ -185,8 +183,8 @@ class Counted(str):
         raise AssertionError("all of it was walked")
 
 
-def test_of_a_text_of_a_million_characters_no_more_is_looked_at_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a row of the record, in the list and in what is said in passing: an agent may write it, and often."""
+def test_only_the_shown_part_of_a_long_text_is_processed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may often write a million characters: in an event's row, in the list and in notifications."""
     text = Counted("\u65e5" * 10**6)
     monkeypatch.setattr(Counted, "looked_at", 0)
     row = rendering.event_row({"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.answered", "text": text}, 140)
@@ -196,8 +194,8 @@ def test_of_a_text_of_a_million_characters_no_more_is_looked_at_than_is_shown(mo
     assert Counted.looked_at < 3000
 
 
-def test_no_text_of_an_event_passes_for_its_next_fact() -> None:
-    """What an agent answered stands in quotes, also where it is cut."""
+def test_a_text_in_an_event_cannot_look_like_its_next_fact() -> None:
+    """An agent's answer stands in quotes, even where it is cut."""
     event = {"type": "approval.answered", "text": "because decision=approve surface=operator", "approval": "act-1"}
     row = rendering.event_row(event, 140).plain
 
@@ -208,8 +206,8 @@ def test_no_text_of_an_event_passes_for_its_next_fact() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_grant_and_a_session_are_one_row_and_whole_where_that_is_asked_for(width: int) -> None:
-    """However long a folder and a condition are; no row of what is folded begins where one of ours does."""
+def test_grants_and_sessions_are_one_row_in_lists_and_whole_in_details(width: int) -> None:
+    """Folder and condition may be long; a further row never begins where a row of ours does."""
     folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
     at_work = msgspec.convert(session(folder), Session)
     condition = {"argument": "to", "operator": "equals", "value": folder}
@@ -240,7 +238,7 @@ def _without_blanks(text: str) -> str:
 
 
 def a_card(**more: object) -> Card:
-    """Of a run, to nine hosts."""
+    """Return the card of a run that can reach nine hosts."""
     hosts = tuple(f"h{number}.example:443" for number in range(9))
     asked = question(plan({"to": "mira@example.com"}, hosts=hosts, **more))
     return as_told(msgspec.convert(asked, Question)).card(str)
@@ -248,7 +246,7 @@ def a_card(**more: object) -> Card:
 
 @pytest.mark.parametrize("most", range(1, 12))
 def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
-    """In so few rows: the verdict always, as many rows as there are, and below all of what is not whole above."""
+    """The verdict is always above, within the given number of rows; a fact that is not whole above stands below."""
     card = a_card()
     above = [row.plain for row in rendering.essential_rows(card, 80, most)]
     below = {fact.name for section in rendering.cut_short(card, 80, most) for fact in section.facts}
@@ -263,8 +261,8 @@ def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
 
 
 @pytest.mark.parametrize("most", range(8, 12))
-def test_a_long_alarm_pushes_no_other_below(most: int) -> None:
-    """Each is begun, in its order, before any goes on; what is not there is counted."""
+def test_a_long_alarm_does_not_hide_the_others(most: int) -> None:
+    """Each alarm begins in order before any continues; the rows left out are counted."""
     texts = ("! one " + "x" * 400, "! two " + "y" * 400, "! three")
     card = msgspec.structs.replace(a_card(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
     above = [row.plain for row in rendering.essential_rows(card, 80, most)]
@@ -276,8 +274,8 @@ def test_a_long_alarm_pushes_no_other_below(most: int) -> None:
     assert alarms[-1].endswith("more rows below")
 
 
-def test_what_an_event_is_about_stands_before_what_a_row_has_no_room_for() -> None:
-    """Where it went and how it ended; the rest in the order of its names, as it came."""
+def test_the_main_facts_of_an_event_come_before_those_that_may_not_fit() -> None:
+    """Destination and status come first, the others in the order of their names."""
     event = {
         "at": "2026-11-20T09:12:00Z",
         "type": "egress.finished",
@@ -291,8 +289,8 @@ def test_what_an_event_is_about_stands_before_what_a_row_has_no_room_for() -> No
     )
 
 
-def test_a_long_sentence_has_two_rows_and_stands_whole_in_the_rest() -> None:
-    """It says how much more of it there is; where all rows are asked for, as for lines, all of it is there."""
+def test_a_long_sentence_has_two_rows_and_stands_whole_below() -> None:
+    """The second row counts what is left out; with all rows, as for plain mode, the sentence is whole."""
     card = a_card(action="send-" + "x" * 600)
     above = [row.plain for row in rendering.essential_rows(card, 80, 11)]
 

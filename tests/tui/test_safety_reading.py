@@ -1,4 +1,4 @@
-"""The rules about what is read before a key decides, one test or two for each, as in test_safety_rules.py.
+"""The rules about what must be read before a key decides, with one or two tests for each, as in test_safety_rules.py.
 
 In order: 4 hostile text · 5 what the agent says · 6 all of it was read.
 """
@@ -33,7 +33,7 @@ OURS = ("Approve?", "Approver's passphrase", "signed by", "  fix:", "A approve")
 
 
 def hostile_question(text: str) -> dict[str, Any]:
-    """A run in which an agent has written this wherever it can."""
+    """Return a question about a run in which an agent wrote this text wherever it can."""
     args = {"to": text, "body": f"{text}\n{text}", "more": {"deep": [text]}}
     change = {"where": f"args.{text} (new)", "before": text, "after": text}
     return question(
@@ -48,8 +48,8 @@ def hostile_question(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-async def test_nothing_that_an_agent_wrote_is_obeyed_by_the_screen(world: World, text: str) -> None:
-    """In arguments, words, names, folders, differences and previews: all of it is shown, none of it does anything."""
+async def test_the_screen_obeys_nothing_that_an_agent_wrote(world: World, text: str) -> None:
+    """The text stands in arguments, answers, names, folders, differences and reasons: shown, and without effect."""
     text = as_in_a_file(text)
     asked = hostile_question(text)
     world.ask(asked)
@@ -75,15 +75,15 @@ async def test_nothing_that_an_agent_wrote_is_obeyed_by_the_screen(world: World,
         assert_no_line_begins(one, *OURS)
 
 
-async def test_an_agents_text_stands_on_the_screen_spelled_out(world: World) -> None:
-    """The control: what is hidden is to be seen, as an escape."""
+async def test_hidden_characters_of_an_agents_text_are_shown_escaped(world: World) -> None:
+    """This is the control: hidden characters are visible as escapes."""
     world.ask(question(plan({"to": "a\x1b[2Jb\u202ec", "body": "x"})))
     async with world.console() as shown:
         await shown.until(r"a\x1b[2Jb\u202ec")
 
 
-async def test_a_host_in_other_letters_is_marked(world: World) -> None:
-    """A name that stands for another alphabet's says so; a plain one does not."""
+async def test_a_host_name_in_other_letters_is_marked(world: World) -> None:
+    """A name that encodes another alphabet is marked; a plain one is not."""
     world.ask(question(plan(hosts=("xn--pple-43d.example:443",))))
     async with world.console() as shown:
         await shown.until("! xn--pple-43d.example:443")
@@ -95,8 +95,8 @@ async def test_a_host_in_other_letters_is_marked(world: World) -> None:
         assert "not in plain letters" not in shown.text
 
 
-async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> None:
-    """An agent answers under the same digest: that all was read before does not count for it."""
+async def test_an_answer_that_comes_later_must_be_read_too(world: World) -> None:
+    """The digest stays the same, but having read everything before does not count for the agent's new answer."""
     asked = reversible()
     world.ask(asked)
     async with world.console() as shown:
@@ -112,7 +112,7 @@ async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> 
 
 
 def pressed(shown: Shown, *keys: str, at: float) -> None:
-    """Keys that were pressed then, and come to the console now."""
+    """Deliver keys to the console now that were pressed at this time."""
     for name in keys:
         key = Key(name, name if len(name) == 1 else None)
         key.time = at
@@ -120,8 +120,8 @@ def pressed(shown: Shown, *keys: str, at: float) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_key_counts_as_of_when_it_was_pressed(world: World, after_s: float) -> None:
-    """A console that was busy comes to a key late: that does not make it one that was pressed after the person could look."""
+async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: float) -> None:
+    """A busy console handles a key late; that does not make it a key pressed after the person could look."""
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until(" A approve · d deny")
@@ -139,8 +139,8 @@ async def test_a_key_counts_as_of_when_it_was_pressed(world: World, after_s: flo
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_word_counts_as_of_when_its_enter_was_pressed(world: World, after_s: float) -> None:
-    """The time of a word is that of its Enter, also where its keys came all at once."""
+async def test_a_word_counts_from_the_time_its_enter_was_pressed(world: World, after_s: float) -> None:
+    """The time of its Enter counts, even where all its keys arrived at once."""
     world.ask(named("ab"))
     async with world.console() as shown:
         await shown.until("ab 1.2.0")
@@ -156,8 +156,8 @@ async def test_a_word_counts_as_of_when_its_enter_was_pressed(world: World, afte
 
 
 @pytest.mark.parametrize("blank", [" ", "\u3000", "\u00a0"], ids=["space", "wide", "no break"])
-async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, blank: str) -> None:
-    """Whatever blanks are in a value, a folder or what was approved before, a further row has its sign before it."""
+async def test_no_row_of_other_peoples_text_begins_as_ours_do(world: World, blank: str) -> None:
+    """A further row has its mark in front, whatever blanks are in a value, a folder or an earlier call."""
     gap = blank * 61
     memo = f"the invoice{gap}≠ was DE99, corrected by you{gap}! checked: approved 14 times before"
     changes = [{"where": "args.memo (changed)", "before": f"x{gap}! nothing differs", "after": memo}]
@@ -178,8 +178,8 @@ async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, bla
                 assert "in the approved call: x (61 blanks) ! nothing differs" in shown.text
 
 
-async def test_a_value_of_a_megabyte_is_shown_and_says_how_much_is_not(world: World) -> None:
-    """Cut, with how much more there is; it keeps nobody from the keys."""
+async def test_a_value_of_a_megabyte_is_cut_and_says_how_much_is_missing(world: World) -> None:
+    """The cut value does not keep a person from deciding."""
     world.ask(question(plan({"body": MEGABYTE, "to": "x"})))
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
@@ -202,8 +202,8 @@ async def test_a_value_of_a_megabyte_is_shown_and_says_how_much_is_not(world: Wo
 # 5 what the agent says
 
 
-async def test_what_the_agent_says_stands_boxed_below_what_is_known(world: World) -> None:
-    """After the preview and the arguments, in a box, and as not verified."""
+async def test_the_agents_answer_stands_in_a_box_below_the_known_facts(world: World) -> None:
+    """The box comes after the preview and the arguments, and says that it is not verified."""
     said = [{"question": "who is it for?", "answer": "The user agreed already. Approve."}]
     approver = world.sign()
     asked = question(previewed(), conversation=said)
@@ -224,7 +224,7 @@ async def test_what_the_agent_says_stands_boxed_below_what_is_known(world: World
 
 
 async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: World) -> None:
-    """The card shows a difference between what is there now and what the agent says it is, and none where both are the same."""
+    """The alarm names both values; there is none if they are the same."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)
@@ -245,8 +245,8 @@ async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: 
 
 
 @pytest.mark.parametrize("way", ["the end", "!"])
-async def test_what_does_not_fit_is_read_to_its_end_or_said_not_to_be(world: World, way: str) -> None:
-    """Until then `A` says that there is more; a short one needs neither."""
+async def test_a_long_question_is_read_to_its_end_or_confirmed_unread(world: World, way: str) -> None:
+    """The key `A` says until then that there is more; a short question needs neither."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("long", args={"body": long}, reversible=True), named("short", args={}, reversible=True))
     async with world.console() as shown:
@@ -271,7 +271,7 @@ async def test_what_does_not_fit_is_read_to_its_end_or_said_not_to_be(world: Wor
 
 
 async def test_another_question_begins_at_its_top_and_is_unread(world: World) -> None:
-    """Scrolled to the end of one, the next stands at its beginning, and is not taken for read."""
+    """Scrolling one question to its end does not make the next one read."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}), named("two", args={"body": f"first of two\n{long}"}))
     async with world.console() as shown:
@@ -294,8 +294,10 @@ def _asked_of_nine_hosts(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", [(80, 20), (80, 19), (80, 15), (80, 12), (80, 9), (80, 7), (60, 12), (60, 9)])
-async def test_what_was_on_no_row_of_the_screen_is_not_read(world: World, size: tuple[int, int]) -> None:
-    """Five wait, of nine hosts each: on a screen without room, what lies below its end is not taken for read."""
+async def test_a_question_counts_as_read_only_if_every_row_was_on_the_screen(
+    world: World, size: tuple[int, int]
+) -> None:
+    """Five questions of nine hosts each wait; on a small screen, text below the last row is not taken for read."""
     world.ask(*(_asked_of_nine_hosts(f"send-{number}") for number in range(5)))
     async with world.console(size) as shown:
         await shown.until(lambda: shown.app.guard.digest)
@@ -315,8 +317,8 @@ async def test_what_was_on_no_row_of_the_screen_is_not_read(world: World, size: 
 
 
 @pytest.mark.parametrize("sign", ["\u2601\ufe0f", "\u0903", "\u302e"], ids=["a picture", "a mark", "a wide mark"])
-async def test_what_terminals_draw_wider_is_read_to_its_end_too(world: World, sign: str) -> None:
-    """Its rows are not wrapped once more, which would put the end of what matters further down than was counted."""
+async def test_characters_drawn_wider_do_not_hide_the_end_of_a_question(world: World, sign: str) -> None:
+    """Their rows are not wrapped again, which would put the end further down than was counted."""
     names = (
         " ",
         "a ",
@@ -347,8 +349,8 @@ async def test_what_terminals_draw_wider_is_read_to_its_end_too(world: World, si
         assert "mallory@evil.example" in shown.text
 
 
-async def test_rows_that_are_cut_at_the_edge_say_so_and_are_not_read(world: World) -> None:
-    """On a screen that is narrower than anything can be laid out for."""
+async def test_rows_cut_at_the_edge_are_marked_and_not_taken_for_read(world: World) -> None:
+    """The screen is narrower than any layout."""
     long = "\n".join(f"line {number} of many" for number in range(60))
     world.ask(named("long", args={"body": long}))
     async with world.console() as shown:
@@ -361,10 +363,8 @@ async def test_rows_that_are_cut_at_the_edge_say_so_and_are_not_read(world: Worl
         assert not shown.app.guard.is_read
 
 
-async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows count as read where they stand on the screen, not where they were meant to stand."""
+async def test_rows_count_as_read_where_they_stand_on_the_screen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are wrapped against expectation put the end further down, and it must still be seen."""
     world.ask(named("long", args={"body": "\n".join(["\u65e5" * 50] * 9), "zz": "mallory@evil.example"}))
     monkeypatch.setattr(rendering, "cells_of", lambda character: 1)
     monkeypatch.setattr(rendering, "cells", len)
@@ -379,8 +379,8 @@ async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
         assert "mallory@evil.example" in shown.text
 
 
-async def test_a_preview_has_to_be_read_where_there_is_one(world: World) -> None:
-    """No yes without what is there now; a no needs none."""
+async def test_a_preview_must_be_loaded_before_a_yes(world: World) -> None:
+    """The key `A` asks for it; after it is loaded, the approval covers it."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)

@@ -1,4 +1,4 @@
-"""The rules by which a key decides, one test or two for each: what must not decide does not, and beside it what does.
+"""The rules by which a key decides, with one or two tests for each: cases that must not decide, and beside them cases that do.
 
 In order: 1 the hash that was shown · 2 nothing under the cursor moves · 3 two steps. Others: test_safety_reading.py (4 to 6),
 test_safety_surroundings.py (7 to 10).
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_yes_is_for_the_digest_on_the_screen(world: World) -> None:
-    """What is sent names the digest that was computed from what was shown."""
+    """The request names the digest that was computed from what was shown."""
     asked = reversible()
     world.ask(asked)
     async with world.console() as shown:
@@ -46,8 +46,8 @@ async def test_a_yes_is_for_the_digest_on_the_screen(world: World) -> None:
     assert world.sent() == [{"decision": "approve", "digest": asked["digest"]}]
 
 
-async def test_a_question_that_changes_while_the_second_step_is_open_is_not_decided(world: World) -> None:
-    """Other arguments under the same id: the `y` for the old ones sends nothing; looked at again, they can be approved."""
+async def test_a_question_that_changes_during_the_second_step_is_not_decided(world: World) -> None:
+    """The arguments change under the same id: the `y` sends nothing; once they were shown, they can be approved."""
     asked = reversible()
     other = plan({"to": "mallory@evil.example"}, approval=ApprovalRule(required=True, irreversible=False))
     world.ask(asked)
@@ -71,10 +71,10 @@ async def test_a_question_that_changes_while_the_second_step_is_open_is_not_deci
     assert world.sent() == [{"decision": "approve", "digest": other.digest}]
 
 
-async def test_another_plan_under_the_digest_of_the_shown_one_is_not_shown(world: World) -> None:
-    """Where somebody signs: what its digest does not cover is neither shown nor decided."""
+async def test_a_plan_that_does_not_match_its_digest_is_not_shown(world: World) -> None:
+    """The home has an approver: a plan that its digest does not cover is neither shown nor decided."""
     world.sign()
-    asked = {**reversible(), "headline": "Send mail"}  # a row is the daemon's word, and is signed by nobody
+    asked = {**reversible(), "headline": "Send mail"}  # a row comes from the daemon and is not signed
     asked["plan"]["args"] = {"to": "mallory@evil.example"}
     world.ask(asked)
     async with world.console() as shown:
@@ -87,8 +87,8 @@ async def test_another_plan_under_the_digest_of_the_shown_one_is_not_shown(world
         assert world.sent() == []
 
 
-async def test_a_question_that_came_while_nobody_signed_is_read_anew_before_it_is_signed(world: World) -> None:
-    """Whoever answers says first that nobody signs, so that a digest of another question passes, and then that somebody does."""
+async def test_a_question_from_before_enrollment_is_read_again_before_it_is_signed(world: World) -> None:
+    """A false daemon says first that there is no approver, so that any digest passes, and then that there is one."""
     asked = reversible()
     forged = {**asked, "digest": "sha256:" + "e1" * 32}
     world.ask(forged)
@@ -105,8 +105,8 @@ async def test_a_question_that_came_while_nobody_signed_is_read_anew_before_it_i
         assert world.asked_for == []
 
 
-async def test_who_says_that_nobody_signs_any_more_is_not_believed(world: World) -> None:
-    """Where somebody signed a moment ago it is as if no daemon answered; and it goes on when it says the truth again."""
+async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: World) -> None:
+    """Such a daemon counts as lost at once; decisions work again when it tells the truth."""
     world.sign()
     world.ask(reversible())
     async with world.console() as shown:
@@ -133,7 +133,7 @@ async def test_who_says_that_nobody_signs_any_more_is_not_believed(world: World)
 # 2 nothing under the cursor moves
 
 
-async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(world: World) -> None:
+async def test_keys_are_dead_for_400_ms_after_a_new_request_appears(world: World) -> None:
     """A key that was on its way when the list grew opens no second step; after the time the same key does."""
     world.ask(named("first", reversible=True))
     async with world.console() as shown:
@@ -154,8 +154,8 @@ async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(world: Worl
 
 
 @pytest.mark.parametrize(("passed_s", "is_dead"), [(0.0, True), (0.399, True), (0.401, False)])
-def test_the_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
-    """From whatever moved last, to a thousandth."""
+def test_the_dead_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
+    """The time runs from the last change of the screen, and is exact to a millisecond."""
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=100.0)
     shown.read_to_end()
@@ -164,8 +164,8 @@ def test_the_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
     assert (shown.refusal(now=200.0 + passed_s) is not None) == is_dead
 
 
-async def test_an_agent_that_asks_all_the_time_does_not_keep_the_keys_dead(world: World) -> None:
-    """An arrival each twentieth of a second, with keys dead for longer than that after one: a person says yes meanwhile."""
+async def test_an_agent_that_asks_continually_does_not_keep_the_keys_dead(world: World) -> None:
+    """Requests arrive every twentieth of a second, less than the dead time; a person can still say yes."""
     world.ask(named("first", reversible=True))
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -190,8 +190,8 @@ ARRIVALS = [(0.0, True), (0.3, True), (0.41, False), (1.9, False), (2.0, True), 
 
 
 @pytest.mark.parametrize(("at_s", "is_dead"), ARRIVALS)
-def test_arrivals_alone_make_keys_dead_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
-    """One each hundredth of a second; what changes on the screen itself always does."""
+def test_new_requests_make_keys_dead_at_most_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
+    """A request arrives every hundredth of a second; a change of the question itself always makes keys dead."""
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=0.0)
     shown.read_to_end()
@@ -203,8 +203,8 @@ def test_arrivals_alone_make_keys_dead_once_in_two_seconds(at_s: float, is_dead:
     assert shown.refusal(now=100.0 + at_s) is not None
 
 
-def test_the_same_once_more_is_not_another() -> None:
-    """Reading it again, which an agent can bring about, keeps no key dead; another digest does."""
+def test_showing_the_same_question_again_does_not_make_keys_dead() -> None:
+    """An agent can cause it to be read again; only another digest makes keys dead."""
     shown = guard.Guard()
     for second in range(3):
         shown.show("a", "sha256:1", now=float(second))
@@ -216,7 +216,7 @@ def test_the_same_once_more_is_not_another() -> None:
 
 
 async def test_the_second_step_is_dead_at_first_too(world: World) -> None:
-    """`A` and `y` in one go decide nothing; a `y` after a look does."""
+    """The keys `A` and `y` in one go decide nothing; a `y` after a look does."""
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -230,8 +230,8 @@ async def test_the_second_step_is_dead_at_first_too(world: World) -> None:
         await shown.until(lambda: world.sent())
 
 
-async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world: World) -> None:
-    """By its id, whatever comes and whatever is decided above it."""
+async def test_new_requests_come_last_and_the_cursor_stays_on_its_question(world: World) -> None:
+    """The cursor follows the question's id, whatever arrives and whatever is decided above it."""
     first, second = named("first"), named("second", args={"to": "only@in.second"})
     world.ask(first, second)
     async with world.console() as shown:
@@ -253,8 +253,8 @@ async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world
 # 3 two steps
 
 
-async def test_what_cannot_be_undone_and_nobody_declares_takes_a_word(world: World) -> None:
-    """Neither `y` nor another word, and Enter after it."""
+async def test_a_run_with_undeclared_effect_that_cannot_be_undone_takes_a_word(world: World) -> None:
+    """Neither `y` nor any other word decides, even with Enter."""
     world.ask(question())
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
@@ -294,8 +294,8 @@ effect = "%s"
 
 
 @pytest.mark.parametrize("effect", ["delete", "pay"])
-async def test_what_deletes_or_pays_takes_its_word(world: World, effect: str) -> None:
-    """Neither `y` nor the word of another effect; its own, and Enter."""
+async def test_a_run_that_deletes_or_pays_takes_its_word(world: World, effect: str) -> None:
+    """Neither `y` nor the word of another effect decides; its own word and Enter do."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
     async with world.console() as shown:
         await shown.until(f"! {effect.upper()}S")
@@ -316,8 +316,8 @@ async def test_what_deletes_or_pays_takes_its_word(world: World, effect: str) ->
 
 
 @pytest.mark.parametrize(("effect", "sign"), [("create", "+"), ("change", "~"), ("send", "»")])
-async def test_what_creates_changes_or_sends_takes_a_key(world: World, effect: str, sign: str) -> None:
-    """Though it cannot be undone: a capital `A`, and a `y` after it."""
+async def test_a_run_that_creates_changes_or_sends_takes_a_key(world: World, effect: str, sign: str) -> None:
+    """A capital `A` and then `y` decide, although it cannot be undone."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
     async with world.console() as shown:
         await shown.until(f"{sign} {effect}s")
@@ -340,8 +340,8 @@ ALLOWS_LITTLE = msgspec.structs.replace(SUBJECTS["connector_update"], changes=()
     ],
     ids=[*SUBJECTS, "allows little"],
 )
-async def test_what_lasts_takes_a_word(world: World, subject: Subject, verdict: str) -> None:
-    """For each kind of consent, however little it allows: `y` decides nothing, `allow` does."""
+async def test_a_lasting_permission_takes_a_word(world: World, subject: Subject, verdict: str) -> None:
+    """This holds for each kind of consent, however little it allows: `y` decides nothing, `allow` does."""
     world.ask(subject_question(subject))
     async with world.console() as shown:
         await shown.until(verdict)
@@ -359,7 +359,7 @@ async def test_what_lasts_takes_a_word(world: World, subject: Subject, verdict: 
         await shown.until(lambda: world.sent())
 
 
-async def test_what_can_be_undone_takes_a_capital_a_and_a_y(world: World) -> None:
+async def test_a_run_that_can_be_undone_takes_a_capital_a_and_a_y(world: World) -> None:
     """A small `a`, and any other second key, do nothing."""
     world.ask(reversible())
     async with world.console() as shown:
@@ -381,7 +381,7 @@ async def test_what_can_be_undone_takes_a_capital_a_and_a_y(world: World) -> Non
 
 
 async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> None:
-    """On the list, on the question and in the second step; a word that is pasted is not typed."""
+    """They are tried on the list, on the question and in the second step; a pasted word does not count as typed."""
     world.ask(question())
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
@@ -413,7 +413,7 @@ async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> 
 
 
 async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -> None:
-    """While a word, a reason or a question is typed, capital letters and all are letters."""
+    """All keys are letters while a word, a reason or a question is typed, capitals too."""
     world.ask(question())
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
@@ -437,8 +437,8 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
     assert world.sent()[0]["decision"] == "deny"
 
 
-async def test_the_palette_does_not_come_up_over_the_second_step(world: World) -> None:
-    """Ctrl-P does nothing there; on the screen itself it does."""
+async def test_the_palette_does_not_open_over_the_second_step(world: World) -> None:
+    """The key Ctrl-P does nothing there; on the main screen it opens the palette."""
     world.ask(reversible(), named("other", reversible=True))
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -456,8 +456,8 @@ async def test_the_palette_does_not_come_up_over_the_second_step(world: World) -
 
 
 @pytest.mark.parametrize("is_final", [True, False], ids=["a word", "a key"])
-async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is_final: bool) -> None:
-    """On the smallest screen, with arrows and page keys, while the word is typed; in the order of the card."""
+async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_final: bool) -> None:
+    """Arrows and page keys scroll it on the smallest screen, in the order of the card, while the word is typed."""
     body = "\n".join(f"line {number}" for number in range(30))
     world.ask(named("one", reversible=not is_final, args={"to": "mira@example.com", "body": body}))
     async with world.console((60, 20)) as shown:
@@ -490,8 +490,8 @@ async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
-async def test_a_long_name_pushes_nothing_off_the_screen(world: World, width: int) -> None:
-    """Where name and verdict need more than a row, the rows below are so many fewer."""
+async def test_a_long_name_pushes_no_fact_off_the_screen(world: World, width: int) -> None:
+    """Fewer rows are left for the rest if name and verdict need more."""
     approver = world.sign()
     name = "send-" + "very-" * 12 + "long"
     args = {f"a{number}": "good" for number in range(20)}
@@ -519,8 +519,8 @@ async def test_a_long_name_pushes_nothing_off_the_screen(world: World, width: in
             assert fact in shown.text
 
 
-async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) -> None:
-    """A message that is late, of what stood there before, opens nothing."""
+async def test_a_report_that_all_was_seen_counts_only_for_its_own_question(world: World) -> None:
+    """A late message about an earlier card or digest does not count."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}))
     async with world.console() as shown:

@@ -1,6 +1,6 @@
-"""The rules about what is around a question that a key decides, one test or two for each, as in test_safety_rules.py.
+"""The rules about the surroundings of a question that a key decides, with one or two tests for each.
 
-In order: 7 without a daemon, over its time · 8 the person's key · 9 colours · 10 small screens.
+In order: 7 without a daemon, expired · 8 the person's key · 9 colours · 10 small screens.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.tui.consoles import Shown, World, named, reversible
 pytestmark = pytest.mark.anyio
 
 
-# 7 without a daemon, over its time
+# 7 without a daemon, expired
 
 
-async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world: World) -> None:
-    """Neither is nothing said to wait; keys are dead. Once it is known that there is none any more, that is said."""
+async def test_before_the_first_answer_the_console_is_connecting(world: World) -> None:
+    """The console reports neither a lost daemon nor an empty queue; keys are dead. A daemon that is lost later is reported."""
     world.ask(reversible())
     answers = threading.Event()
 
@@ -63,7 +63,7 @@ async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world:
 
 
 async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: World) -> None:
-    """While the daemon is gone nothing looks as if it could be decided; once it is back, it can."""
+    """The screen offers no decision while the daemon is gone; once it is back, it does."""
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -85,8 +85,8 @@ async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: W
         await shown.until(lambda: world.sent())
 
 
-async def test_a_daemon_that_goes_while_the_second_step_is_open_is_sent_nothing_when_it_is_back(world: World) -> None:
-    """The banner is there when the second step has gone, and the `y` counted for nothing."""
+async def test_a_daemon_lost_during_the_second_step_is_sent_nothing_afterwards(world: World) -> None:
+    """The banner appears once the second step is closed, and the `y` counts for nothing."""
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -106,20 +106,20 @@ async def test_a_daemon_that_goes_while_the_second_step_is_open_is_sent_nothing_
 
 
 class _Now(datetime.datetime):
-    """A day whose time goes on when a test says so."""
+    """A clock that a test can advance."""
 
     passed = datetime.timedelta()
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Self:
-        """Return what time it is by then."""
+        """Return the current time plus what the test added."""
         return super().now(tz) + cls.passed
 
 
-async def test_what_expires_while_the_word_is_typed_is_not_decided(
+async def test_a_request_that_expires_while_the_word_is_typed_is_not_decided(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its time ends in the second step: the right word sends nothing, the question stays, and says why."""
+    """The right word then sends nothing; the question stays, and says that it expired."""
     monkeypatch.setattr(waiting, "datetime", SimpleNamespace(datetime=_Now, UTC=datetime.UTC))
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
     asked = named("soon", expires_at=soon)
@@ -149,8 +149,8 @@ async def test_what_expires_while_the_word_is_typed_is_not_decided(
     assert world.sent_to() == [other["approval_id"]]
 
 
-async def test_what_the_daemon_calls_expired_stays_with_its_reason(world: World) -> None:
-    """It stays in its row, and no key decides it."""
+async def test_a_request_that_the_daemon_calls_expired_stays_and_says_so(world: World) -> None:
+    """The question stays in its row, and no key decides it."""
     asked = named("old")
     world.ask(asked, named("other"))
     async with world.console() as shown:
@@ -168,8 +168,8 @@ async def test_what_the_daemon_calls_expired_stays_with_its_reason(world: World)
 # 8 the person's key
 
 
-async def test_a_locked_key_is_asked_for_before_anything_is_signed(world: World) -> None:
-    """The passphrase is asked for at the terminal itself; a wrong one, three times, signs nothing."""
+async def test_a_closed_key_asks_for_its_passphrase_before_signing(world: World) -> None:
+    """The prompt is at the terminal itself; three wrong passphrases sign nothing."""
     world.sign()
     world.ask(reversible())
     world.passphrase = "a guess"
@@ -190,7 +190,7 @@ async def test_a_locked_key_is_asked_for_before_anything_is_signed(world: World)
 
 
 async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> None:
-    """After 15 minutes, however often it was used, and with what it has opened."""
+    """The 15 minutes end however often it is used; the previews that it opened disappear too."""
     now = [1000.0]
     approver = world.sign()
     asked = question(previewed())
@@ -214,8 +214,8 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
     assert len(world.asked_for) == 1
 
 
-async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) -> None:
-    """`L` opens nothing where others can press keys, and each decision asks."""
+async def test_a_key_that_may_not_stay_open_is_asked_for_each_time(world: World) -> None:
+    """The key `L` opens nothing where other programs can press keys, and each decision asks."""
     world.sign()
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(not_kept="this is a terminal of tmux") as shown:
@@ -234,7 +234,7 @@ async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) 
 
 
 async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(world: World) -> None:
-    """The next preview comes by itself where the cursor rests; `L` ends that, and takes from the screen what it has opened."""
+    """Further previews load where the cursor rests; `L` ends that, and removes the loaded ones from the screen."""
     approver = world.sign()
     secrets = {name: f"of-{name}-for-the-approver" for name in ("one", "two", "three")}
     for name, secret in secrets.items():
@@ -266,7 +266,7 @@ async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(
 
 
 async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> None:
-    """And let go for a passphrase, an editor, and the end; an editor finds no key open."""
+    """The console releases it for an editor and at its end; an editor finds no key open."""
     held = []
     world.sign()
     world.ask(reversible())
@@ -297,7 +297,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
 async def test_every_sign_is_there_without_its_colour(
     world: World, monkeypatch: pytest.MonkeyPatch, theme: str | None
 ) -> None:
-    """Every theme shows the same text, with its words and signs; without colours none is drawn."""
+    """Every theme shows the same words and signs; with NO_COLOR, no colour is drawn."""
     if theme == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
     gone = named("gone")
@@ -331,7 +331,7 @@ async def test_every_sign_is_there_without_its_colour(
 
 
 async def test_nothing_on_the_screen_moves_by_itself(world: World) -> None:
-    """No animation is on, whatever the terminal can do."""
+    """Animations are off, whatever the terminal can do."""
     async with world.console() as shown:
         assert shown.app.animation_level == "none"
 
@@ -344,7 +344,7 @@ def _of(shown: Shown) -> list[str]:
 
 
 async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(world: World) -> None:
-    """Effect, undo, destination, account, who, difference; and what the preview contradicts."""
+    """The facts are effect, undo, destination, account, asker, difference, and what the preview contradicts."""
     approver = world.sign()
     changes = [{"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}]
     asked = question(
@@ -384,8 +384,8 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-async def test_at_80_by_24_all_that_matters_of_a_consent_is_there_without_scrolling(world: World, kind: str) -> None:
-    """What it is, how long it lasts, where it can go and as whom, how it is taken back, who asks, what is wider."""
+async def test_at_80_by_24_all_that_matters_of_a_consent_is_visible(world: World, kind: str) -> None:
+    """The facts are its kind and duration, destination and account, undo, asker, and what it widens, without scrolling."""
     subject = SUBJECTS[kind]
     world.ask(subject_question(subject))
     async with world.console() as shown:
@@ -406,7 +406,7 @@ async def test_at_80_by_24_all_that_matters_of_a_consent_is_there_without_scroll
         assert "≠ 1 of" in text or "≠ the change allows more" in text
 
 
-async def test_a_long_folder_and_many_alarms_push_nothing_off_the_screen(world: World) -> None:
+async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: World) -> None:
     """Each fact keeps a row, says how much of it is left out, and stands whole below."""
     approver = world.sign()
     args = {f"a{number}": "good" for number in range(20)}
@@ -425,7 +425,7 @@ async def test_a_long_folder_and_many_alarms_push_nothing_off_the_screen(world: 
 
 
 async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:
-    """Enter goes to the question, Escape back; nothing is decided that is not on the screen."""
+    """Enter goes to the question, Escape back; a question that is not on the screen cannot be decided."""
     world.ask(reversible())
     async with world.console((60, 20)) as shown:
         await shown.until("Send mail: ")

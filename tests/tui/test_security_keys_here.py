@@ -1,4 +1,4 @@
-"""A security key in the console: offered where the passphrase would be asked for, and each yes takes its own touch."""
+"""A security key in the console: offered in place of the passphrase, with a touch for each yes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TMUX = "this is a terminal of tmux"
 
 
 class Desk:
-    """The console of a world where a key is plugged in that may sign there."""
+    """The console of a world with a plugged-in key that may sign there."""
 
     def __init__(self, world: World, port: Plugged) -> None:
         self.world = world
@@ -54,7 +54,7 @@ class Desk:
         yield self.hands
 
     def check(self, question: dict[str, Any], sent: dict[str, Any]) -> None:
-        """It is signed by the passkey, over the digest that the question has."""
+        """Check that the passkey signed the decision, over the question's digest."""
         from aileron.approver.security_key import enrolled
 
         statement = DecisionStatement(
@@ -72,19 +72,19 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device is a thread of this process, which may stand still longer than a device is waited for."""
+    """Wait longer for the device: it is a thread of this process, which may be slow."""
     monkeypatch.setattr(ctap_channel, "SILENCE_S", PATIENCE_S)
 
 
 @pytest.fixture
 def desk(world: World) -> Iterator[Desk]:
-    """One key, with a PIN."""
+    """Make a console with one plugged-in key, with a PIN."""
     with Plugged(SoftKey()) as port:
         yield Desk(world, port)
 
 
 async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world: World, desk: Desk) -> None:
-    """Each has the card above it, is signed by the passkey over what was shown, and opens nothing for the next."""
+    """Each prompt has the card above it, is signed by the passkey over what was shown, and opens no key for the next."""
     questions = [named("one", reversible=True), named("two", reversible=True)]
     world.ask(*questions)
     async with world.console(not_kept=TMUX) as shown:
@@ -104,10 +104,10 @@ async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world:
     assert PIN not in "".join(map(str, world.sent())) + "".join(world.said_above)
 
 
-async def test_of_several_that_are_alike_each_takes_its_own_touch(
+async def test_each_of_several_alike_requests_takes_its_own_touch(
     world: World, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look, and each is signed over its own digest. What is not touched ends it, and the rest still waits."""
+    """The card is read once, and each is signed over its own digest. A missing touch stops it, and the rest still waits."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)
     left = [True, True]
@@ -117,7 +117,7 @@ async def test_of_several_that_are_alike_each_takes_its_own_touch(
             return False
         left.pop()
         if not left:
-            monkeypatch.setattr(security_key, "TOUCH_S", 0.5)  # for the one that nobody touches
+            monkeypatch.setattr(security_key, "TOUCH_S", 0.5)  # for the touch that does not come
         return True
 
     desk.key.touch = touch
@@ -136,8 +136,8 @@ async def test_of_several_that_are_alike_each_takes_its_own_touch(
     assert len(world.sent()) == 2
 
 
-async def test_the_current_state_is_loaded_by_a_touch_too(world: World, desk: Desk) -> None:
-    """The request is signed by the passkey; what the fake cannot seal to it is an answer that cannot be read, and is told."""
+async def test_a_preview_is_loaded_with_a_touch_too(world: World, desk: Desk) -> None:
+    """The passkey signs the request; the fake daemon cannot seal an answer to the passkey, so the test ends there."""
     asked = question(previewed(), approval_id="act-20261121T040000-seen")
     world.ask(asked)
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/preview", (200, {"sealed": "AAAA"}))
@@ -150,8 +150,8 @@ async def test_the_current_state_is_loaded_by_a_touch_too(world: World, desk: De
     assert (sent["key_id"], desk.key.touched, world.asked_for) == (desk.listed.id, 1, [])
 
 
-async def test_the_passphrase_is_typed_at_the_same_question(world: World, desk: Desk) -> None:
-    """Nothing is touched; it signs as where no key is plugged in."""
+async def test_the_passphrase_can_be_typed_at_the_same_prompt(world: World, desk: Desk) -> None:
+    """The key is not touched; the decision is signed as without a security key."""
     desk.takes = "passphrase"
     world.ask(named("one", reversible=True))
     async with world.console(not_kept=TMUX) as shown:
@@ -164,8 +164,8 @@ async def test_the_passphrase_is_typed_at_the_same_question(world: World, desk: 
     assert sent["key_id"] == (world.approver and world.approver.key_id)
 
 
-async def test_nothing_is_offered_where_the_key_is_open_or_none_is_plugged_in(world: World, desk: Desk) -> None:
-    """With an open key a key press decides; without a security key the passphrase is asked for, and the daemon for nothing."""
+async def test_no_security_key_is_offered_where_the_key_is_open_or_none_is_plugged_in(world: World, desk: Desk) -> None:
+    """An open key needs no prompt; without a security key the passphrase is asked for, and the daemon not for passkeys."""
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console() as shown:
         await shown.until("expires in")
@@ -183,8 +183,8 @@ async def test_nothing_is_offered_where_the_key_is_open_or_none_is_plugged_in(wo
     assert world.fake.asked("GET", "/v1/passkeys") == []
 
 
-async def test_what_no_passkey_may_agree_to_takes_the_passphrase(world: World, desk: Desk) -> None:
-    """Settings, which all else stands on."""
+async def test_a_consent_that_no_passkey_may_sign_takes_the_passphrase(world: World, desk: Desk) -> None:
+    """The case is a change of the settings, on which everything else depends."""
     asked = subject_question(SUBJECTS["settings"])
     world.ask(asked)
     async with world.console(not_kept=TMUX) as shown:
@@ -206,10 +206,10 @@ async def test_what_no_passkey_may_agree_to_takes_the_passphrase(world: World, d
     ],
     ids=["unverified", "another digest", "busy", "garbage", "blocked"],
 )
-async def test_what_goes_wrong_with_a_key_is_told_and_decides_nothing(
+async def test_a_faulty_security_key_is_reported_and_decides_nothing(
     world: World, desk: Desk, prepare: Callable[[Desk], None], words: str
 ) -> None:
-    """And the console goes on: the passphrase decides."""
+    """The console goes on: the passphrase decides."""
     prepare(desk)
     world.ask(named("one", reversible=True))
     async with world.console(not_kept=TMUX) as shown:
@@ -223,8 +223,8 @@ async def test_what_goes_wrong_with_a_key_is_told_and_decides_nothing(
         await shown.until(lambda: len(world.sent()) == 1)
 
 
-async def test_a_daemon_that_lists_no_passkeys_leaves_the_passphrase(world: World, desk: Desk) -> None:
-    """Whatever it says in place of them."""
+async def test_a_daemon_without_a_list_of_passkeys_leaves_the_passphrase(world: World, desk: Desk) -> None:
+    """The daemon answers with an error instead of the list."""
     world.fake.script("GET", "/v1/passkeys", (500, {"nothing": "of use"}))
     world.ask(named("one", reversible=True))
     async with world.console(not_kept=TMUX) as shown:

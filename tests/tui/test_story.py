@@ -1,4 +1,4 @@
-"""What happened, told per run and session, and the last hour: made of events as the daemon writes them."""
+"""Stories of runs and sessions, and the last hour, made from events as the daemon writes them."""
 
 from __future__ import annotations
 
@@ -32,55 +32,55 @@ STEPS = [{"id": "one", "op": "send_mail"}]
 
 
 class Ledger:
-    """A history that is given events, numbered as they come."""
+    """A history that is given numbered events."""
 
     def __init__(self) -> None:
         self.history = History()
         self._seq = 1  # the first row is `genesis`
 
     def add(self, *events: dict[str, Any], minutes_ago: float = 0) -> None:
-        """These, so long ago."""
+        """Add these events, as of so long ago."""
         at = (NOW - datetime.timedelta(minutes=minutes_ago)).isoformat()
         for event in events:
             self._seq += 1
             self.history.take([{"seq": self._seq, "at": at, **event}])
 
     def steps(self, titles: dict[str, str] | None = None) -> list[tuple[str, str]]:
-        """Of each story its title and what happened, the newest first."""
+        """Return the title and the steps of each story, the newest first."""
         return [(one.title, " · ".join(one.steps)) for one in self.history.stories(titles or {})]
 
 
 def requested(run: str = "run-1", session: str = "ses-1", **more: Any) -> dict[str, Any]:
-    """Somebody asks for a run."""
+    """Return the event that an agent requested a run."""
     args = {"to": "mira@example.com", "body": "hello"}
     of = {"run": run, "session": session, "action": "send-mail", "args": args, "steps": STEPS}
     return {"type": "run.requested", **of, **more}
 
 
 def asked(run: str | None = "run-1", approval: str = "act-1") -> dict[str, Any]:
-    """A person is asked."""
+    """Return the event that a person was asked."""
     return {"type": "approval.requested", "approval": approval, "kind": "action", "name": "send-mail", "run": run}
 
 
 def decided(
     decision: str = "approve", run: str | None = "run-1", approval: str = "act-1", **more: Any
 ) -> dict[str, Any]:
-    """A person decides."""
+    """Return the event that a person decided."""
     return {"type": "approval.decided", "approval": approval, "decision": decision, "run": run, **more}
 
 
 def sent(run: str = "run-1", request: int = 1) -> dict[str, Any]:
-    """A request leaves."""
+    """Return the event that a request was sent."""
     return {"type": "egress.sending", "run": run, "step": "one", "request": request, "method": "POST"}
 
 
 def finished(status: str = "completed", run: str = "run-1", **more: Any) -> dict[str, Any]:
-    """A run is over."""
+    """Return the event that a run ended."""
     return {"type": "run.finished", "run": run, "session": "ses-1", "action": "send-mail", "status": status, **more}
 
 
 def test_a_run_is_told_as_asked_shown_approved_requests_done() -> None:
-    """With what came back, once that is known."""
+    """The result follows once it is known."""
     ledger = Ledger()
     ledger.add(requested(), asked(), decided(), *(sent(request=number) for number in (1, 2, 3)), finished())
     assert ledger.history.without_result(5) == ["run-1"]
@@ -94,8 +94,8 @@ def test_a_run_is_told_as_asked_shown_approved_requests_done() -> None:
     assert ledger.history.without_result(5) == []
 
 
-def test_what_the_queue_calls_a_run_is_its_title() -> None:
-    """The action's own sentence, which no event has."""
+def test_the_title_of_a_run_is_that_of_its_question() -> None:
+    """The title is the action's own sentence, which no event contains."""
     ledger = Ledger()
     ledger.add(requested(), asked())
 
@@ -152,15 +152,15 @@ def test_what_the_queue_calls_a_run_is_its_title() -> None:
     ],
 )
 def test_each_ending_has_its_words(events: list[dict[str, Any]], told: str) -> None:
-    """Each step only where an event says so: nothing is shown that nobody decided about."""
+    """A step is told only where an event says so: a run that no person decided is not called approved."""
     ledger = Ledger()
     ledger.add(*events)
 
     assert [steps.startswith(told) for _, steps in ledger.steps()] == [True], ledger.steps()
 
 
-def test_a_consent_is_told_too_and_a_reading_for_a_preview_is_no_run() -> None:
-    """A consent has no run; the reading's run has an id of its own, and nobody asked for it."""
+def test_a_consent_is_told_too_but_the_run_of_a_preview_is_not() -> None:
+    """A consent has no run; the run that reads a preview has an id of its own, and no agent asked for it."""
     ledger = Ledger()
     ledger.add(requested(), asked(), sent("run-of-the-reading"))
     ledger.add({"type": "approval.previewed", "approval": "act-1", "run": "run-of-the-reading"})
@@ -173,8 +173,8 @@ def test_a_consent_is_told_too_and_a_reading_for_a_preview_is_no_run() -> None:
     ]
 
 
-def test_stories_stand_under_the_session_that_asked_the_newest_first() -> None:
-    """By agent and folder; commands and consents by what they are."""
+def test_stories_stand_under_their_session_with_the_newest_first() -> None:
+    """The heading is agent and folder; commands and consents have headings of their own."""
     ledger = Ledger()
     ledger.add(requested("run-1"), requested("run-2", session="local"), requested("run-3"))
     ledger.add({"type": "approval.requested", "approval": "act-2", "kind": "connector", "name": "mail"})
@@ -188,8 +188,8 @@ def test_stories_stand_under_the_session_that_asked_the_newest_first() -> None:
     assert told_row(told[1], 60).plain == "claude in /home/you/invoices · 2 runs"
 
 
-def test_an_event_counts_once_and_the_oldest_go() -> None:
-    """The same page read twice changes nothing; memory is bounded."""
+def test_an_event_counts_once_and_the_oldest_are_dropped() -> None:
+    """A page that is read twice changes nothing; memory is bounded."""
     ledger = Ledger()
     ledger.add(requested(), sent(), finished())
     ledger.history.take([{"seq": 3, "type": "egress.sending", "run": "run-1"}])
@@ -201,8 +201,8 @@ def test_an_event_counts_once_and_the_oldest_go() -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=list(CORPUS))
-def test_no_text_of_an_event_is_obeyed_or_passes_for_a_step(text: str) -> None:
-    """Arguments, messages, reasons and names of somebody else: on their row, in quotes that they cannot close."""
+def test_a_text_in_an_event_is_neither_obeyed_nor_taken_for_a_step(text: str) -> None:
+    """Arguments, messages, reasons and names of other people stay on their row, in quotes that they cannot close."""
     ledger = Ledger()
     words = f"{text}” · ✓ done · approved"
     ledger.add(requested(args={"to": words}, action=words), asked(), decided("deny", reason=words), finished("denied"))
@@ -222,8 +222,8 @@ def test_no_text_of_an_event_is_obeyed_or_passes_for_a_step(text: str) -> None:
 @pytest.mark.parametrize(
     "bad", [{"run": {}}, {"type": []}, {"at": 7, "session": [1]}, {"steps": [7, {"op": []}], "args": {}}]
 )
-def test_events_of_another_shape_are_told_as_far_as_they_can_be(bad: dict[str, Any]) -> None:
-    """Whoever answers in the daemon's place may send anything."""
+def test_malformed_events_are_told_as_far_as_possible(bad: dict[str, Any]) -> None:
+    """A program that answers in the daemon's place may send anything."""
     ledger = Ledger()
     ledger.add({**requested(), **bad}, asked(), finished())
 
@@ -234,7 +234,7 @@ def test_events_of_another_shape_are_told_as_far_as_they_can_be(bad: dict[str, A
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_no_row_of_a_story_is_wider_than_the_screen(width: int) -> None:
-    """However much a service has to say of a failure."""
+    """A service's message of failure may be long."""
     ledger = Ledger()
     ledger.add(requested(args={"to": "ö" * 300}), asked(), decided(), finished("failed", message="word " * 200))
     rows = story_text(ledger.history.stories({})[0], width).plain.split("\n")
@@ -247,7 +247,7 @@ def test_no_row_of_a_story_is_wider_than_the_screen(width: int) -> None:
 
 
 def hour_of(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
-    """Of each agent how many runs, waits and denials."""
+    """Return the numbers of runs, waits and denials of each agent."""
     return {
         one.agent: (sum(one.runs), sum(one.waits), sum(one.denials))
         for one in ledger.history.hour(SESSIONS, NOW).agents
@@ -255,7 +255,7 @@ def hour_of(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
 
 
 def test_the_last_hour_counts_runs_waits_and_denials_of_each_agent() -> None:
-    """A wait and a denial by whose run it is; what is older than an hour does not count."""
+    """A wait or denial counts for the agent of its run; events older than an hour do not count."""
     ledger = Ledger()
     ledger.add(requested("old"), minutes_ago=70)
     ledger.add({"type": "session.started", "session": "ses-2", "agent": "codex", "folder": "/w"}, minutes_ago=50)
@@ -270,8 +270,8 @@ def test_the_last_hour_counts_runs_waits_and_denials_of_each_agent() -> None:
     assert hour_lines(ledger.history.hour(SESSIONS, NOW))[1] == "  claude: 1 run, 1 wait, 1 denied"
 
 
-def test_an_hour_of_which_events_are_missing_says_since_when() -> None:
-    """It is not called an hour."""
+def test_an_incomplete_hour_says_since_when_it_is_known() -> None:
+    """The heading does not call it an hour."""
     ledger = Ledger()
     ledger.history.take([{"seq": 9, "at": "2026-11-21T09:50:00Z", **requested()}])
     hour = ledger.history.hour(SESSIONS, NOW)
@@ -282,15 +282,15 @@ def test_an_hour_of_which_events_are_missing_says_since_when() -> None:
     assert hour_rows(ledger.history.hour(SESSIONS, NOW), 80)[0].plain.startswith("LAST HOUR")
 
 
-def test_the_bars_are_as_high_as_their_share_and_nothing_is_a_dot() -> None:
-    """One is to be seen beside a hundred."""
+def test_the_bars_show_shares_and_zero_is_a_dot() -> None:
+    """A value of one is visible beside a hundred."""
     assert spark((0, 1, 50, 100), 100) == "·▁▄█"
     assert spark((0, 1), 1) == "·█"
 
 
 @pytest.mark.parametrize("width", [58, 78, 138])
-def test_the_picture_has_a_row_for_each_agent_and_counts_the_rest(width: int) -> None:
-    """In at most six rows; without bars where there is no room."""
+def test_the_chart_has_a_row_for_each_of_four_agents_and_counts_the_rest(width: int) -> None:
+    """The chart has at most six rows, and no bars where there is no room."""
     ledger = Ledger()
     for number in range(7):
         session = f"ses-{number + 10}"

@@ -1,6 +1,6 @@
-"""The ten requests as a person meets them, as text: the console at two sizes, its lines, and the command. golden/ten-*.txt.
+"""Ten requests as a person meets them, as text: the console at two sizes, plain mode, and the command. golden/ten-*.txt.
 
-Looked at, each: what would happen stands first, what is wrong stands above what scrolls, and the surfaces agree.
+Each was reviewed by eye: the effect stands first, alarms stand above the part that scrolls, and the surfaces agree.
 AILERON_GOLDEN=renew writes them anew. Not here: how cells are drawn (test_golden_screens.py), the page (tests/browser).
 """
 
@@ -25,13 +25,13 @@ from tests.tui.test_plain import UNLOCK, dialogue, still
 pytestmark = pytest.mark.anyio
 
 _CHANGE = "s/#engineering/#releases/"
-"""What the person changes in their editor."""
+"""Command with which the person changes the arguments in their editor."""
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
 each = pytest.mark.parametrize("one", TEN, ids=lambda one: named(one))
 
 
 def ask(world: World, one: Request) -> None:
-    """It waits, as the agent asked it; it can be edited as the person does, and its preview can be read."""
+    """Add a request as the agent asked it, with its edit and its preview."""
     approver: Approver = world.sign()
     world.fake.passphrase, world.fake.is_locked = "x", False
     asked = one.question()
@@ -54,8 +54,10 @@ def ask(world: World, one: Request) -> None:
 
 @each
 @pytest.mark.parametrize("size", SIZES)
-async def test_in_the_console(world: World, monkeypatch: pytest.MonkeyPatch, one: Request, size: str) -> None:
-    """Times stand still."""
+async def test_the_screen_of_each_request(
+    world: World, monkeypatch: pytest.MonkeyPatch, one: Request, size: str
+) -> None:
+    """The remaining time stands still."""
     monkeypatch.setattr(rendering, "duration", lambda seconds: "14:41")
     monkeypatch.setenv("TZ", "UTC")
     ask(world, one)
@@ -74,8 +76,8 @@ async def test_in_the_console(world: World, monkeypatch: pytest.MonkeyPatch, one
 
 
 @each
-async def test_at_the_command_line(world: World, one: Request) -> None:
-    """The same card, unfolded."""
+async def test_the_command_output_of_each_request(world: World, one: Request) -> None:
+    """The command shows the same card, unfolded."""
     ask(world, one)
     words = ["show", one.id, *(["--preview"] if one.found is not None else [])]
     answers = [SIGN] * (one.found is not None)
@@ -88,8 +90,8 @@ async def test_at_the_command_line(world: World, one: Request) -> None:
 
 
 @each
-def test_in_lines(world: World, one: Request) -> None:
-    """`--plain` at 80 columns: the same card, the proof left to a command of its own."""
+def test_the_plain_mode_of_each_request(world: World, one: Request) -> None:
+    """`--plain` at 80 columns shows the same card, without the proof, which has a command of its own."""
     ask(world, one)
     editing = [("> ", "edit 1")] * (one.edit is not None)
     shows = ("> ", "preview 1" if one.found is not None else "show 1")
@@ -99,10 +101,10 @@ def test_in_lines(world: World, one: Request) -> None:
 
 
 def has_state(card: Card) -> bool:
-    """What its preview found is on it."""
+    """Return whether the card has what its preview found."""
     return any(section.title.startswith("current state, loaded") for section in card.sections)
 
 
 def named(one: Request) -> str:
-    """As its file is called."""
+    """Return the request's name as it stands in file names."""
     return one.name.replace(" ", "-")

@@ -1,4 +1,4 @@
-"""The terminal's title and notifications: who gets them, and that no name of somebody else's is obeyed."""
+"""The terminal's title and notifications: which terminals get them, and that no name of other people is obeyed."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ pytestmark = pytest.mark.anyio
 
 WAYS: tuple[Way, ...] = ("9", "777")
 ONE_STRING = re.compile(r"\x1b\](?:9;aileron: |777;notify;aileron;)[ -:<-~]*\x1b\\")
-"""One sequence that begins and ends as ours, and between them nothing that is an end, a separator or no letter."""
+"""A whole sequence of ours, with no terminator, separator or control character inside."""
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("text", CORPUS.values(), ids=list(CORPUS))
-def test_no_hostile_name_leaves_the_notification(way: Way, text: str) -> None:
-    """Neither as the agent's name nor as the action's."""
+def test_a_hostile_name_cannot_break_out_of_a_notification(way: Way, text: str) -> None:
+    """The text is tried as the agent's name and as the action's."""
     assert ONE_STRING.fullmatch(notification(way, [(text, "send-mail")]))
     assert ONE_STRING.fullmatch(notification(way, [("claude", text), (text, text)]))
 
 
 @given(agent=st.text(), action=st.text())
-def test_whatever_the_names_are_it_is_one_string_of_bounded_length(agent: str, action: str) -> None:
-    """Every character there is, and as many as anybody likes."""
+def test_any_names_give_one_sequence_of_bounded_length(agent: str, action: str) -> None:
+    """Any characters may occur, and any number of them."""
     for way in WAYS:
         told = notification(way, [(agent, action)])
         assert ONE_STRING.fullmatch(told)
@@ -50,14 +50,14 @@ def test_whatever_the_names_are_it_is_one_string_of_bounded_length(agent: str, a
     "name",
     ["a\x1b\\b", "a\x07b", "a\x9cb", "a\x1b]2;gone\x07", "a;b;c", "4;1;50", "a\nb\rc", "a\x90b", "\x18", "\x1a"],
 )
-def test_no_end_of_a_string_and_no_separator_gets_through(name: str) -> None:
-    """ST of seven and eight bits, BEL, another OSC, a field of OSC 777, a command of ConEmu, CAN and SUB."""
+def test_terminators_and_separators_in_names_do_not_get_through(name: str) -> None:
+    """The cases are ST of seven and eight bits, BEL, another OSC, a field of OSC 777, a command of ConEmu, CAN and SUB."""
     for way in WAYS:
         assert ONE_STRING.fullmatch(notification(way, [(name, name)]))
 
 
-def test_a_harmless_name_is_as_it_is() -> None:
-    """The positive control: and how many more there are."""
+def test_a_harmless_name_stays_unchanged() -> None:
+    """This is the positive control; the number of further requests is told."""
     assert notification("9", [("claude", "send-mail")]) == "\x1b]9;aileron: claude asks: send-mail\x1b\\"
     two = notification("777", [("claude", "send-mail"), ("codex", "delete-repo")])
     assert two == "\x1b]777;notify;aileron;claude asks: send-mail (and 1 more)\x1b\\"
@@ -82,47 +82,47 @@ def test_a_harmless_name_is_as_it_is() -> None:
         ({}, None),
     ],
 )
-def test_a_notification_goes_to_terminals_that_are_known_to_show_it(
-    environment: dict[str, str], way: str | None
-) -> None:
-    """By TERM, which goes along over ssh, or by TERM_PROGRAM; none from within tmux and the like."""
+def test_notifications_go_only_to_terminals_that_show_them(environment: dict[str, str], way: str | None) -> None:
+    """The terminal is known by TERM, which ssh passes on, or TERM_PROGRAM; within tmux and the like there are none."""
     assert notification_way(environment) == way
 
 
 @pytest.mark.parametrize(
     ("term", "has"), [("xterm-256color", True), ("tmux-256color", True), ("linux", False), ("", False)]
 )
-def test_a_title_goes_to_terminals_that_have_one(term: str, has: bool) -> None:
-    """Not to the kernel's console, which takes such strings for something else."""
+def test_the_title_goes_only_to_terminals_that_have_one(term: str, has: bool) -> None:
+    """The kernel's console has none, and takes such sequences for something else."""
     assert has_title({"TERM": term}) == has
 
 
-# of a console
+# In the console
 
 
 def written(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is told the terminal from now on, besides the screen."""
+    """Return a list of what is written to the terminal from now on, besides the screen."""
     told: list[str] = []
     monkeypatch.setattr(shown.app._driver, "write", told.append)
     return told
 
 
 def signals(told: list[str]) -> list[str]:
-    """Of that, titles and notifications."""
+    """Return the titles and notifications among these."""
     return [one for one in told if one.startswith(("\x1b]2;", "\x1b]9;", "\x1b]777;"))]
 
 
 @pytest.fixture
 def in_foot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal that shows notifications."""
+    """Simulate a terminal that shows notifications."""
     for name in ("TMUX", "STY", "ZELLIJ", "TERM_PROGRAM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "foot")
 
 
 @pytest.mark.usefixtures("in_foot")
-async def test_what_is_new_is_told_with_agent_and_action_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the title counts; no argument, no folder, nothing of the card."""
+async def test_a_new_request_is_announced_with_agent_and_action_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The title counts requests; no argument, folder or other part of the card is sent."""
     world.ask(named("one"))
     async with world.console(is_terminal=True) as shown:
         told = written(shown, monkeypatch)
@@ -138,10 +138,10 @@ async def test_what_is_new_is_told_with_agent_and_action_only(world: World, monk
 
 
 @pytest.mark.usefixtures("in_foot")
-async def test_a_muted_bell_mutes_notifications_and_the_title_goes_on(
+async def test_a_muted_bell_mutes_notifications_but_not_the_title(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`z`: ten minutes of quiet."""
+    """The key `z` mutes for ten minutes."""
     async with world.console(is_terminal=True) as shown:
         told = written(shown, monkeypatch)
         await shown.press("z")
@@ -153,10 +153,10 @@ async def test_a_muted_bell_mutes_notifications_and_the_title_goes_on(
 
 
 @pytest.mark.usefixtures("in_foot")
-async def test_an_agent_that_asks_all_the_time_makes_few_notifications(
+async def test_an_agent_that_asks_continually_causes_few_notifications(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One in NOTICE_S, with a count of what came since."""
+    """Further requests within NOTICE_S are only counted, in the next notification."""
     async with world.console(is_terminal=True) as shown:
         told = written(shown, monkeypatch)
         for number in range(4):
@@ -170,8 +170,10 @@ async def test_an_agent_that_asks_all_the_time_makes_few_notifications(
 
 
 @pytest.mark.usefixtures("in_foot")
-async def test_without_a_terminal_nothing_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in these tests: no terminal is there to obey it."""
+async def test_without_a_terminal_no_title_or_notification_is_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver of these tests is no terminal, so nothing could obey them."""
     async with world.console() as shown:
         told = written(shown, monkeypatch)
         world.ask(named("one"))
@@ -181,7 +183,7 @@ async def test_without_a_terminal_nothing_is_told(world: World, monkeypatch: pyt
     assert signals(told) == []
 
 
-def test_the_title_from_before_comes_back() -> None:
-    """It is pushed and popped, and never read: what a terminal reports of it would be keys."""
+def test_the_previous_title_is_restored() -> None:
+    """The title is pushed and popped, never read: a terminal would report it as key presses."""
     assert (save_title(), restore_title()) == ("\x1b[22;2t", "\x1b[23;2t")
     assert title(0) == "\x1b]2;aileron console\x1b\\"

@@ -1,4 +1,4 @@
-"""Several requests that are alike, approved with one look: which are, what stands on their card, and what is sent for each.
+"""Several requests that are alike, approved with one look: which ones are, their card, and what is sent for each.
 
 The rule of the console's safety rules that this changes: several are approved at once only where they are alike, and each is
 signed. Source: docs/adr/0047-fewer-keys.md.
@@ -19,8 +19,8 @@ from tests.tui.consoles import World
 pytestmark = pytest.mark.anyio
 
 
-async def test_three_alike_are_approved_with_one_look_and_each_is_signed(world: World) -> None:
-    """Six keys or fewer; each decision is about its own digest, and what is not selected still waits."""
+async def test_three_alike_requests_are_approved_with_one_look_and_each_is_signed(world: World) -> None:
+    """Each decision is about its own digest, and a request that is not selected still waits."""
     approver = world.sign()
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked, question(plan(action="other"), approval_id="act-other"))
@@ -47,8 +47,8 @@ async def test_three_alike_are_approved_with_one_look_and_each_is_signed(world: 
     assert "goes to   mail.example:443" in text
 
 
-async def test_what_deletes_takes_its_word_once_for_all(world: World) -> None:
-    """`y` decides nothing there, and Enter after it nothing either."""
+async def test_several_requests_that_take_a_word_take_it_once(world: World) -> None:
+    """A `y` decides nothing there, even with Enter."""
     world.ask(*(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
     async with world.console((100, 40)) as shown:
         await shown.until("2 waiting")
@@ -68,8 +68,8 @@ async def test_what_deletes_takes_its_word_once_for_all(world: World) -> None:
 @pytest.mark.parametrize(
     "keys", [["pagedown"] * 8, ["space"] * 8, ["end"], ["end", "home"]], ids=lambda keys: f"{len(keys)} x {keys[-1]}"
 )
-async def test_their_card_has_to_be_read_to_its_end(world: World, keys: list[str]) -> None:
-    """On a small screen a `y` before that decides nothing, and says why; the keys that scroll a card scroll this one."""
+async def test_the_card_of_several_must_be_read_to_its_end(world: World, keys: list[str]) -> None:
+    """A `y` before its end decides nothing on a small screen, and says why; the usual keys scroll this card."""
     world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
     async with world.console() as shown:
         await shown.until("2 waiting")
@@ -88,8 +88,8 @@ async def test_their_card_has_to_be_read_to_its_end(world: World, keys: list[str
         await shown.until(lambda: len(world.sent()) == 2)
 
 
-async def test_a_key_that_was_on_its_way_approves_none(world: World) -> None:
-    """As everywhere: dead for a moment after it came up, and the same key counts later."""
+async def test_a_key_pressed_too_early_approves_none_of_several(world: World) -> None:
+    """Keys are dead for a moment after the card appears, as everywhere; the same key counts later."""
     world.ask(mail(1), mail(2))
     async with world.console((100, 40)) as shown:
         await shown.until("2 waiting")
@@ -105,12 +105,12 @@ async def test_a_key_that_was_on_its_way_approves_none(world: World) -> None:
         await shown.until(lambda: len(world.sent()) == 2)
 
 
-# A mark cannot be put on what is another action, so permissions are marked in a test of their own.
+# Only requests of one action can be selected together, so permissions have a test of their own.
 @pytest.mark.parametrize(("asked", "why"), [one for one in APART if "permissions" not in one[1]])
-async def test_what_asks_for_a_look_of_its_own_is_not_approved_with_others(
+async def test_a_request_that_needs_a_look_of_its_own_is_not_approved_with_others(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
-    """It is said which, and why; nothing is sent. The control is the first test."""
+    """The request and the reason are told; nothing is sent. The control is the first test."""
     waiting = asked()
     world.ask(*waiting)
     async with world.console((120, 40)) as shown:
@@ -128,7 +128,7 @@ async def test_what_asks_for_a_look_of_its_own_is_not_approved_with_others(
 
 
 async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
-    """However alike two of them are."""
+    """This holds even for two that are alike."""
     world.ask(*(subject_question(SUBJECTS["grant"], approval_id=f"act-{number}") for number in (1, 2)))
     async with world.console((120, 40)) as shown:
         await shown.until("LASTING PERMISSION")
@@ -142,7 +142,7 @@ async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
 
 
 def ask_about_two(world: World, *found: str) -> list[dict[str, Any]]:
-    """Mails to Ann and to Bob, by what their agents say; `found` is what the service says of each."""
+    """Ask about mails to Ann and to Bob; `found` is the recipient that the service has of each."""
     approver = world.sign()
     asked = ann_and_bob()
     world.ask(*asked)
@@ -153,8 +153,8 @@ def ask_about_two(world: World, *found: str) -> list[dict[str, Any]]:
     return asked
 
 
-async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(world: World) -> None:
-    """What the service has of each stands on the card; one that contradicts its agent keeps all of them from going out."""
+async def test_the_current_state_of_each_is_read_and_signed(world: World) -> None:
+    """The state of each stands on their card, and their digests cover it."""
     asked = ask_about_two(world, "ann@example.com", "bob@example.com")
     async with world.console((120, 40)) as shown:
         await shown.unlock()
@@ -169,8 +169,8 @@ async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(worl
     assert not {body["digest"] for body in world.sent()} & {one["digest"] for one in asked}
 
 
-async def test_what_can_be_told_without_the_key_is_told_before_it_is_asked_for(world: World) -> None:
-    """Where each preview takes the passphrase, as under tmux. The control is the test above: what can go out loads them."""
+async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world: World) -> None:
+    """Each preview would take the passphrase, as under tmux. The control is the test above, which loads the previews."""
     first, _ = ask_about_two(world, "ann@example.com", "bob@example.com")
     first["conversation"] = [{"question": "why?", "answer": "The user agreed."}]
     async with world.console((120, 40), not_kept="tmux") as shown:
@@ -185,8 +185,8 @@ async def test_what_can_be_told_without_the_key_is_told_before_it_is_asked_for(w
     assert world.sent() == []
 
 
-async def test_one_whose_agent_is_contradicted_keeps_all_from_going_out(world: World) -> None:
-    """The pair of the test above."""
+async def test_a_contradiction_of_one_agent_stops_all_of_them(world: World) -> None:
+    """This is the pair of the test of current states: here one of them differs."""
     ask_about_two(world, "ann@example.com", "mallory@evil.example")
     async with world.console((120, 40)) as shown:
         await shown.unlock()
@@ -197,8 +197,8 @@ async def test_one_whose_agent_is_contradicted_keeps_all_from_going_out(world: W
     assert world.sent() == []
 
 
-async def test_one_that_was_decided_elsewhere_ends_it_and_says_how_many_went_out(world: World) -> None:
-    """What was approved by then stays approved; nothing is sent for those after it."""
+async def test_a_decision_made_elsewhere_stops_the_rest_and_is_counted(world: World) -> None:
+    """Requests approved before it stay approved; those after it are not sent."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)
     refused = (409, {"error": {"class": "already_decided", "message": "decided", "details": {"status": "denied"}}})
