@@ -1,4 +1,4 @@
-"""What the tests of the vault share: one vault made once, copied for each test that wants its own."""
+"""Fixtures of the vault's tests: one vault made once, copied for each test that needs its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ API_KEY = Binding(BindingName.parse("api_key/tickets/work"), CONNECTOR, "api_key
 
 
 class Clock:
-    """A clock that stands until a test moves it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1_750_000_000.5
@@ -42,7 +42,7 @@ class Clock:
 
 @dataclasses.dataclass
 class Refusals:
-    """What was refused inside a `with` block."""
+    """The failure that a `with` block ended in."""
 
     failure_class: FailureClass | None = None
     message: str = ""
@@ -51,7 +51,7 @@ class Refusals:
 
 @contextlib.contextmanager
 def refused(failure_class: FailureClass, words: str = "") -> Iterator[Refusals]:
-    """The block must end in a failure of this class, whose message has these words; it is what comes back."""
+    """Check that the block ends in a failure of this class whose message contains `words`; yield the failure."""
     seen = Refusals()
     with pytest.raises(AileronError) as caught:
         yield seen
@@ -62,7 +62,7 @@ def refused(failure_class: FailureClass, words: str = "") -> Iterator[Refusals]:
 
 
 def use(binding: Binding, kind: str | None = None) -> CredentialUse:
-    """A plan's use of a binding, by a connector that declares `kind` (the binding's own, unless said)."""
+    """Return a plan's use of a binding, by a connector that declares `kind` (default: the binding's own)."""
     declared = binding.kind if kind is None else kind
     return CredentialUse(
         connector=binding.connector, binding=binding.name, need=CredentialNeed(kind=declared, scope="all")
@@ -70,24 +70,24 @@ def use(binding: Binding, kind: str | None = None) -> CredentialUse:
 
 
 def verify(vault: Vault) -> None:
-    """Make an open vault read and verify its file, changing nothing: AileronError unless the file is all right."""
+    """Make an open vault read and verify its file without a change: AileronError unless the file is intact."""
     with refused(FailureClass.NOT_FOUND):
         vault.remove_secret("never-stored")
 
 
 def write(path: Path, data: bytes) -> None:
-    """A file as the vault makes it: 0600."""
+    """Write a file with the vault's permissions, 0600."""
     path.touch(0o600)
     path.write_bytes(data)
 
 
 def environment() -> dict[str, str]:
-    """For another Python with our modules, installed or not."""
+    """Return the environment in which another Python finds our modules, installed or not."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def python(*args: str | Path) -> str:
-    """What another Python, with our modules, prints; nothing on standard error."""
+    """Run another Python with our modules and return its output; it must print nothing on standard error."""
     command = [sys.executable, *args]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment())
     assert (done.returncode, done.stderr) == (0, "")
@@ -96,7 +96,7 @@ def python(*args: str | Path) -> str:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bytes of a vault with two secrets and two bindings, in generation 5."""
+    """Return the bytes of a vault with two secrets and two bindings, in generation 5."""
     path = tmp_path_factory.mktemp("made") / "vault.json"
     vault = Vault(path, clock=Clock())
     vault.create(Secret(PASSPHRASE))
@@ -109,13 +109,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture(scope="session")
 def key(made: bytes) -> bytes:
-    """Its data key, as the second reader finds it."""
+    """Return the data key of that vault, as the second reader finds it."""
     return page_reader.data_key(json.loads(made), PASSPHRASE)
 
 
 @pytest.fixture(scope="session")
 def standing(made: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
-    """That vault, open, for all tests that only try what is refused: opening one takes a tenth of a second."""
+    """Return that vault, open, for all tests that only try refused operations: opening one takes a tenth of a second."""
     path = tmp_path_factory.mktemp("standing") / "vault.json"
     write(path, made)
     vault = Vault(path, clock=Clock())
@@ -127,20 +127,20 @@ def standing(made: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def path(tmp_path: Path, made: bytes) -> Path:
-    """A file of one's own with those bytes."""
+    """Return the path of the test's own file with those bytes."""
     write(tmp_path / "vault.json", made)
     return tmp_path / "vault.json"
 
 
 @pytest.fixture
 def locked(path: Path) -> Vault:
-    """That vault, locked."""
+    """Return that vault, locked."""
     return Vault(path, clock=Clock())
 
 
 @pytest.fixture
 def vault(locked: Vault) -> Iterator[Vault]:
-    """That vault, open."""
+    """Return that vault, open."""
     locked.unlock(Secret(PASSPHRASE))
     yield locked
     locked.lock()
@@ -148,7 +148,7 @@ def vault(locked: Vault) -> Iterator[Vault]:
 
 @pytest.fixture
 def absent(tmp_path: Path) -> Iterator[Vault]:
-    """A vault that is not there yet, nor is the directory for it."""
+    """Return a vault whose file and directory do not exist yet."""
     vault = Vault(tmp_path / "home" / ".aileron" / "vault.json", clock=Clock())
     yield vault
     vault.lock()

@@ -1,10 +1,10 @@
-"""Changes one vault again and again, and dies or fails at the n-th system call of the change. Run as a program.
+"""Change one vault again and again, and die or fail at the n-th system call of the change. Run as a program.
 
     crash_probe.py VAULT DERIVED kill|fail [set|rotate|restore]
 
-Opens the vault once, then forks for each step, so that every attempt starts from the same file and the same memory. Says
-in JSON lines what was there afterwards: `found` is "old", "new" or what was wrong; `left` names what lay beside it.
-What its two passphrases derive is remembered in the folder DERIVED before the first step (tests/support/derived.py).
+It opens the vault once, then forks for each step, so that every attempt starts from the same file and the same memory. It reports
+in JSON lines what was there afterwards: `found` is "old", "new" or what was wrong; `left` names the files left beside the vault.
+The derivations of its two passphrases are remembered in the folder DERIVED before the first step (tests/support/derived.py).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ REPORT_FD = 9
 
 
 class Steps:
-    """Counts the calls of the module `os`, and acts before or after the n-th."""
+    """A counter of the calls of the module `os` that acts before or after the n-th."""
 
     def __init__(self, number: int, when: str, how: str) -> None:
         self.left, self.when, self.how = number, when, how
         self.reached = ""
 
     def wrap(self, name: str) -> None:
-        """Put ourselves before `os.NAME`."""
+        """Replace `os.NAME` by a function that counts its calls."""
         real = getattr(os, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ class Steps:
         setattr(os, name, called)
 
     def act(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:
-        """Die or fail here."""
+        """Die or fail at this call."""
         if self.how == "fail":
             if name == "close":
                 real(*args)  # close(2): on Linux the descriptor is gone even when it fails
@@ -65,7 +65,7 @@ class Steps:
 
 
 def die(name: str) -> NoReturn:
-    """As a power cut would, as far as a process can: no handler, no cleanup."""
+    """Die as in a power cut, as far as a process can: no handler, no cleanup."""
     os.write = _WRITE
     os.write(REPORT_FD, name.encode())
     os.kill(os.getpid(), signal.SIGKILL)
@@ -76,7 +76,7 @@ _WRITE = os.write
 
 
 def change(vault: Vault, what: str) -> None:
-    """What is to be done, all of it or nothing."""
+    """Make the change `what`, which must happen completely or not at all."""
     match what:
         case "set":
             vault.set_secret("mail", Secret(VALUE))
@@ -88,7 +88,7 @@ def change(vault: Vault, what: str) -> None:
 
 
 def attempt(vault: Vault, number: int, when: str, how: str, what: str = "set") -> dict[str, Any]:
-    """One change in a child of ours, which dies or fails at step `number`; what it reported."""
+    """Make one change in a child process that dies or fails at step `number`; return its report."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -119,7 +119,7 @@ def attempt(vault: Vault, number: int, when: str, how: str, what: str = "set") -
 
 
 def found(vault: Vault, path: Path, before: bytes, what: str) -> str:
-    """Which file is there, verified by the key in memory, or, where that is another's by then, by its passphrase."""
+    """Return which file is there, verified by the key in memory or, if the vault has another key by then, by its passphrase."""
     now = path.read_bytes()
     if now == before:
         return "old"
@@ -140,7 +140,7 @@ def found(vault: Vault, path: Path, before: bytes, what: str) -> str:
 
 
 def main() -> None:
-    """All steps, in order, until a change goes through undisturbed."""
+    """Run all steps in order, until a change completes undisturbed."""
     path, how, what = Path(sys.argv[1]), sys.argv[3], (*sys.argv[4:], "set")[0]
     derived.remember(Path(sys.argv[2]))
     aileron.passphrase.stretch(Secret(NEW), aileron.passphrase.new_salt(), COST, bytearray(KEY_BYTES))
@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def beside(path: Path) -> list[str]:
-    """What lies there besides the vault and its lock."""
+    """Return the names of the files besides the vault and its lock."""
     return sorted(set(os.listdir(path.parent)) - {path.name, f"{path.name}.lock", "copy.json"})
 
 

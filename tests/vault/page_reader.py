@@ -23,23 +23,23 @@ Json = dict[str, Any]
 
 
 def canonical(value: Json) -> bytes:
-    """'Spelling': sorted keys, no spaces, UTF-8. Enough of RFC 8785 for ASCII keys and integers."""
+    """Return canonical JSON by the page's 'Spelling': sorted keys, no spaces. Enough of RFC 8785 for ASCII and integers."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def load(path: Path) -> Json:
-    """The file as JSON."""
+    """Return the file as JSON."""
     read: Json = json.loads(path.read_bytes())
     return read
 
 
 def store(path: Path, vault: Json) -> None:
-    """Write it as the page spells it, in place, so that owner and permissions stay."""
+    """Write the vault as the page spells it, in place, so that owner and permissions stay."""
     path.write_bytes(canonical(vault) + b"\n")
 
 
 def data_key(vault: Json, passphrase: bytes) -> bytes:
-    """'From the passphrase to the data key'."""
+    """Return the data key, following the page's 'From the passphrase to the data key'."""
     slot = vault["slots"][0]
     cost, salt = slot["argon2id"], base64.b64decode(slot["salt"])
     stretch = Argon2id(
@@ -58,7 +58,7 @@ def data_key(vault: Json, passphrase: bytes) -> bytes:
 
 
 def data_key_by_code(vault: Json, code: str) -> bytes:
-    """'Recovery codes': the first slot of that kind that the code opens."""
+    """Return the data key of the first recovery slot that the code opens, following the page's 'Recovery codes'."""
     spelled = code.upper().replace("I", "1").replace("L", "1").encode()
     for slot in vault["slots"]:
         if slot["kind"] == "recovery":
@@ -70,7 +70,7 @@ def data_key_by_code(vault: Json, code: str) -> bytes:
 
 
 def data_key_by_keyring(vault: Json, key: bytes) -> bytes:
-    """'A key in a keyring'."""
+    """Return the data key, following the page's 'A key in a keyring'."""
     slot = next(slot for slot in vault["slots"] if slot["kind"] == "keyring")
     return _wrapped(vault, slot, key, b"aileron vault 1: keyring", {"id": slot["id"]})
 
@@ -82,7 +82,7 @@ def _wrapped(vault: Json, slot: Json, material: bytes, info: bytes, more: Json) 
 
 
 def secret(vault: Json, key: bytes, name: str) -> bytes:
-    """'Secrets'."""
+    """Return the value of a secret, following the page's 'Secrets'."""
     entry = next(entry for entry in vault["secrets"] if entry["name"] == name)
     said = {field: value for field, value in entry.items() if field != "sealed"}
     context = canonical({"use": "aileron vault 1: secret", "vault": vault["vault"], **said})
@@ -90,7 +90,7 @@ def secret(vault: Json, key: bytes, name: str) -> bytes:
 
 
 def seal(vault: Json, key: bytes) -> Json:
-    """'The seal': the same vault with the seal it should have."""
+    """Return the vault with the seal that it should have, following the page's 'The seal'."""
     said = canonical({**vault, "seal": ""}) + b"\n"
     made = hmac.new(_derived(key, b"aileron vault 1: list"), said, hashlib.sha256).digest()
     return {**vault, "seal": base64.b64encode(made).decode()}

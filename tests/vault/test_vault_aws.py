@@ -20,13 +20,13 @@ PEM = b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE 
 
 
 def document(**more: object) -> bytes:
-    """On several lines, as the AWS CLI prints it."""
+    """Return a document on several lines, as the AWS CLI prints it."""
     text: dict[str, object] = {"Version": 1, "AccessKeyId": "ASIAEXAMPLEEXAMPLE", "SecretAccessKey": SECRET.decode()}
     return json.dumps(text | {"SessionToken": "IQoJb3JpZ2luX2VjEXAMPLE=="} | more, indent=4).encode()
 
 
 def bound(username: str | None) -> Binding:
-    """A binding to S3 in one region."""
+    """Return a binding to S3 in one region."""
     reach = Reach(hosts=("s3.us-east-1.amazonaws.com:443",), wire="aws_sigv4 us-east-1 s3")
     return Binding(
         BindingName("aws_sigv4", "s3", "own"), CONNECTOR, "aws_sigv4", username, "s3-own", 1_700_000_000.0, reach
@@ -42,7 +42,7 @@ def bound(username: str | None) -> Binding:
     ids=["text", "json", "json-and-name", "not-expired", "not-by-the-vaults-clock", "of-another-service", "on-one-line"],
 )  # fmt: skip
 def test_a_key_that_can_sign_is_bound(vault: Vault, username: str | None, value: bytes) -> None:
-    """Text with its ID, or a document that has both; also from a file of several lines."""
+    """A key is text with its ID, or a document that has both; the document may have several lines."""
     vault.set_secret("s3-own", Secret(value))
     vault.bind(bound(username))
     _binding, lent = vault.reveal(bound(username).name)
@@ -68,7 +68,7 @@ def test_a_key_that_can_sign_is_bound(vault: Vault, username: str | None, value:
          "wrapped"],
 )  # fmt: skip
 def test_a_key_that_cannot_sign_is_not_bound(vault: Vault, username: str | None, value: bytes, says: str) -> None:
-    """It says what is wrong and what to do, and quotes nothing."""
+    """The message says what is wrong and what to do, and quotes no part of the key."""
     vault.set_secret("s3-own", Secret(value))
     with refused(FailureClass.BAD_INPUT) as refusal:
         vault.bind(bound(username))
@@ -77,8 +77,8 @@ def test_a_key_that_cannot_sign_is_not_bound(vault: Vault, username: str | None,
     assert SECRET.decode() not in refusal.message
 
 
-def test_a_bound_key_is_replaced_by_none_that_cannot_sign(vault: Vault) -> None:
-    """The old one stays; another that can is taken."""
+def test_a_bound_key_cannot_be_replaced_by_a_key_that_cannot_sign(vault: Vault) -> None:
+    """The old key stays; another key that can sign is accepted."""
     vault.set_secret("s3-own", Secret(document()))
     vault.bind(bound(None))
     with refused(FailureClass.BAD_INPUT):
@@ -88,8 +88,8 @@ def test_a_bound_key_is_replaced_by_none_that_cannot_sign(vault: Vault) -> None:
     vault.set_secret("s3-own", Secret(document(AccessKeyId="ASIAEXAMPLEANOTHER")))
 
 
-def test_a_key_prints_nothing_of_itself() -> None:
-    """Nor does what is said of a bad one."""
+def test_the_repr_of_a_key_shows_no_secret() -> None:
+    """Neither the secret key nor the session token is in the repr."""
     key = AwsKey.parse(None, Secret(document(Expiration="2099-01-01T00:00:00+00:00")))
     assert SECRET.decode() not in repr(key)
     assert "IQoJ" not in repr(key)

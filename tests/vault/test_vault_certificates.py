@@ -1,4 +1,4 @@
-"""Client certificates in the vault: what a binding takes, what is refused with its cure, and what may be seen of it."""
+"""Client certificates in the vault: which ones a binding accepts, the advice on refusal, and what may be seen of them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ BINDING = Binding(
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
-    """Who issues them."""
+    """Return the authority that issues the client certificates."""
     return ClientAuthority(tmp_path_factory.mktemp("clients"))
 
 
-def test_it_is_bound_lent_and_seen_while_the_vault_is_open(vault: Vault, clients: ClientAuthority) -> None:
-    """What is seen of it is public, and looking does not count as a use."""
+def test_a_certificate_is_bound_lent_and_shown_while_the_vault_is_open(vault: Vault, clients: ClientAuthority) -> None:
+    """Only the public part is visible; once the vault is locked, nothing is."""
     stored = clients.issue()
     vault.set_secret("client", Secret(stored))
     vault.bind(BINDING)
@@ -48,10 +48,10 @@ def test_it_is_bound_lent_and_seen_while_the_vault_is_open(vault: Vault, clients
     assert vault.certificate(BINDING.name) is None
 
 
-def test_what_it_cannot_use_is_refused_when_it_is_bound_and_when_it_is_replaced(
-    path: Path, clients: ClientAuthority
-) -> None:
-    """With the command that stores another; a good one passes in between. They are of today, and so is the vault's clock."""
+def test_an_unusable_certificate_is_refused_when_bound_and_when_replaced(path: Path, clients: ClientAuthority) -> None:
+    """The message names the command that stores another; a good certificate passes in between. The certificates are
+    dated from today, and so is the vault's clock.
+    """
     vault = Vault(path)
     vault.unlock(Secret(PASSPHRASE))
     certificate, _, key = clients.issue().partition(b"-----BEGIN EC")
@@ -83,7 +83,7 @@ def test_what_it_cannot_use_is_refused_when_it_is_bound_and_when_it_is_replaced(
 
 
 def test_a_certificate_is_not_sent_in_a_header(vault: Vault, clients: ClientAuthority) -> None:
-    """Its line ends would end that: no other kind takes it, nor does a setting."""
+    """A header would end at its line ends: no other kind accepts a certificate, nor does a setting."""
     vault.set_secret("client", Secret(clients.issue()))
     for kind in ("basic", "api_key", "hmac"):
         other = msgspec.structs.replace(

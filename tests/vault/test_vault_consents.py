@@ -1,4 +1,4 @@
-"""Who decides, and what they agreed to, under the vault's seal: kept, bounded, not exchanged by whoever writes the file."""
+"""The approver and their consents under the vault's seal: kept, bounded, and safe from a writer without the passphrase."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ Json = dict[str, Any]
 
 
 def approver(letter: str = "a") -> Consents:
-    """A key, and nothing agreed to yet."""
+    """Return an approver's key without consents."""
     public = letter * 64
     return Consents(key_id=key_id_of(bytes.fromhex(public)), public_key=public, created_ms=1_750_000_000_500)
 
 
 def agreement(name: str, kind: ConsentKind = ConsentKind.ACTION_FILE, digit: str = "1") -> Agreement:
-    """To some bytes."""
+    """Return a consent to some bytes."""
     return Agreement(kind=kind, name=name, digest="sha256:" + digit * 64, approval="act-1")
 
 
 def grant(grant_id: str, *values: Any) -> StandingGrant:
-    """With a constraint for each value."""
+    """Return a standing grant with a constraint for each value."""
     constraints = tuple(
         Constraint(argument=f"a{number}", operator="equals", value=value) for number, value in enumerate(values)
     )
@@ -63,7 +63,7 @@ def grant(grant_id: str, *values: Any) -> StandingGrant:
 
 
 def passkey(number: int = 1, name: str = "laptop", **others: Any) -> Passkey:
-    """One that decides; `others` take the place of parts of what was agreed to."""
+    """Return a passkey that decides; `others` replace parts of the consent to it."""
     credential, key = bytes([number]) * 32, b"\xa5" * 77
     subject = PasskeyConsent(
         name=name,
@@ -99,7 +99,7 @@ AGREED = (
 
 @pytest.fixture
 def agreed(vault: Vault) -> Vault:
-    """The open vault, with an approver who agreed to two things and granted one."""
+    """Return the open vault, with an approver who consented to two things and granted one."""
     vault.set_approver(AGREED)
     return vault
 
@@ -107,8 +107,8 @@ def agreed(vault: Vault) -> Vault:
 # Used decisions
 
 
-def test_used_decisions_are_kept_as_long_as_they_could_be_used() -> None:
-    """In order, each once; what is too old goes with the next one; and a grant counts its uses beside the others."""
+def test_used_decisions_are_kept_as_long_as_they_could_be_replayed() -> None:
+    """Each is listed once, in order; an expired one is dropped with the next addition. Each grant counts its own uses."""
     known = approver().with_used("b", 20, 10).with_used("a", 30, 10).with_used("b", 25, 10)
 
     assert known.used == (UsedDecision(approval="a", until=30), UsedDecision(approval="b", until=25))
@@ -121,8 +121,8 @@ def test_used_decisions_are_kept_as_long_as_they_could_be_used() -> None:
 # Kept
 
 
-def test_a_vault_without_an_approver_is_what_it_was(made: bytes, vault: Vault, path: Path) -> None:
-    """No byte of a file changes for a part that is not there; and null is not another way to say so."""
+def test_a_vault_without_an_approver_keeps_its_old_format(made: bytes, vault: Vault, path: Path) -> None:
+    """An absent part changes no byte of a file; null is not another spelling of its absence."""
     assert vault.consents() is None
     assert not vault.says_consents
     assert b"consents" not in made
@@ -132,8 +132,8 @@ def test_a_vault_without_an_approver_is_what_it_was(made: bytes, vault: Vault, p
         Vault(path).says_consents  # noqa: B018 - a property that reads the file
 
 
-def test_what_was_agreed_to_is_there_after_a_restart(agreed: Vault, path: Path) -> None:
-    """The same values, verified, and said to be there before anybody could verify them."""
+def test_consents_survive_a_restart(agreed: Vault, path: Path) -> None:
+    """A locked vault says that it has consents; an open one returns the verified values."""
     assert agreed.consents() == AGREED
     fresh = Vault(path)
     assert fresh.says_consents
@@ -146,8 +146,8 @@ def test_what_was_agreed_to_is_there_after_a_restart(agreed: Vault, path: Path) 
     assert fresh.says_consents
 
 
-def test_the_file_is_the_canonical_json_of_it_whatever_a_grant_holds(agreed: Vault, path: Path) -> None:
-    """Floats and keys beyond ASCII too; the reader of the page finds the seal it expects."""
+def test_the_file_is_canonical_json_for_any_grant_values(agreed: Vault, path: Path) -> None:
+    """This includes floats and keys beyond ASCII; the reader of the page finds the seal that it expects."""
     data = path.read_bytes()
     assert canonical_json(msgspec.json.decode(data)) + b"\n" == data
     vault = page_reader.load(path)
@@ -164,7 +164,7 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=4))
-def test_what_is_kept_is_read_back(made: bytes, given_values: list[Any]) -> None:
+def test_consents_written_to_a_file_are_read_back(made: bytes, given_values: list[Any]) -> None:
     """decode(encode(x)) is x for any JSON in a grant, and the bytes are canonical."""
     consents = approver().with_grant(grant("act-3", *given_values))
     contents = msgspec.structs.replace(decode(made), consents=consents)
@@ -174,16 +174,16 @@ def test_what_is_kept_is_read_back(made: bytes, given_values: list[Any]) -> None
     assert canonical_json(msgspec.json.decode(data)) + b"\n" == data
 
 
-def test_other_changes_leave_it_as_it_is(agreed: Vault) -> None:
-    """Secrets and bindings come and go."""
+def test_other_changes_leave_the_consents_alone(agreed: Vault) -> None:
+    """A secret is added and removed; the consents stay."""
     agreed.set_secret("new", Secret(CANARY))
     agreed.remove_secret("new")
     assert agreed.consents() == AGREED
     verify(agreed)
 
 
-def test_one_change_builds_on_the_last(agreed: Vault) -> None:
-    """`edit` is given what the file says; what it raises passes, and nothing is written."""
+def test_each_change_builds_on_the_last(agreed: Vault) -> None:
+    """`edit` gets the consents of the file; its exception reaches the caller, and nothing is written."""
     agreed.change_consents(lambda consents: consents.with_agreement(agreement("read", digit="3")))
     agreed.change_consents(lambda consents: consents.without_grant("act-2"))
     consents = agreed.consents()
@@ -201,7 +201,7 @@ def test_one_change_builds_on_the_last(agreed: Vault) -> None:
 
 
 def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
-    """One after the other, each upon the last."""
+    """The changes happen one after the other, each based on the last."""
     names = [f"action{number:02}" for number in range(16)]
     threads = [
         threading.Thread(
@@ -218,8 +218,8 @@ def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
     assert {one.name for one in consents.agreed} == {*names, "send", "basic/mail/home"}
 
 
-def test_a_passkey_is_kept_and_a_file_without_one_is_as_it_was(agreed: Vault, path: Path) -> None:
-    """Under the seal with the rest; taken out again, nothing of it is left in the file."""
+def test_passkeys_are_kept_and_removed_without_a_trace(agreed: Vault, path: Path) -> None:
+    """Passkeys are under the seal with the rest; once they are removed, the file has no trace of them."""
     without = page_reader.load(path)["consents"]
     assert "passkeys" not in without
 
@@ -233,7 +233,7 @@ def test_a_passkey_is_kept_and_a_file_without_one_is_as_it_was(agreed: Vault, pa
 
 
 def _again(path: Path) -> Consents:
-    """What the file says to whoever opens it next."""
+    """Return the consents that another reader of the file finds."""
     vault = Vault(path)
     vault.unlock(Secret(PASSPHRASE))
     found = vault.consents()
@@ -244,8 +244,8 @@ def _again(path: Path) -> Consents:
 # Refused
 
 
-def test_without_an_approver_nothing_is_agreed_to(vault: Vault) -> None:
-    """The message says how there comes to be one; locked, that comes first."""
+def test_a_vault_without_an_approver_accepts_no_consents(vault: Vault) -> None:
+    """The message says how to create an approver; a locked vault is reported first."""
     with refused(FailureClass.NOT_FOUND) as refusal:
         vault.change_consents(lambda consents: consents)
     assert "aileron approver init" in refusal.message
@@ -255,8 +255,8 @@ def test_without_an_approver_nothing_is_agreed_to(vault: Vault) -> None:
             attempt()
 
 
-def test_who_decides_is_not_changed_in_passing(agreed: Vault) -> None:
-    """A change of what was agreed to cannot bring another key with it: a bug, and nothing is written."""
+def test_a_change_of_consents_cannot_change_the_approver(agreed: Vault) -> None:
+    """A change that brings another key is a bug: it raises ValueError, and nothing is written."""
     with pytest.raises(ValueError, match="with_approver"):
         agreed.change_consents(lambda consents: msgspec.structs.replace(consents, **_key_of(approver("b"))))
     assert agreed.consents() == AGREED
@@ -316,8 +316,8 @@ UNKEPT: dict[str, Any] = {"a number past 2**53": 2**53, "a float that large": 1e
 
 
 @pytest.mark.parametrize("words", TOO_MUCH)
-def test_what_no_file_may_hold_is_neither_written_nor_read(vault: Vault, path: Path, words: str) -> None:
-    """Each rule on its own, by its reason, on the way in and on the way out."""
+def test_consents_that_no_file_may_hold_are_neither_written_nor_read(vault: Vault, path: Path, words: str) -> None:
+    """Each rule is checked on its own, by its reason, for writing and for reading."""
     before = path.read_bytes()
     with refused(FailureClass.BAD_INPUT) as refusal:
         vault.set_approver(TOO_MUCH[words])
@@ -335,15 +335,15 @@ def test_what_no_file_may_hold_is_neither_written_nor_read(vault: Vault, path: P
 
 @pytest.mark.parametrize("what", UNKEPT)
 def test_a_value_that_could_not_be_read_back_is_not_written(vault: Vault, path: Path, what: str) -> None:
-    """It has no spelling, or one that reads back as another value: the vault would be lost with it."""
+    """The value has no spelling, or one that reads back as another value: the vault would be lost with it."""
     before = path.read_bytes()
     with refused(FailureClass.BAD_INPUT):
         vault.set_approver(approver().with_grant(grant("a", UNKEPT[what])))
     assert path.read_bytes() == before
 
 
-def test_as_much_as_fits_is_kept(vault: Vault, path: Path) -> None:
-    """The bounds themselves are inside."""
+def test_the_largest_allowed_consents_are_kept(vault: Vault, path: Path) -> None:
+    """The bounds themselves are allowed."""
     most = msgspec.structs.replace(
         approver(),
         agreed=tuple(agreement(f"a{number:04}") for number in range(4096)),
@@ -356,8 +356,8 @@ def test_as_much_as_fits_is_kept(vault: Vault, path: Path) -> None:
     fresh.lock()
 
 
-def test_other_spellings_are_refused(agreed: Vault, path: Path) -> None:
-    """No byte of it means nothing either."""
+def test_other_spellings_of_consents_are_refused(agreed: Vault, path: Path) -> None:
+    """Every byte of the file has a meaning."""
     text = path.read_text(encoding="utf-8")
     decode(text.encode())
     for before, after in (
@@ -403,8 +403,8 @@ CHANGES: dict[str, Callable[[Json], None]] = {
 
 
 @pytest.mark.parametrize("what", [*CHANGES, "the part removed"])
-def test_what_is_written_without_the_passphrase_is_found(agreed: Vault, path: Path, what: str) -> None:
-    """Well formed, so a locked vault shows it; nothing opens it, and an open one writes nothing over it."""
+def test_a_change_of_consents_without_the_passphrase_is_detected(agreed: Vault, path: Path, what: str) -> None:
+    """The forged file is well formed, so a locked vault shows it; but it does not unlock, and no change overwrites it."""
     good = path.read_bytes()
     vault = page_reader.load(path)
     if what == "the part removed":
@@ -424,8 +424,8 @@ def test_what_is_written_without_the_passphrase_is_found(agreed: Vault, path: Pa
     verify(agreed)
 
 
-def test_an_older_file_does_not_take_an_approver_away(agreed: Vault, path: Path, made: bytes) -> None:
-    """The vault as it was before there was one, put back: refused by who has seen the newer, open or locked."""
+def test_an_older_file_does_not_remove_the_approver(agreed: Vault, path: Path, made: bytes) -> None:
+    """The file from before the approver is put back: a vault that has seen the newer one refuses it, open or locked."""
     newer = path.read_bytes()
     write(path, made)
     with refused(FailureClass.HASH_MISMATCH):
@@ -439,8 +439,8 @@ def test_an_older_file_does_not_take_an_approver_away(agreed: Vault, path: Path,
     write(path, newer)
 
 
-def test_a_damaged_file_says_nothing_about_an_approver(agreed: Vault, path: Path) -> None:
-    """Neither yes nor no: who asks a locked vault hears that its file is not as it was written. Without a file it is no."""
+def test_a_damaged_file_does_not_say_whether_there_is_an_approver(agreed: Vault, path: Path) -> None:
+    """The answer is neither yes nor no: a locked vault reports that its file is damaged. If the file is gone, it is no."""
     agreed.lock()
     data = path.read_bytes()
     write(path, data[:-2])
@@ -453,8 +453,8 @@ def test_a_damaged_file_says_nothing_about_an_approver(agreed: Vault, path: Path
 # The passphrase, checked
 
 
-def test_the_passphrase_is_checked_and_nothing_else_happens(vault: Vault, path: Path) -> None:
-    """Right and wrong; it stays open, its key stays the one in use, and the file is not written."""
+def test_checking_the_passphrase_changes_nothing(vault: Vault, path: Path) -> None:
+    """This holds for a right and a wrong one: the vault stays open with the same key, and the file is not written."""
     before = path.read_bytes()
     vault.check_passphrase(Secret(PASSPHRASE))
     with refused(FailureClass.UNAUTHORIZED):
@@ -468,15 +468,15 @@ def test_the_passphrase_is_checked_and_nothing_else_happens(vault: Vault, path: 
 
 
 def test_a_locked_vault_checks_no_passphrase(locked: Vault, absent: Vault) -> None:
-    """Between the check and what it is for, another file could take its place: only the key in memory ties them together."""
+    """Another file could take its place between the check and its purpose: only the key in memory ties them together."""
     for vault in (locked, absent):
         with refused(FailureClass.VAULT_LOCKED):
             vault.check_passphrase(Secret(PASSPHRASE))
         assert vault.is_locked
 
 
-def test_a_vault_of_somebody_else_vouches_for_nothing(vault: Vault, path: Path) -> None:
-    """Put in the file's place with a passphrase of its maker's, it opens with that one: and it is not this vault."""
+def test_a_planted_vault_cannot_vouch_for_its_own_passphrase(vault: Vault, path: Path) -> None:
+    """A vault with its maker's passphrase, put in the file's place, opens with that passphrase, but it is not this vault."""
     good = path.read_bytes()
     path.unlink()
     planted = Vault(path, clock=Clock())

@@ -1,4 +1,4 @@
-"""Copies of a vault: taken as they are, verified whole, put back without losing what was there."""
+"""Copies of a vault: taken byte for byte, verified whole, and restored without losing the current file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.vault.conftest import BASIC, CANARY, OTHER, PASSPHRASE, Clock, refuse
 
 
 def put_back(vault: Vault, copy: bytes, passphrase: bytes = PASSPHRASE, above: int = 0) -> Path | None:
-    """Verify a copy and put it back; where the one that was there is."""
+    """Verify a copy and restore it; return the path to which the current file was moved."""
     found = vault.copy(copy, Secret(passphrase), "the copy")
     try:
         return vault.put_back(found, above).aside
@@ -26,13 +26,13 @@ def put_back(vault: Vault, copy: bytes, passphrase: bytes = PASSPHRASE, above: i
 
 
 def lent(vault: Vault) -> bytes:
-    """What the mail binding is lent."""
+    """Return the value that the mail binding is lent."""
     with VaultLender(vault).lend(use(BASIC)) as loan:
         return loan.secret.reveal()
 
 
-def test_a_backup_is_the_file_as_it_is_from_an_open_vault_or_with_its_passphrase(vault: Vault, path: Path, made: bytes):
-    """Byte for byte; locked, it takes a passphrase and stays locked; without one, or with a wrong one, there is none."""
+def test_a_backup_needs_an_open_vault_or_the_passphrase(vault: Vault, path: Path, made: bytes):
+    """The backup is the file, byte for byte. A locked vault needs the right passphrase, and stays locked."""
     assert vault.backup().data == made
     vault.lock()
     assert vault.backup(Secret(PASSPHRASE)).data == made
@@ -43,8 +43,8 @@ def test_a_backup_is_the_file_as_it_is_from_an_open_vault_or_with_its_passphrase
         vault.backup(Secret(b"a wrong one"))
 
 
-def test_what_does_not_verify_is_not_backed_up(vault: Vault, path: Path, made: bytes, key: bytes):
-    """A damaged file, an older one, a value that does not open though the seal is good: told, and nothing is copied."""
+def test_a_vault_that_does_not_verify_is_not_backed_up(vault: Vault, path: Path, made: bytes, key: bytes):
+    """A damaged file, an older one, and a value that does not open under a good seal are reported, and nothing is copied."""
     vault.set_secret("mail", Secret(OTHER))
     newest = path.read_bytes()
     damaged = bytearray(newest)
@@ -59,8 +59,8 @@ def test_what_does_not_verify_is_not_backed_up(vault: Vault, path: Path, made: b
     assert vault.backup().data == newest
 
 
-def test_a_copy_that_is_put_back_is_locked_newest_and_leaves_what_was_there(vault: Vault, path: Path, made: bytes):
-    """The same secrets as then, under a generation after all that were; the file of before lies beside it, as it was."""
+def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(vault: Vault, path: Path, made: bytes):
+    """The secrets are the copy's, under a generation after all earlier ones; the replaced file lies beside it, unchanged."""
     vault.set_secret("mail", Secret(OTHER))
     vault.set_secret("later", Secret(OTHER))
     newest = path.read_bytes()
@@ -78,8 +78,8 @@ def test_a_copy_that_is_put_back_is_locked_newest_and_leaves_what_was_there(vaul
     assert sorted(os.listdir(path.parent)) == sorted(["vault.json", "vault.json.lock", aside.name])
 
 
-def test_nothing_that_was_put_aside_is_taken_for_newer(vault: Vault, path: Path, made: bytes):
-    """Neither the file of before nor the backup itself, both in the very place, is what this process has seen last."""
+def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Path, made: bytes):
+    """Neither the replaced file nor the backup itself, put in the vault's place, is what this process has seen last."""
     vault.set_secret("mail", Secret(OTHER))
     aside = put_back(vault, made)
     assert aside is not None
@@ -93,8 +93,8 @@ def test_nothing_that_was_put_aside_is_taken_for_newer(vault: Vault, path: Path,
     vault.unlock(Secret(PASSPHRASE))
 
 
-def test_it_comes_after_what_the_record_and_the_file_say(vault: Vault, path: Path, made: bytes):
-    """The larger of the two; a file that claims what no vault reaches is believed only so far."""
+def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: Vault, path: Path, made: bytes):
+    """The generation follows the larger of the two; a file's claim of an impossible generation is believed only up to a bound."""
     put_back(vault, made, above=41)
     assert vault.status().generation == 42
     claims = page_reader.load(path)
@@ -112,7 +112,7 @@ def test_it_comes_after_what_the_record_and_the_file_say(vault: Vault, path: Pat
 
 
 def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_path: Path):
-    """With its own passphrase, or its own recovery code; ours does not open it."""
+    """The copy has its own passphrase and recovery codes; the old passphrase does not open it."""
     elsewhere = Vault(tmp_path / "other.json", clock=Clock())
     codes = elsewhere.create(Secret(b"of another vault"), recovery_codes=True)
     elsewhere.lock()
@@ -127,8 +127,8 @@ def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_p
     assert vault.secrets() == ()
 
 
-def test_where_there_is_no_vault_a_copy_becomes_it(absent: Vault, tmp_path: Path, made: bytes):
-    """On another machine, say: the directory is made, 0700, and nothing is put aside."""
+def test_a_copy_can_be_restored_where_no_vault_exists(absent: Vault, tmp_path: Path, made: bytes):
+    """This is the case of another machine: the directory is created with mode 0700, and nothing is moved aside."""
     assert put_back(absent, made) is None
     file = tmp_path / "home" / ".aileron" / "vault.json"
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -137,8 +137,8 @@ def test_where_there_is_no_vault_a_copy_becomes_it(absent: Vault, tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["a flipped bit", "cut short", "empty", "another spelling", "a spoilt value"])
-def test_a_copy_that_is_not_whole_is_not_put_back(vault: Vault, path: Path, made: bytes, key: bytes, how: str):
-    """Refused by its own name before anything is touched; the vault stays open, and its file as it was."""
+def test_an_invalid_copy_is_not_restored(vault: Vault, path: Path, made: bytes, key: bytes, how: str):
+    """The copy is refused by name before anything is touched; the vault stays open, and its file unchanged."""
     flipped, spoilt = bytearray(made), page_reader.load(path)
     flipped[300] ^= 4
     spoilt["secrets"][1]["updated_ms"] += 1
@@ -157,8 +157,8 @@ def test_a_copy_that_is_not_whole_is_not_put_back(vault: Vault, path: Path, made
 
 
 @pytest.mark.parametrize("how", ["a symbolic link", "open to others", "damaged", "larger than a vault"])
-def test_whatever_lies_in_its_place_is_kept_aside(path: Path, made: bytes, how: str):
-    """A vault that nobody can open any more is what a copy is for; what lay there is only given another name."""
+def test_whatever_lies_at_the_vaults_path_is_moved_aside(path: Path, made: bytes, how: str):
+    """A copy is for a vault that nobody can open; whatever was there only gets another name."""
     if how == "a symbolic link":
         path.rename(path.with_name("real.json"))
         path.symlink_to("real.json")
@@ -182,7 +182,7 @@ def test_whatever_lies_in_its_place_is_kept_aside(path: Path, made: bytes, how: 
 
 
 def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path):
-    """Whatever the umask, in a directory that others may use."""
+    """The umask does not matter, nor does a directory that others may use."""
     tmp_path.chmod(0o777)
     file, before = tmp_path / "copy", os.umask(0)
     try:
@@ -193,8 +193,8 @@ def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path):
     assert os.listdir(tmp_path) == ["copy"]
 
 
-def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path):
-    """A file is; a link, a directory and a pipe are not, nor is the vault itself under any name."""
+def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path):
+    """Only a regular file is replaced: never a link, a directory or a pipe, nor the vault itself under any name."""
     file, vault = tmp_path / "copy", tmp_path / "vault.json"
     file.write_bytes(b"old")
     vault.write_bytes(b"vault")
@@ -216,8 +216,8 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path):
 
 
 @pytest.mark.parametrize("access", [read_copy, lambda file: write_copy(file, b"x", replace=True, vault=file)])
-def test_a_path_that_leads_nowhere_is_told(tmp_path: Path, access: Callable[[Path], object]):
-    """A directory that is not there, a name that is none, a relative path: nobody knows whose it would be."""
+def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable[[Path], object]):
+    """The path is in a missing directory, no valid name, or relative: nobody knows to which directory that would refer."""
     with refused(FailureClass.NOT_FOUND):
         access(tmp_path / "none" / "copy")
     for path in (Path("copy"), Path("/"), tmp_path / "a\0b", tmp_path / ("x" * 5000)):
@@ -225,15 +225,15 @@ def test_a_path_that_leads_nowhere_is_told(tmp_path: Path, access: Callable[[Pat
             access(path)
 
 
-def test_a_place_that_takes_no_files_is_told(tmp_path: Path):
-    """The kernel's own directories say that there is no such file when one is made; so does one that was removed meanwhile."""
+def test_a_directory_that_accepts_no_files_is_reported(tmp_path: Path):
+    """The kernel's own directories report "no such file" when a file is created; so does a directory just removed."""
     with refused(FailureClass.NOT_FOUND) as seen:
         write_copy(Path("/proc/self/copy"), b"x", replace=False, vault=tmp_path / "vault.json")
     assert seen.message == "/proc/self is gone, or does not accept files: choose another directory"
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path):
-    """A pipe must not hold anybody, and what is larger than any vault is not read to its end."""
+def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path):
+    """A pipe must not block the reader, and a file larger than any vault is not read to its end."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", (16 << 20) + 1)

@@ -1,4 +1,4 @@
-"""What the tests remember of derivations (tests/support/derived.py) is what Argon2id says, and opens no more than it would."""
+"""The derivations that tests remember (tests/support/derived.py) are those of Argon2id, and open no more than those would."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SALT = bytes(range(16))
 
 
 def stretched(by: Callable[..., None], passphrase: Secret = GOOD, salt: bytes = SALT) -> bytes:
-    """One derivation."""
+    """Return one derived key."""
     made = bytearray(KEY_BYTES)
     by(passphrase, salt, COST, made)
     return bytes(made)
 
 
-def test_what_is_remembered_is_what_was_derived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first is the product's own, at its cost; the second is the same without one; another salt or passphrase has another."""
+def test_a_remembered_derivation_equals_the_real_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first is the product's own, at its cost; the second is equal and free; another salt or passphrase gives another key."""
     asked: list[bytes] = []
     monkeypatch.setattr(aileron.passphrase, "stretch", None)
     monkeypatch.setattr(aileron.passphrase, "new_salt", None)
@@ -50,7 +50,7 @@ def test_what_is_remembered_is_what_was_derived(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_wrong_passphrase_opens_nothing_however_often_it_is_typed() -> None:
-    """Of two keys that were sealed under one salt, each opens with its own."""
+    """Two keys are sealed under one salt, and each opens with its own passphrase only."""
     keys = {passphrase: bytearray(passphrase.encode() * 4) for passphrase in ("mine4567", "yours567")}
     salt = aileron.passphrase.new_salt()
     sealed = {
@@ -68,14 +68,14 @@ def test_a_wrong_passphrase_opens_nothing_however_often_it_is_typed() -> None:
 
 
 @pytest.mark.usefixtures("real_derivation")
-def test_salts_of_the_product_are_its_own() -> None:
-    """What is remembered has one salt; without that each key has another."""
+def test_salts_of_the_product_are_random() -> None:
+    """The remembered derivations share one salt; the product draws another for each key."""
     assert len({aileron.passphrase.new_salt() for _ in range(100)}) == 100
     assert {len(aileron.passphrase.new_salt())} == {16}
 
 
-def test_processes_of_one_run_remember_together() -> None:
-    """A fork, as each shard is, has the folder of this process, and is not the first to ask what was asked here."""
+def test_processes_of_one_run_share_their_derivations() -> None:
+    """A fork, as each shard is, uses this process's folder, and is not the first to ask what was asked here."""
     mine = derived.folder()
     assert derived.is_first("tests", "remember")
     child = os.fork()

@@ -1,4 +1,4 @@
-"""The vault's cryptography on its own: what was sealed for one place opens there and nowhere else."""
+"""The vault's cryptography on its own: data sealed for one place opens there and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SALT = bytes(range(16))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
-def test_what_was_sealed_opens(plaintext: bytes, context: bytes):
-    """With the same key and context; the ciphertext is sixteen bytes longer and holds nothing of the plaintext."""
+def test_sealed_data_opens(plaintext: bytes, context: bytes):
+    """Key and context must be the same; the ciphertext is sixteen bytes longer and does not contain the plaintext."""
     key = DataKey.generate()
     sealed = key.seal(plaintext, context=context)
     assert key.open(sealed, context=context) == plaintext
@@ -30,7 +30,7 @@ def test_what_was_sealed_opens(plaintext: bytes, context: bytes):
 
 @given(st.binary(min_size=8, max_size=64), st.data())
 def test_any_other_key_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject):
-    """One EnvelopeError for all of them, which says nothing more."""
+    """Each raises the same EnvelopeError, without a message or a cause."""
     key = DataKey.generate()
     sealed = key.seal(plaintext, context=b"here")
     flipped = bytearray(sealed.nonce + sealed.ciphertext)
@@ -57,8 +57,8 @@ def test_no_nonce_is_used_twice():
     assert len({each.nonce for each in sealed}) == len({each.ciphertext for each in sealed}) == 1000
 
 
-def test_a_wrapped_key_is_the_same_key():
-    """It opens what the first one sealed; under any other number it is not unwrapped."""
+def test_an_unwrapped_key_is_the_same_key():
+    """The unwrapped key opens data sealed by the first one; under another passphrase, salt or context it is not unwrapped."""
     key = DataKey.generate()
     sealed = key.seal(b"a secret", context=b"here")
     wrapped = wrap_key(key, Secret(b"passphrase"), SALT, COST, context=b"slot")
@@ -77,15 +77,15 @@ def test_a_wrapped_key_is_the_same_key():
             unwrap_key(Sealed(wrapped.nonce, bytes(length)), Secret(b"passphrase"), SALT, COST, context=b"slot")
 
 
-def test_a_cost_out_of_bounds_is_not_paid_whoever_asks():
+def test_a_cost_out_of_bounds_is_refused_on_wrapping():
     """The check is where the work is, not only where the file is read."""
     for cost in (Cost(1 << 31, 3, 4), Cost(8, 1, 1), Cost(64 << 10, 2**31, 4)):
         with pytest.raises(ValueError, match="argon2id"):
             wrap_key(DataKey.generate(), Secret(b"passphrase"), SALT, cost, context=b"")
 
 
-def test_a_wiped_key_does_nothing_any_more():
-    """It is overwritten where it lay, and fails rather than seal with what anybody knows."""
+def test_a_wiped_key_is_overwritten_and_unusable():
+    """The key is overwritten in place, and fails rather than seal with a key that anybody knows."""
     room = bytearray(os.urandom(32))
     key = DataKey(room)
     sealed = key.seal(b"a secret", context=b"")
@@ -101,8 +101,8 @@ def test_a_wiped_key_does_nothing_any_more():
             attempt()
 
 
-def test_a_key_does_not_show_or_travel():
-    """No repr, no pickle, no copy; and only 256 bits are a key."""
+def test_a_key_cannot_be_printed_or_copied():
+    """The repr tells nothing, pickling and copying fail; and only 256 bits are a key."""
     key = DataKey.generate()
     assert repr(key) == "<data key>"
     for escape in (pickle.dumps, copy.copy, copy.deepcopy):

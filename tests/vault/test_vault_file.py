@@ -1,4 +1,4 @@
-"""Where the vault lies: who may touch it, and that no moment to die in is a bad one."""
+"""The vault's place on disk: who may touch it, and that a crash at any moment does no harm."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.vault.conftest import OTHER, PASSPHRASE, python, refused, write
 
 
 def mode(path: Path) -> int:
-    """Its permission bits."""
+    """Return the permission bits of a path."""
     return path.stat().st_mode & 0o7777
 
 
-def test_a_vault_is_made_for_its_owner_alone_whatever_the_umask(absent: Vault, tmp_path: Path):
-    """Under umask 0: 0600 in directories of 0700, and still so after a change."""
+def test_a_vault_is_created_for_its_owner_alone_under_any_umask(absent: Vault, tmp_path: Path):
+    """Under umask 0 the file has 0600 in directories of 0700, and keeps that after a change."""
     before = os.umask(0)
     try:
         absent.create(Secret(PASSPHRASE))
@@ -37,8 +37,8 @@ def test_a_vault_is_made_for_its_owner_alone_whatever_the_umask(absent: Vault, t
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o602, 0o610])
-def test_a_file_open_to_others_is_refused_with_the_command_that_closes_it(locked: Vault, path: Path, bits: int):
-    """Any bit for group or others, for reading as for unlocking; closed again it is read."""
+def test_a_file_open_to_others_is_refused_with_the_fix(locked: Vault, path: Path, bits: int):
+    """Any bit for group or others is refused, for reading and for unlocking; with 0600 it is read."""
     path.chmod(bits)
     for attempt in (locked.bindings, lambda: locked.unlock(Secret(PASSPHRASE))):
         with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -50,7 +50,7 @@ def test_a_file_open_to_others_is_refused_with_the_command_that_closes_it(locked
 
 @pytest.mark.parametrize("bits", [0o750, 0o705, 0o770, 0o701])
 def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: int):
-    """Whoever may write there may replace the file, and whoever may read there may see it come and go."""
+    """A user who may write there could replace the file, and one who may read there could watch it."""
     path.parent.chmod(bits)
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         locked.bindings()
@@ -59,8 +59,8 @@ def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: 
     assert len(locked.bindings()) == 2
 
 
-def test_permissions_opened_behind_an_open_vault_stop_the_next_change(vault: Vault, path: Path):
-    """They are looked at each time, not only once."""
+def test_permissions_are_checked_before_every_change(vault: Vault, path: Path):
+    """The open vault checks them each time, not only once."""
     path.chmod(0o644)
     with refused(FailureClass.INVALID_REQUEST):
         vault.set_secret("mail", Secret(OTHER))
@@ -69,32 +69,32 @@ def test_permissions_opened_behind_an_open_vault_stop_the_next_change(vault: Vau
 
 
 def planted_link(path: Path) -> None:
-    """A link to the real file."""
+    """Replace the file by a link to it."""
     path.rename(path.with_name("real.json"))
     path.symlink_to("real.json")
 
 
 def dangling_link(path: Path) -> None:
-    """A link to where a file would be made."""
+    """Replace the file by a link to where a file would be created."""
     path.unlink()
     path.symlink_to(path.with_name("elsewhere.json"))
 
 
 def fifo(path: Path) -> None:
-    """A pipe nobody writes to: opening it must not wait."""
+    """Replace the file by a pipe without a writer: opening it must not wait."""
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
 def directory(path: Path) -> None:
-    """A directory."""
+    """Replace the file by a directory."""
     path.unlink()
     path.mkdir(0o700)
 
 
 @pytest.mark.parametrize("plant", [planted_link, dangling_link, fifo, directory])
-def test_what_is_not_a_plain_file_is_refused(path: Path, plant: Any):
-    """For reading, for unlocking and for making a new one; what is there stays."""
+def test_only_a_regular_file_is_accepted(path: Path, plant: Any):
+    """Reading, unlocking and creating are refused, and nothing is created behind a link."""
     plant(path)
     vault = Vault(path)
     assert vault.exists
@@ -110,7 +110,7 @@ def test_what_is_not_a_plain_file_is_refused(path: Path, plant: Any):
 
 
 def test_a_directory_that_is_a_link_is_refused(path: Path):
-    """The last part of the way is opened without following."""
+    """The last part of the path is opened without following links."""
     link = path.parent.with_name("link")
     link.symlink_to(path.parent)
     with refused(FailureClass.INVALID_REQUEST):
@@ -119,7 +119,7 @@ def test_a_directory_that_is_a_link_is_refused(path: Path):
 
 
 def test_a_file_or_directory_of_another_user_is_refused(path: Path):
-    """Root gives its own away; anybody else finds root's, whatever user that is where not all of them are there."""
+    """Root gives its own files away; any other user tries root's, whatever user id that is where not all users are mapped."""
     if os.geteuid() != 0:
         with refused(FailureClass.INVALID_REQUEST) as refusal:
             Vault(Path("/etc/vault.json")).bindings()
@@ -135,7 +135,7 @@ def test_a_file_or_directory_of_another_user_is_refused(path: Path):
 
 
 def test_a_huge_file_is_refused_and_not_read(path: Path):
-    """One byte more than a vault may have; the length alone is enough."""
+    """A file one byte larger than a vault may be is refused by its length alone."""
     os.truncate(path, (16 << 20) + 1)
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         Vault(path).bindings()
@@ -143,15 +143,16 @@ def test_a_huge_file_is_refused_and_not_read(path: Path):
 
 
 def probe(path: Path, how: str, what: str = "set") -> list[dict[str, Any]]:
-    """What crash_probe.py reports."""
+    """Return the reports of crash_probe.py."""
     told = python(Path(__file__).with_name("crash_probe.py"), path, derived.folder(), how, what)
     return [json.loads(line) for line in told.splitlines()]
 
 
-def test_killed_at_any_step_the_old_file_or_the_new_one_is_there(path: Path):
-    """Before, after, and for a write in the middle of each call of a change: whole, verified, with nothing in the clear.
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_file(path: Path):
+    """The process is killed before and after each call of a change, and in the middle of a write: the file is whole and
+    verified, with nothing in the clear.
 
-    The rename is where the one becomes the other, and what a crash leaves behind is removed by the next change.
+    The rename is the step that replaces the old file; the next change removes whatever a crash leaves behind.
     """
     reports = probe(path, "kill")
 
@@ -171,8 +172,8 @@ def test_killed_at_any_step_the_old_file_or_the_new_one_is_there(path: Path):
 
 
 @pytest.mark.parametrize("what", ["rotate", "restore"])
-def test_killed_while_it_is_rotated_or_put_back_the_old_vault_or_the_new_one_opens(path: Path, what: str):
-    """Each with its own passphrase, at every step; and of a vault that is put back, the one before is never lost."""
+def test_a_kill_during_a_rotation_or_restore_leaves_the_old_or_the_new_vault(path: Path, what: str):
+    """Each opens with its own passphrase, at every step; a restore never loses the vault that it replaces."""
     copy = Vault(path.with_name("copy.json"))
     copy.create(Secret(PASSPHRASE))
     copy.set_secret("mail", Secret(OTHER))
@@ -194,7 +195,7 @@ def test_killed_while_it_is_rotated_or_put_back_the_old_vault_or_the_new_one_ope
 
 @pytest.mark.parametrize("what", ["rotate", "restore"])
 def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, what: str):
-    """An I/O error or a full disk at any step: a failure that says so, and the old vault or the new one, which goes on."""
+    """An I/O error at any step or a full disk is reported, and the old or the new vault remains usable."""
     copy = Vault(path.with_name("copy.json"))
     copy.create(Secret(PASSPHRASE))
     copy.set_secret("mail", Secret(OTHER))
@@ -208,8 +209,8 @@ def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, wha
             assert report["raised"] == "internal_error", report
 
 
-def test_a_failing_call_fails_the_change_and_nothing_else(path: Path):
-    """An I/O error or a full disk at any step: an AileronError, the old file or the new one, and the next change works."""
+def test_a_failing_call_fails_only_the_change(path: Path):
+    """An I/O error or a full disk at any step is an AileronError with the old file or the new one, and the next change works."""
     reports = probe(path, "fail")
 
     once = [report for report in reports if report["when"] == "before"]
@@ -226,8 +227,8 @@ def test_a_failing_call_fails_the_change_and_nothing_else(path: Path):
     assert {(report["found"], report["again"]) for report in again if report["raised"]} == {("new", "fine")}
 
 
-def test_a_full_disk_leaves_everything_as_it_was(vault: Vault, path: Path, made: bytes):
-    """A real one, as far as a limit on file sizes goes: refused, told, and memory still agrees with the file."""
+def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made: bytes):
+    """The limit on file sizes stands for a full disk: the change fails, and memory still agrees with the file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
     try:
@@ -244,7 +245,7 @@ def test_a_full_disk_leaves_everything_as_it_was(vault: Vault, path: Path, made:
 
 
 def test_a_leftover_of_a_crash_is_never_read(vault: Vault, path: Path, made: bytes):
-    """An unfinished file beside the vault changes nothing, and the next change takes it away."""
+    """An unfinished file beside the vault changes nothing, and the next change removes it."""
     leftover = path.with_name("vault.json.0123456789abcdef.tmp")
     write(leftover, b"{")
     assert len(Vault(path).bindings()) == 2

@@ -1,4 +1,4 @@
-"""The file as bytes: what the page says, that there is one spelling, and that no bytes do harm before a key is made."""
+"""The file as bytes: it is what the page says, has one spelling, and no bytes do harm before a key is derived."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ counts = st.integers(1, 2**53 - 1)
 
 
 def sealed(shortest: int, longest: int) -> st.SearchStrategy[Sealed]:
-    """Something sealed, of a plaintext of so many bytes."""
+    """Return a strategy for sealed values whose plaintext has `shortest` to `longest` bytes."""
     nonces = st.binary(min_size=12, max_size=12)
     return st.builds(Sealed, nonces, st.binary(min_size=shortest + 16, max_size=longest + 16))
 
 
 def sorted_tuples(one: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
-    """In order, each once."""
+    """Return a strategy for sorted tuples without repetitions."""
     return st.lists(one, max_size=3).map(lambda found: tuple(sorted(set(found))))
 
 
@@ -73,7 +73,7 @@ grants = st.builds(
 
 @st.composite
 def contents(draw: st.DrawFn) -> Contents:
-    """What a file may say, as far as its shape goes."""
+    """Draw contents that a file may have, as far as their shape goes."""
     costs = st.builds(Cost, st.integers(64 << 10, 1 << 20), st.integers(3, 8), st.integers(1, 16))
     salts, keys = st.binary(min_size=16, max_size=16), sealed(32, 32)
     slots: list[Slot] = [PassphraseSlot(draw(costs), draw(salts), draw(keys))]
@@ -101,15 +101,15 @@ def contents(draw: st.DrawFn) -> Contents:
 
 
 @given(contents())
-def test_what_is_written_is_read_back(value: Contents):
-    """decode(encode(x)) is x, and the bytes are the canonical JSON of what they say."""
+def test_contents_written_to_a_file_are_read_back(value: Contents):
+    """decode(encode(x)) is x, and the bytes are the canonical JSON of the contents."""
     assert decode(encode(value)) == value
     assert encode(value) == canonical_json(msgspec.to_builtins(value)) + b"\n"
 
 
 @given(contents(), st.data())
-def test_there_is_one_spelling(value: Contents, data: st.DataObject):
-    """Bytes that differ anywhere say something else or are refused; what is accepted is written back byte for byte."""
+def test_contents_have_one_spelling(value: Contents, data: st.DataObject):
+    """Different bytes have another meaning or are refused; accepted bytes are written back unchanged."""
     raw = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(raw)))
@@ -122,15 +122,15 @@ def test_there_is_one_spelling(value: Contents, data: st.DataObject):
 
 
 @given(st.one_of(st.binary(), st.from_regex(rb'\{"format":1[^"]*"', fullmatch=False)))
-def test_any_bytes_are_contents_or_refused(data: bytes):
-    """Nothing but ContentsError or UnknownFormatError, whose message can be shown, comes of what is not a vault."""
+def test_bytes_that_are_no_vault_are_refused(data: bytes):
+    """Only ContentsError or UnknownFormatError is raised, with a printable message."""
     with pytest.raises((ContentsError, UnknownFormatError)) as caught:
         decode(data)
     assert str(caught.value).isprintable()
 
 
 def respelled(made: bytes) -> dict[str, bytes]:
-    """The same vault as other JSON programs would write it."""
+    """Return the vault as other JSON programs would write it."""
     text, value = made.decode(), json.loads(made)
     return {
         "indented": json.dumps(value, indent=1).encode(),
@@ -150,7 +150,7 @@ def respelled(made: bytes) -> dict[str, bytes]:
 
 
 def test_other_spellings_of_the_same_vault_are_refused(made: bytes):
-    """A file has no byte that means nothing, so none can be changed unseen."""
+    """A file has no byte without meaning, so none can be changed unnoticed."""
     decode(made)
     for how, data in respelled(made).items():
         assert data != made, how
@@ -163,31 +163,31 @@ HOSTS = [f"{letter}{digit}.example:443" for letter in "abcd" for digit in "01234
 
 
 def shared_grant(vault: dict[str, Any]) -> None:
-    """A sign-in whose tokens another binding would be lent as they are."""
+    """Add a sign-in whose tokens another binding would be lent as they are."""
     grant = {"obtained_ms": 1, "scopes": []}
     vault["bindings"].append({**vault["bindings"][0], "name": "oauth2/mail/x", "grant": grant})
 
 
 def recovery(vault: dict[str, Any]) -> dict[str, Any]:
-    """A slot of a recovery code, as far as its shape goes."""
+    """Return a recovery slot that is valid in shape only."""
     return {"key": vault["slots"][0]["key"], "kind": "recovery", "salt": vault["slots"][0]["salt"]}
 
 
 def keyring(vault: dict[str, Any]) -> dict[str, Any]:
-    """A slot of a keyring's key."""
+    """Return a keyring slot that is valid in shape only."""
     return {**recovery(vault), "id": "0" * 32, "kind": "keyring"}
 
 
 def slots_refused(made: bytes) -> Iterator[dict[str, Any]]:
-    """Vaults without a passphrase's slot, or with it in another place."""
+    """Yield vaults without a passphrase slot, or with it in another place."""
     for slots in ([], [recovery], [recovery, None]):
         vault = json.loads(made)
         vault["slots"] = [make(vault) if make else vault["slots"][0] for make in slots]
         yield vault
 
 
-def test_the_passphrases_slot_is_there_and_first(path: Path, made: bytes):
-    """Without it, or behind another, a vault is refused; with others behind it, it is read."""
+def test_the_passphrase_slot_must_exist_and_be_first(path: Path, made: bytes):
+    """A vault without it, or with another slot before it, is refused; with others behind it, the vault is read."""
     for vault in slots_refused(made):
         page_reader.store(path, vault)
         with refused(FailureClass.HASH_MISMATCH) as refusal:
@@ -201,7 +201,7 @@ def test_the_passphrases_slot_is_there_and_first(path: Path, made: bytes):
 
 
 def broken(made: bytes) -> dict[str, dict[str, Any]]:
-    """Right spelling, wrong contents: each breaks one rule of the page."""
+    """Return vaults in the right spelling that each break one rule of the page."""
 
     def but(change: Any) -> dict[str, Any]:
         vault = json.loads(made)
@@ -244,8 +244,8 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_what_aileron_would_not_write_is_refused_although_it_is_well_spelled(path: Path, made: bytes):
-    """Each rule on its own, by its reason, before any key is there; what is shown can be shown."""
+def test_well_spelled_contents_that_break_a_rule_are_refused(path: Path, made: bytes):
+    """Each rule is checked on its own, by its reason, without a key; the message is printable."""
     vault = Vault(path)
     for words, value in broken(made).items():
         page_reader.store(path, value)
@@ -258,8 +258,8 @@ def test_what_aileron_would_not_write_is_refused_although_it_is_well_spelled(pat
     assert len(vault.bindings()) == 2
 
 
-def test_a_vault_cut_short_anywhere_is_refused(path: Path, made: bytes):
-    """Every proper prefix, the empty one too; the whole is read."""
+def test_a_vault_truncated_anywhere_is_refused(path: Path, made: bytes):
+    """Every proper prefix is refused, the empty one too; the whole file is read."""
     vault = Vault(path)
     for length in range(len(made)):
         write(path, made[:length])
@@ -269,14 +269,14 @@ def test_a_vault_cut_short_anywhere_is_refused(path: Path, made: bytes):
     assert len(vault.bindings()) == 2
 
 
-def test_bytes_past_the_bound_are_refused_by_their_number():
-    """Whoever reads the file may not have looked."""
+def test_a_file_of_too_many_bytes_is_refused():
+    """The decoder checks the length itself, as its caller may not have."""
     with pytest.raises(ContentsError, match="more than"):
         decode(b" " * ((16 << 20) + 1))
 
 
 def test_a_later_format_asks_for_a_newer_aileron(path: Path):
-    """It is not damage: the answer is to upgrade, whatever else the file holds."""
+    """A later format is no damage: the advice is to upgrade, whatever else the file holds."""
     page_reader.store(path, {"format": 2, "anything": []})
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         Vault(path).status()
@@ -285,7 +285,7 @@ def test_a_later_format_asks_for_a_newer_aileron(path: Path):
 
 
 def test_the_page_is_enough_to_get_the_secrets_back(path: Path):
-    """A reader written from docs/reference/vault-format.md finds both values, and the seal it expects."""
+    """A reader written from docs/reference/vault-format.md finds both values, and the seal that it expects."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
     assert page_reader.secret(vault, key, "mail") == CANARY
@@ -294,7 +294,7 @@ def test_the_page_is_enough_to_get_the_secrets_back(path: Path):
 
 
 def test_the_cost_of_a_guess_is_what_the_page_says(path: Path):
-    """RFC 9106's second recommended option, and a salt that is not used twice."""
+    """The cost is RFC 9106's second recommended option."""
     slot = page_reader.load(path)["slots"][0]
     assert slot["argon2id"] == {"memory_kib": 65536, "passes": 3, "lanes": 4}
     assert slot["argon2id"] == msgspec.to_builtins(COST)
@@ -316,8 +316,8 @@ def test_the_cost_of_a_guess_is_what_the_page_says(path: Path):
         ({"passes": 2}, "2 argon2id passes"),
     ],
 )
-def test_a_cost_nobody_chose_is_refused_before_it_is_paid(path: Path, cost: dict[str, int], words: str):
-    """Too dear would take the machine down, too cheap would give the passphrase away; neither needs a key to be seen."""
+def test_a_cost_out_of_bounds_is_refused_before_it_is_paid(path: Path, cost: dict[str, int], words: str):
+    """An excessive cost would exhaust the machine, and a low one would expose the passphrase; neither check needs a key."""
     vault = page_reader.load(path)
     vault["slots"][0]["argon2id"].update(cost)
     page_reader.store(path, vault)
@@ -327,8 +327,8 @@ def test_a_cost_nobody_chose_is_refused_before_it_is_paid(path: Path, cost: dict
         assert words in refusal.message
 
 
-def test_the_dearest_cost_that_is_read_passes_the_check():
-    """The bounds themselves are inside; one more is not."""
+def test_the_bounds_of_the_cost_are_accepted():
+    """The bounds themselves are allowed."""
     Cost(1 << 20, 8, 16).check()
     Cost(64 << 10, 3, 1).check()
 
@@ -351,12 +351,12 @@ print((peak() - before) // 1024)
 
 
 def unlock_apart(path: Path) -> list[str]:
-    """Unlock in a process of its own: the failure, if any, and by how many MiB its memory grew."""
+    """Unlock in a process of its own; return the failure, if any, and by how many MiB its memory grew."""
     return python("-c", BOMB, path).split()
 
 
 def test_a_memory_bomb_costs_no_memory(path: Path):
-    """The intact vault takes its 64 MiB; the one that asks for 512 GiB next to none."""
+    """The intact vault takes its 64 MiB; one that demands 512 GiB takes next to none."""
     (grown,) = unlock_apart(path)
     assert int(grown) >= 60
     vault = page_reader.load(path)
@@ -386,7 +386,7 @@ for room in (32 << 20, 512 << 20):
 """
 
 
-def test_a_machine_without_the_memory_says_so(path: Path):
-    """Less than one guess needs: told with the number, and nothing is broken for when there is room again."""
+def test_a_lack_of_memory_is_reported(path: Path):
+    """The failure states the memory that one derivation needs, and once there is room the vault opens."""
     told = python("-c", CRAMPED, path).splitlines()
     assert told == ["not enough memory to derive the vault's key (64 MiB at once); free some and try again", "open"]

@@ -1,4 +1,4 @@
-"""What a binding was agreed to reach, and the tokens of a sign-in: kept, renewed, lent, ended."""
+"""The reach of a binding, and the tokens of a sign-in: kept, renewed, lent, ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIGNED_IN = Binding(
 
 
 def tokens(access: str = "access-token-1", refresh: str | None = "refresh-token-1") -> TokenSet:
-    """What a provider gave."""
+    """Return tokens as a provider issues them."""
     return TokenSet(
         access=Secret(access.encode()),
         refresh=None if refresh is None else Secret(refresh.encode()),
@@ -48,8 +48,8 @@ def tokens(access: str = "access-token-1", refresh: str | None = "refresh-token-
     )
 
 
-def test_tokens_of_before_open_and_those_without_more_are_as_before() -> None:
-    """What a client gained later is absent where it has no value: neither side of an update meets what it cannot read."""
+def test_old_tokens_can_be_read_and_the_old_format_is_still_written() -> None:
+    """Fields that a client gained later are absent unless they have a value: neither side of an update meets unknown ones."""
     client = (
         '{"client_id":"client-1","client_secret":null,"token_url":"https://login.example/token","revocation_url":null'
     )
@@ -67,23 +67,23 @@ def test_tokens_of_before_open_and_those_without_more_are_as_before() -> None:
 
 
 def sign_in(vault: Vault) -> None:
-    """As the daemon does when a person has signed in."""
+    """Bind a sign-in as the daemon does once a person has signed in."""
     vault.bind_sign_in(SIGNED_IN, tokens().sealed())
 
 
 def lent(vault: Vault, binding: Binding) -> bytes:
-    """The value that a loan carries."""
+    """Return the value that a loan carries."""
     with VaultLender(vault).lend(use(binding)) as loan:
         return loan.secret.reveal()
 
 
 def revealed(of: TokenSet) -> tuple[bytes, bytes | None]:
-    """Both tokens."""
+    """Return both tokens as bytes."""
     return of.access.reveal(), None if of.refresh is None else of.refresh.reveal()
 
 
-def test_what_was_agreed_and_granted_is_there_after_a_restart_also_while_locked(vault: Vault, path: Path):
-    """As it was said, by name and as a candidate; the second reader finds the page's seal over it."""
+def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: Vault, path: Path):
+    """They are returned by name and as a candidate; the second reader finds the page's seal over them."""
     sign_in(vault)
     locked = Vault(path)
 
@@ -96,8 +96,8 @@ def test_what_was_agreed_and_granted_is_there_after_a_restart_also_while_locked(
     assert page_reader.seal(read, page_reader.data_key(read, PASSPHRASE)) == read
 
 
-def test_a_binding_without_either_is_spelled_as_it_was_before_there_were_any(vault: Vault, path: Path):
-    """No key more: a vault of before is still the one spelling of what it says."""
+def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, path: Path):
+    """The binding has no additional key: an older vault still has the one spelling of its contents."""
     sign_in(vault)
     by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
     plain = ["connector", "created_ms", "name", "secret", "username"]
@@ -108,8 +108,8 @@ def test_a_binding_without_either_is_spelled_as_it_was_before_there_were_any(vau
     }
 
 
-def test_a_sign_in_lends_its_access_token_and_nothing_else(vault: Vault):
-    """Neither the refresh token nor what else is stored with it; a secret bound as it is is lent as it is."""
+def test_a_sign_in_lends_only_its_access_token(vault: Vault):
+    """Neither the refresh token nor anything stored with it is lent; a secret bound by hand is lent unchanged."""
     sign_in(vault)
     assert lent(vault, SIGNED_IN) == b"access-token-1"
     assert lent(vault, API_KEY) == OTHER
@@ -118,8 +118,8 @@ def test_a_sign_in_lends_its_access_token_and_nothing_else(vault: Vault):
     assert lent(vault, plain).startswith(b"canary")
 
 
-def test_renewed_tokens_are_put_in_one_write_and_survive_a_restart(vault: Vault, path: Path):
-    """Value and grant together, one generation on; when it was bound and what it reaches stay."""
+def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, path: Path):
+    """Value and grant change together, in one generation; the time of binding and the reach stay."""
     sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
     before = vault.status().generation
@@ -140,8 +140,8 @@ def test_renewed_tokens_are_put_in_one_write_and_survive_a_restart(vault: Vault,
     again.lock()
 
 
-def test_a_refusal_of_the_provider_is_kept_and_ends_what_was_begun(vault: Vault):
-    """The code is there to be shown; the tokens stay, so that somebody can look."""
+def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault):
+    """The provider's error code can be shown; the tokens stay, so that a person can inspect them."""
     sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
     vault.note_refused(SIGNED_IN.name, "invalid_grant")
@@ -151,8 +151,8 @@ def test_a_refusal_of_the_provider_is_kept_and_ends_what_was_begun(vault: Vault)
     assert revealed(vault.tokens(SIGNED_IN.name)) == (b"access-token-1", b"refresh-token-1")
 
 
-def test_tokens_of_an_earlier_sign_in_do_not_take_the_place_of_a_later_ones(vault: Vault):
-    """A renewal that ends after the person signed in anew is refused; one of the new sign-in is taken."""
+def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault: Vault):
+    """A renewal that ends after a new sign-in is refused; one of the new sign-in is accepted."""
     sign_in(vault)
     anew = msgspec.structs.replace(SIGNED_IN, grant=msgspec.structs.replace(GRANT, obtained_ms=1_750_009_000_000))
     vault.set_secret(SIGNED_IN.secret, tokens("access-token-of-later").sealed())
@@ -166,8 +166,8 @@ def test_tokens_of_an_earlier_sign_in_do_not_take_the_place_of_a_later_ones(vaul
     assert lent(vault, anew) == b"access-token-3"
 
 
-def test_what_nobody_signed_in_for_has_no_tokens(vault: Vault):
-    """Nothing bound is binding_required, a secret as it is binding_failed; overwritten by hand it says how to mend it."""
+def test_a_binding_without_a_sign_in_has_no_tokens(vault: Vault):
+    """A missing binding is binding_required, a plain secret binding_failed; for overwritten tokens the message names the fix."""
     for name, failure_class in (
         (SIGNED_IN.name, FailureClass.BINDING_REQUIRED),
         (BASIC.name, FailureClass.BINDING_FAILED),
@@ -189,8 +189,8 @@ def test_what_nobody_signed_in_for_has_no_tokens(vault: Vault):
         assert OTHER.decode() not in refusal.message
 
 
-def test_locked_there_are_no_tokens_and_none_are_put(locked: Vault):
-    """Each says how to unlock."""
+def test_a_locked_vault_neither_gives_nor_takes_tokens(locked: Vault):
+    """Each attempt is refused as vault_locked."""
     for attempt in (
         lambda: locked.tokens(SIGNED_IN.name),
         lambda: locked.put_tokens(SIGNED_IN.name, tokens(), GRANT),
@@ -201,8 +201,8 @@ def test_locked_there_are_no_tokens_and_none_are_put(locked: Vault):
             attempt()
 
 
-def test_tokens_serve_one_binding(vault: Vault):
-    """Neither is a second one bound to them, nor a sign-in to a secret that serves another."""
+def test_tokens_serve_only_one_binding(vault: Vault):
+    """A second binding cannot use them, and a sign-in cannot use a secret that serves another binding."""
     sign_in(vault)
     second = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/two"))
     for attempt in (
@@ -217,8 +217,10 @@ def test_tokens_serve_one_binding(vault: Vault):
     vault.bind(msgspec.structs.replace(second, secret="another"))
 
 
-def test_the_tokens_of_a_sign_in_go_with_its_binding_and_another_secret_stays(vault: Vault):
-    """Revoked, or bound to something else: nothing else can use them. Signed in anew under the same name, they stay."""
+def test_the_tokens_of_a_sign_in_are_removed_with_its_binding(vault: Vault):
+    """They go when the binding is revoked or bound to something else; after a new sign-in under the same name they stay, and so
+    do other secrets.
+    """
     sign_in(vault)
     vault.bind(SIGNED_IN, replace=True)
     assert lent(vault, SIGNED_IN) == b"access-token-1"
@@ -249,8 +251,8 @@ def test_the_tokens_of_a_sign_in_go_with_its_binding_and_another_secret_stays(va
         ({"client": "x" * 4097}, "at most 4096"),
     ],
 )
-def test_a_reach_that_could_not_be_shown_or_kept_is_refused(standing: Vault, changes: dict[str, Any], words: str):
-    """Each part on its own, by its reason; as it is it is taken, by the tests above."""
+def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, changes: dict[str, Any], words: str):
+    """Each part is checked on its own, by its reason; the tests above bind the unchanged reach."""
     reach = msgspec.structs.replace(REACH, **changes)
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, reach=reach), replace=True)
@@ -272,8 +274,8 @@ def test_a_reach_that_could_not_be_shown_or_kept_is_refused(standing: Vault, cha
         ({"failed": "x" * 129}, "error code"),
     ],
 )
-def test_a_grant_that_could_not_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str):
-    """For binding and for renewing alike, and nothing is written."""
+def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str):
+    """Binding and renewing refuse it alike, and nothing is written."""
     sign_in(vault)
     grant = msgspec.structs.replace(GRANT, **changes)
     before = vault.status()
@@ -288,15 +290,15 @@ def test_a_grant_that_could_not_be_shown_or_kept_is_refused(vault: Vault, change
     assert vault.status() == before
 
 
-def test_a_grant_is_for_oauth2_alone(standing: Vault):
-    """No other kind has a provider that signs people in."""
+def test_only_oauth2_bindings_have_a_grant(standing: Vault):
+    """Other kinds have no provider that signs people in."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(API_KEY, grant=GRANT), replace=True)
     assert "only for kind oauth2" in refusal.message
 
 
-def test_signed_in_anew_while_tokens_are_renewed_is_never_half_of_each(vault: Vault):
-    """Tokens and whose they are change in one write: a renewal of before finds either, and puts nothing under another's name."""
+def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault):
+    """Tokens and their account change in one write: an earlier renewal finds either, and puts nothing under the other's name."""
     sign_in(vault)
     before = vault.status().generation
     other = msgspec.structs.replace(GRANT, obtained_ms=GRANT.obtained_ms + 1, account="other@example.test")
@@ -309,10 +311,10 @@ def test_signed_in_anew_while_tokens_are_renewed_is_never_half_of_each(vault: Va
     assert lent(vault, anew) == b"access-token-of-other"
 
 
-def test_what_a_provider_gave_overwrites_no_secret_and_is_not_kept_where_it_cannot_be_bound(vault: Vault):
-    """A name that something else has, or a binding that is there: all of it or nothing.
+def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault: Vault):
+    """A name in use or an existing binding refuses the sign-in as a whole.
 
-    A secret that was bound as it is stays, too, where the sign-in would take the place of its binding.
+    A secret that was bound by hand stays, too, if the sign-in would replace its binding.
     """
     by_hand = msgspec.structs.replace(
         SIGNED_IN, name=BindingName.parse("oauth2/mail/by-hand"), grant=None, secret="own"
@@ -336,8 +338,8 @@ def test_what_a_provider_gave_overwrites_no_secret_and_is_not_kept_where_it_cann
     assert lent(vault, SIGNED_IN) == b"access-token-1"
 
 
-def test_revoked_are_the_tokens_of_that_moment(vault: Vault):
-    """A renewal that was written just before has others than were looked at: these have to be taken back at the provider."""
+def test_revoking_returns_the_tokens_of_that_moment(vault: Vault):
+    """A renewal may be written after the caller looked: the newer tokens are those to revoke at the provider."""
     sign_in(vault)
     looked_at = vault.tokens(SIGNED_IN.name)
     vault.put_tokens(SIGNED_IN.name, tokens("access-token-2", "refresh-token-2"), GRANT)

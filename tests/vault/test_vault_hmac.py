@@ -1,4 +1,4 @@
-"""The key of an HMAC: one that cannot be read as the manifest says is refused when it is bound, and when it is set anew."""
+"""The key of an HMAC: one that cannot be decoded as the manifest says is refused on binding and on replacement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.vault.conftest import CONNECTOR, refused
 
 
 def bound(form: KeyForm) -> Binding:
-    """A binding of a webhook whose key is written in this form."""
+    """Return a binding of a webhook whose key is written in this form."""
     template = HmacTemplate(key=form, message="{body}", headers=(("X-Signature", "{signature}"),))
     reach = Reach(hosts=("hooks.example.test:443",), wire=f"hmac {msgspec.json.encode(template).decode()}")
     assert hmac_template_of(reach.wire) == template
@@ -34,7 +34,7 @@ def bound(form: KeyForm) -> Binding:
 def test_a_key_that_cannot_be_decoded_is_not_bound(
     vault: Vault, form: KeyForm, bad: bytes, good: bytes, says: str
 ) -> None:
-    """Nobody finds out from the first webhook that is refused; the secret is not quoted."""
+    """Otherwise only the first refused webhook would show it; the message does not quote the secret."""
     binding = bound(form)
     vault.set_secret(binding.secret, Secret(bad))
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -52,8 +52,8 @@ def test_a_key_that_cannot_be_decoded_is_not_bound(
     assert lent.reveal() == good
 
 
-def test_any_text_is_a_key_that_is_read_as_it_is(vault: Vault) -> None:
-    """But a document of several lines is none: it would have been stored by mistake."""
+def test_any_text_is_a_utf8_key_unless_it_has_several_lines(vault: Vault) -> None:
+    """A document of several lines is refused: it would have been stored by mistake."""
     binding = bound("utf8")
     vault.set_secret(binding.secret, Secret(b"It's a Secret to Everybody"))
     vault.bind(binding)

@@ -1,4 +1,4 @@
-"""Bindings that log in: what has to be said, what is refused with its cure, what comes back from the file, and what is lent."""
+"""Bindings that log in: their required parts, the refusals and their advice, the stored form, and what is lent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOST_KEY = f"ssh-ed25519 {TOKEN}"
 
 
 def encrypted_key_of(kind: str) -> bytes:
-    """The same with a passphrase; of OpenSSH's form only what it says of itself: the library has no bcrypt."""
+    """Return the key with a passphrase. The library has no bcrypt, so an OpenSSH key only claims to be encrypted."""
     if kind != "OpenSSH":
         return key_of(kind, serialization.BestAvailableEncryption(b"passphrase"))
     lines = key_of(kind).splitlines()
@@ -54,7 +54,7 @@ def encrypted_key_of(kind: str) -> bytes:
 
 
 def key_of(kind: str, encryption: serialization.KeySerializationEncryption | None = None) -> bytes:
-    """A private key as a tool makes it."""
+    """Return a private key as a tool writes it."""
     made: Any = ed25519.Ed25519PrivateKey.generate() if kind != "PEM" else ec.generate_private_key(ec.SECP256R1())
     format_ = {
         "OpenSSH": serialization.PrivateFormat.OpenSSH,
@@ -65,12 +65,12 @@ def key_of(kind: str, encryption: serialization.KeySerializationEncryption | Non
 
 
 def login(reach: Reach, details: LoginDetails | None = None, secret: str = "mail") -> Binding:
-    """One for this reach."""
+    """Return a login binding for this reach."""
     return msgspec.structs.replace(LOGIN, reach=reach, details=details, secret=secret)
 
 
 def use(binding: Binding, read_only: bool = False) -> CredentialUse:
-    """A plan's use of it."""
+    """Return a plan's use of the binding."""
     assert binding.reach is not None
     need = CredentialNeed(kind="login", scope="all", logins=binding.reach.logins)
     if read_only:
@@ -78,8 +78,8 @@ def use(binding: Binding, read_only: bool = False) -> CredentialUse:
     return CredentialUse(connector=CONNECTOR, binding=binding.name, need=need)
 
 
-def test_a_login_is_bound_stored_and_lent_with_what_was_said(vault: Vault, path: Path):
-    """After a restart too; the file has no more than that, and a vault without logins is as it was."""
+def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: Path):
+    """This holds after a restart too; the file has only these details, and a vault without logins has none."""
     assert "details" not in path.read_text()
     reader = login(DATABASE, LoginDetails(database="shop", read_only=True))
     vault.bind(reader)
@@ -111,7 +111,7 @@ def test_a_login_is_bound_stored_and_lent_with_what_was_said(vault: Vault, path:
 
 @pytest.mark.parametrize("is_reader", [True, False])
 def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool):
-    """A query that was planned for a reader does not run as a writer, nor the other way round."""
+    """A query that was planned for a reader does not run as a writer, nor the reverse."""
     bound = login(DATABASE, LoginDetails(read_only=True) if is_reader else None)
     vault.bind(bound)
 
@@ -123,7 +123,7 @@ def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader:
 
 
 def planned(binding: Binding) -> CredentialUse:
-    """A plan's use of it, with what the binding says of its login."""
+    """Return a plan's use of the binding, with the binding's statement of its login."""
     assert binding.bound is not None
     return msgspec.structs.replace(use(binding), bound=binding.bound)
 
@@ -151,8 +151,8 @@ OTHERS: dict[str, tuple[Binding, Binding, str]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_what_was_planned_for_one_login_is_not_lent_for_another(vault: Vault, what: str):
-    """Nor does what was approved begin; as it was bound it is lent, and with a new password."""
+def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str):
+    """Approved work does not begin either; the login is lent as it was bound, also with a new password."""
     before, after, words = OTHERS[what]
     vault.bind(before)
     wanted = planned(before)
@@ -175,9 +175,9 @@ def test_what_was_planned_for_one_login_is_not_lent_for_another(vault: Vault, wh
     assert words in refusal.message
 
 
-def test_a_password_changes_and_a_key_makes_another_account(vault: Vault):
-    """Bound anew after the question: the same login at a database is the same account. By ssh, where everybody is `git`, and in a
-    plan that does not say what it was made with, it may be another.
+def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault):
+    """A database login that is bound again after the question is the same account. By ssh, where everybody is
+    `git`, and in a plan that does not record its login, it may be another account.
     """
     for number, (bound, wanted, is_same) in enumerate(
         ((SHOP, planned(SHOP), True), (SHOP, use(SHOP), False), (PINNED, planned(PINNED), False))
@@ -195,8 +195,8 @@ def test_a_password_changes_and_a_key_makes_another_account(vault: Vault):
 
 
 @pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
-def test_a_binding_that_is_older_than_the_plan_and_of_another_account_is_refused(vault: Vault, is_login: bool):
-    """As one that a copy of the vault brings back, also in a plan that does not say its login; of the same account it is lent."""
+def test_an_older_binding_of_another_account_is_refused(vault: Vault, is_login: bool):
+    """A restored copy of the vault brings such a binding back; plans without a login refuse it too. The same account is lent."""
     binding = login(MAIL) if is_login else BASIC
     wanted = msgspec.structs.replace(use(binding) if is_login else basic_use(binding), account=binding.account)
     vault.bind(binding, replace=True)
@@ -262,8 +262,8 @@ WRONG: list[tuple[Binding, str]] = [
 
 
 @pytest.mark.parametrize(("binding", "words"), WRONG)
-def test_a_login_that_cannot_be_is_not_bound(standing: Vault, binding: Binding, words: str):
-    """With what to add or to leave out, and nothing is written."""
+def test_an_invalid_login_is_not_bound(standing: Vault, binding: Binding, words: str):
+    """The message says what to add or to leave out."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(binding)
     assert words in refusal.message
@@ -271,7 +271,7 @@ def test_a_login_that_cannot_be_is_not_bound(standing: Vault, binding: Binding, 
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
 def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str):
-    """As the file was; a host key pins the server."""
+    """The stored key equals the file; a host key pins the server."""
     key = key_of(how)
     assert key.count(b"\n") > 2
     vault.set_secret("deploy", Secret(key))
@@ -284,8 +284,8 @@ def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str):
 
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
-def test_a_key_with_a_passphrase_is_refused_with_how_to_remove_it(vault: Vault, how: str):
-    """Nobody is there to type it; without one, the test above, it is bound."""
+def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str):
+    """The daemon has nobody to type it; the test above binds keys without one."""
     vault.set_secret("deploy", Secret(encrypted_key_of(how)))
 
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -295,8 +295,8 @@ def test_a_key_with_a_passphrase_is_refused_with_how_to_remove_it(vault: Vault, 
     assert "ssh-keygen -p -N ''" in refusal.message
 
 
-def test_a_private_key_serves_ssh_alone(vault: Vault):
-    """Its line ends would end a header; so whatever else it was bound for, or is set for, is refused."""
+def test_a_private_key_serves_only_ssh(vault: Vault):
+    """A key's line ends would end a header, so any other use, bound or set, is refused."""
     key = Secret(key_of("OpenSSH"))
     vault.set_secret("deploy", key)
     ssh = login(GIT, LoginDetails(host_key=HOST_KEY), "deploy")
@@ -317,8 +317,8 @@ def test_a_private_key_serves_ssh_alone(vault: Vault):
     assert "no header can carry" in refusal.message
 
 
-def test_what_only_looks_like_a_private_key_has_no_line_ends(standing: Vault):
-    """A header after its end, a carriage return in it, no end at all."""
+def test_a_malformed_private_key_is_refused(standing: Vault):
+    """The key has text after its end, carriage returns, no end, or a NUL byte."""
     key = key_of("OpenSSH")
     for value in (key + b"X-Injected: 1", key.replace(b"\n", b"\r\n"), key[:-40], key.replace(b"\n", b"\n\0", 1)):
         with refused(FailureClass.BAD_INPUT) as refusal:
@@ -326,8 +326,8 @@ def test_what_only_looks_like_a_private_key_has_no_line_ends(standing: Vault):
         assert "store the file as it was made" in refusal.message
 
 
-def test_ssh_takes_a_password_of_one_line_too(vault: Vault):
-    """As its servers do."""
+def test_ssh_accepts_a_password_of_one_line(vault: Vault):
+    """SSH servers accept passwords too."""
     bound = login(GIT, LoginDetails(host_key=HOST_KEY))
     vault.bind(bound)
     with VaultLender(vault).lend(use(bound)) as loan:
@@ -335,7 +335,7 @@ def test_ssh_takes_a_password_of_one_line_too(vault: Vault):
 
 
 def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vault):
-    """It would end the part of a SASL message, or a line; for `basic` it is taken, as ever."""
+    """The character would end a part of a SASL message or a line; `basic` still accepts it."""
     vault.set_secret("odd", Secret(b"pass\1word"))
     vault.bind(msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "odd"), secret="odd"))
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -347,8 +347,8 @@ def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vaul
         vault.set_secret("mail", Secret(b"pass\tword"))
 
 
-def test_a_sign_in_logs_in_as_its_account_unless_another_name_is_said(vault: Vault):
-    """What XOAUTH2 calls the user: the provider's account, or the user's own word; one of them there has to be."""
+def test_a_sign_in_logs_in_as_its_account_or_the_given_user_name(vault: Vault):
+    """XOAUTH2's user is the provider's account or the user's own choice; a sign-in without either is refused."""
     client = Client(client_id="c", client_secret=None, token_url="https://a.test/token", revocation_url=None)
     tokens = TokenSet(
         access=Secret(b"access-token-1"), refresh=None, expires_at=None, scopes=(), client=client
@@ -372,8 +372,8 @@ def test_a_sign_in_logs_in_as_its_account_unless_another_name_is_said(vault: Vau
         assert loan.username == "shared@example.test"
 
 
-def test_a_fingerprint_is_as_ssh_keygen_prints_it():
-    """Of GitHub's published key, with its published fingerprint."""
+def test_a_fingerprint_matches_that_of_ssh_keygen():
+    """The key and its fingerprint are those that GitHub publishes."""
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
 
     assert fingerprint(check_host_key(key)) == "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"
@@ -381,7 +381,7 @@ def test_a_fingerprint_is_as_ssh_keygen_prints_it():
 
 @given(st.text(max_size=60) | st.from_regex(r"ssh-(ed25519|rsa) [A-Za-z0-9+/]{0,40}={0,2}"))
 def test_any_text_is_a_host_key_or_a_value_error(text: str):
-    """Nothing foreign comes out, and a key comes back as it was."""
+    """Any other error is a failure, and a key comes back unchanged."""
     try:
         assert check_host_key(text) == text
         assert fingerprint(text).startswith("SHA256:")

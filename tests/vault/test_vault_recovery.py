@@ -1,4 +1,4 @@
-"""Recovery codes as people meet them: printed, kept on paper, typed again, and mistyped."""
+"""Recovery codes as people use them: printed, kept on paper, typed again, and mistyped."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ codes = st.builds(lambda: generate().reveal().decode())
 
 
 def wrong_groups(typed: str) -> str:
-    """What is said of a code with mistakes."""
+    """Return the message for a code with mistakes."""
     with pytest.raises(MistypedError) as caught:
         read(typed)
     assert typed not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_code_is_seven_groups_of_symbols_that_look_like_no_other():
-    """Random each time; 28 of its 35 symbols are chosen freely, of 31: 138 bits."""
+def test_a_code_is_seven_groups_of_unambiguous_symbols():
+    """Each code is random; 28 of its 35 symbols are chosen freely, of 31: 138 bits."""
     first, second = generate().reveal().decode(), generate().reveal().decode()
     assert first != second
     for code in (first, second):
@@ -31,8 +31,8 @@ def test_a_code_is_seven_groups_of_symbols_that_look_like_no_other():
 
 
 @given(codes, st.sampled_from(["", " ", "-"]), st.booleans())
-def test_however_it_is_typed_it_is_the_same_code(code: str, separator: str, is_lower: bool):
-    """Capitals or not, hyphens, spaces or neither, 1 as I or L, spaces around: one spelling comes back."""
+def test_a_code_can_be_typed_in_any_style(code: str, separator: str, is_lower: bool):
+    """Case, hyphens, spaces, and I or L in place of 1 do not matter: one spelling comes back."""
     typed = f"  {separator.join(code.split('-'))} "
     typed = typed.lower() if is_lower else typed.replace("1", "I")
     found = read(typed)
@@ -45,7 +45,7 @@ def test_however_it_is_typed_it_is_the_same_code(code: str, separator: str, is_l
 
 @given(codes, st.integers(0, 34), st.sampled_from(SYMBOLS + "0OU"))
 def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: str):
-    """And its group is named; the right symbol in its place is no mistake."""
+    """The message names the group; the right symbol in its place is no mistake."""
     symbols = code.replace("-", "")
     typed = symbols[:at] + symbol + symbols[at + 1 :]
     if typed == symbols:
@@ -55,8 +55,8 @@ def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: st
 
 
 @given(codes, st.integers(0, 6), st.tuples(st.integers(0, 4), st.integers(0, 4)))
-def test_two_symbols_that_changed_places_are_found(code: str, group: int, places: tuple[int, int]):
-    """Anywhere in a group, unless they are the same symbol."""
+def test_two_swapped_symbols_of_a_group_are_found(code: str, group: int, places: tuple[int, int]):
+    """This holds anywhere in a group, unless the symbols are equal."""
     groups = code.split("-")
     symbols, (first, second) = list(groups[group]), places
     symbols[first], symbols[second] = symbols[second], symbols[first]
@@ -69,7 +69,7 @@ def test_two_symbols_that_changed_places_are_found(code: str, group: int, places
 
 @given(codes, st.permutations(range(GROUPS)))
 def test_groups_in_another_order_are_found(code: str, order: list[int]):
-    """Each group knows its place."""
+    """Each group encodes its place."""
     groups = code.split("-")
     typed = "-".join(groups[number] for number in order)
     if typed == code:
@@ -79,8 +79,8 @@ def test_groups_in_another_order_are_found(code: str, order: list[int]):
 
 
 @given(st.text(max_size=60))
-def test_what_has_not_the_form_of_a_code_is_none(text: str):
-    """A passphrase is not taken for a code with mistakes, however it looks, unless it has seven groups of five."""
+def test_text_without_the_form_of_a_code_is_not_read_as_a_code(text: str):
+    """A passphrase is never reported as a mistyped code unless it has the length of seven groups of five."""
     try:
         found = read(text)
     except MistypedError:

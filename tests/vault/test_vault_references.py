@@ -1,4 +1,4 @@
-"""A secret whose value is elsewhere: what the file has of it, which value counts, and how long a fetched one is known."""
+"""A secret whose value is elsewhere: its entry in the file, which value is valid, and how long a fetched one is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROTATED = b"the-value-after-it-was-rotated"
 
 @pytest.fixture
 def referring(absent: Vault) -> Vault:
-    """Open; one secret is in pass, and bound for one host."""
+    """Return an open vault with one secret in pass, bound for one host."""
     absent.create(Secret(PASSPHRASE))
     absent.set_reference("tickets", PASS, Secret(CANARY))
     absent.bind(BOUND)
@@ -36,18 +36,18 @@ def referring(absent: Vault) -> Vault:
 
 
 def fetched(vault: Vault, value: bytes = CANARY) -> None:
-    """What the daemon does before a request."""
+    """Hand the vault a fetched value, as the daemon does before a request."""
     vault.keep_fetched(vault.secret_entry("tickets"), Secret(value))
 
 
 def lent(vault: Vault) -> bytes:
-    """What a connector would be lent."""
+    """Return the value that a connector would be lent."""
     with VaultLender(vault).lend(use(BOUND)) as loan:
         return loan.secret.reveal()
 
 
-def test_a_loan_says_where_its_secret_is(referring: Vault) -> None:
-    """For whoever has to tell a person which one to replace, and where."""
+def test_a_loan_says_where_its_secret_is_stored(referring: Vault) -> None:
+    """The daemon needs it to tell a person which secret to replace, and where."""
     with VaultLender(referring).lend(use(BOUND)) as loan:
         assert loan.stored == ("tickets", PASS.reference)
     referring.set_secret("tickets", Secret(OTHER))
@@ -56,19 +56,19 @@ def test_a_loan_says_where_its_secret_is(referring: Vault) -> None:
 
 
 def sendable(vault: Vault, host: str = HOST) -> list[bytes]:
-    """What answers of a host are searched for."""
+    """Return the values that a host's responses are searched for."""
     return [one.secret.reveal() for one in vault.sendables(host).known]
 
 
 def reopened(vault: Vault) -> Vault:
-    """Locked and unlocked."""
+    """Lock and unlock the vault; return it."""
     vault.lock()
     vault.unlock(Secret(PASSPHRASE))
     return vault
 
 
 def test_the_file_has_the_reference_and_a_pin_and_no_value(referring: Vault) -> None:
-    """As the page says it, read by its own reader: the pin proves the value to whoever has it."""
+    """The page's own reader finds the entry as documented: the pin proves the value to a program that has it."""
     found = page_reader.load(referring.path)
     key = page_reader.data_key(found, PASSPHRASE)
     (entry,) = found["secrets"]
@@ -79,8 +79,8 @@ def test_the_file_has_the_reference_and_a_pin_and_no_value(referring: Vault) -> 
     assert referring.secrets()[0].elsewhere == PASS
 
 
-def test_a_vault_without_references_is_what_it_was(path: Path, made: bytes) -> None:
-    """Byte for byte: it opens, and no entry says anything of elsewhere."""
+def test_a_vault_without_references_keeps_its_old_format(path: Path, made: bytes) -> None:
+    """The file opens, and no entry mentions another place."""
     vault = Vault(path)
     vault.unlock(Secret(PASSPHRASE))
     assert b"elsewhere" not in made
@@ -89,7 +89,7 @@ def test_a_vault_without_references_is_what_it_was(path: Path, made: bytes) -> N
 
 
 class EntryOfBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What versions without references read."""
+    """An entry as versions without references read it."""
 
     name: str
     id: str
@@ -100,7 +100,7 @@ class EntryOfBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def test_an_older_program_refuses_the_file(referring: Vault, made: bytes) -> None:
-    """And reads one without references: a pin is never taken for a secret."""
+    """The older program reads a file without references: a pin is never taken for a secret."""
 
     def read(data: bytes) -> list[EntryOfBefore]:
         return msgspec.convert(json.loads(data)["secrets"], list[EntryOfBefore])
@@ -119,8 +119,8 @@ def test_an_older_program_refuses_the_file(referring: Vault, made: bytes) -> Non
     ],
     ids=["reference", "program", "none"],
 )
-def test_a_reference_changed_in_the_file_is_found(referring: Vault, elsewhere: dict[str, str] | None) -> None:
-    """By the seal; and even by someone who could forge that, since the pin is bound to what is said of it."""
+def test_a_reference_changed_in_the_file_is_detected(referring: Vault, elsewhere: dict[str, str] | None) -> None:
+    """The seal shows it; and even under a forged seal the pin does, since it is bound to its reference."""
     found = page_reader.load(referring.path)
     key = page_reader.data_key(found, PASSPHRASE)
     (entry,) = found["secrets"]
@@ -137,15 +137,15 @@ def test_a_reference_changed_in_the_file_is_found(referring: Vault, elsewhere: d
         lent(referring) if elsewhere is None else fetched(referring)
 
 
-def test_what_was_fetched_is_lent_and_searched_for(referring: Vault) -> None:
-    """Where it is bound for, and nowhere else."""
+def test_a_fetched_value_is_lent_and_searched_for(referring: Vault) -> None:
+    """This holds at the host that it is bound for, and nowhere else."""
     assert lent(referring) == CANARY
     assert sendable(referring) == [CANARY]
     assert sendable(referring, OTHER_HOST) == []
 
 
-def test_it_is_forgotten_with_the_key(referring: Vault) -> None:
-    """Not lent, and answers of its host cannot be searched, until it is fetched again."""
+def test_a_fetched_value_is_forgotten_on_locking(referring: Vault) -> None:
+    """The value is not lent until it is fetched again, and responses of its host cannot be searched."""
     reopened(referring)
     assert referring.to_fetch(BOUND.name, HOST, 300.0) == ("tickets",)
     assert referring.to_fetch(None, HOST, 300.0) == ("tickets",)
@@ -159,15 +159,15 @@ def test_it_is_forgotten_with_the_key(referring: Vault) -> None:
     assert (lent(referring), sendable(referring)) == (CANARY, [CANARY])
 
 
-def test_its_age_counts_for_who_borrows_it_alone(referring: Vault) -> None:
-    """A value that is known is searched for, however old."""
+def test_the_age_of_a_fetched_value_matters_only_to_a_loan(referring: Vault) -> None:
+    """A known value is searched for at any age."""
     assert referring.to_fetch(BOUND.name, HOST, 300.0) == ()
     assert referring.to_fetch(BOUND.name, HOST, -1.0) == ("tickets",)
     assert referring.to_fetch(None, HOST, -1.0) == ()
 
 
-def test_another_value_than_was_approved_is_not_kept(referring: Vault) -> None:
-    """And the message says what approves it, without the value."""
+def test_a_fetched_value_other_than_the_approved_one_is_not_kept(referring: Vault) -> None:
+    """The message says how to approve it, without the value."""
     reopened(referring)
     with refused(
         FailureClass.BINDING_FAILED, "changed since you approved it: aileron binding rebind api_key/tickets/work"
@@ -179,8 +179,8 @@ def test_another_value_than_was_approved_is_not_kept(referring: Vault) -> None:
     assert lent(referring) == CANARY
 
 
-def test_the_value_of_before_is_searched_for_once_the_new_one_is_approved(referring: Vault) -> None:
-    """For a day, as of any secret; also across a lock."""
+def test_the_former_value_is_searched_for_once_a_new_one_is_approved(referring: Vault) -> None:
+    """The former value is searched for during a day, as any secret is; a lock does not end that."""
     referring.set_reference("tickets", PASS, Secret(ROTATED))
     assert lent(referring) == ROTATED
     assert sorted(sendable(referring)) == sorted([CANARY, ROTATED])
@@ -189,8 +189,8 @@ def test_the_value_of_before_is_searched_for_once_the_new_one_is_approved(referr
     assert sorted(sendable(referring)) == sorted([CANARY, ROTATED])
 
 
-def test_a_value_in_place_of_a_reference_and_the_reverse(referring: Vault) -> None:
-    """Each way round the one of before is still searched for."""
+def test_a_value_and_a_reference_can_replace_each_other(referring: Vault) -> None:
+    """Each way the former value is still searched for."""
     referring.set_secret("tickets", Secret(OTHER))
     assert referring.secrets()[0].elsewhere is None
     assert (lent(referring), sorted(sendable(referring))) == (OTHER, sorted([CANARY, OTHER]))
@@ -199,7 +199,7 @@ def test_a_value_in_place_of_a_reference_and_the_reverse(referring: Vault) -> No
 
 
 def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
-    """The value is fetched again under the new key, and only the approved one counts."""
+    """The value is fetched again under the new key, and only the approved one is accepted."""
     referring.rotate(Secret(PASSPHRASE), Secret(b"another passphrase"))
     with refused(FailureClass.BINDING_FAILED, "changed since you approved it"):
         fetched(referring, ROTATED)
@@ -207,16 +207,16 @@ def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
     assert (lent(referring), sendable(referring)) == (CANARY, [CANARY])
 
 
-def test_what_was_fetched_for_an_entry_that_is_another_by_now_is_dropped(referring: Vault) -> None:
-    """An answer that comes late says nothing about what was stored meanwhile."""
+def test_a_value_fetched_for_a_replaced_entry_is_dropped(referring: Vault) -> None:
+    """A late answer says nothing about a secret that was stored meanwhile."""
     late = referring.secret_entry("tickets")
     referring.set_reference("tickets", msgspec.structs.replace(PASS, reference="pass:other"), Secret(ROTATED))
     referring.keep_fetched(late, Secret(CANARY))
     assert lent(referring) == ROTATED
 
 
-def test_a_token_is_a_value_here_and_stays_while_it_is_needed(referring: Vault) -> None:
-    """And could have been sent to the server that it opens."""
+def test_a_token_must_be_a_stored_value_and_stays_while_it_is_needed(referring: Vault) -> None:
+    """The token is also among the values that could have been sent to its server."""
     with refused(FailureClass.INVALID_REQUEST, "the token 'vault-token' is no value"):
         referring.set_reference("other", SERVER, Secret(OTHER))
     referring.set_secret("vault-token", Secret(ROTATED))
@@ -246,8 +246,8 @@ def test_a_token_is_a_value_here_and_stays_while_it_is_needed(referring: Vault) 
     ],
     ids=["short", "long", "lines", "no-program", "relative", "pass-token", "no-token", "no-reference"],
 )
-def test_what_could_not_be_used_is_not_stored(referring: Vault, elsewhere: Elsewhere, value: bytes, why: str) -> None:
-    """Asked or stored."""
+def test_an_unusable_reference_is_not_stored(referring: Vault, elsewhere: Elsewhere, value: bytes, why: str) -> None:
+    """Both the check and the storing refuse it."""
     before = referring.path.read_bytes()
     for attempt in (referring.check_reference, referring.set_reference):
         with refused(FailureClass.BAD_INPUT, why):
@@ -255,8 +255,8 @@ def test_what_could_not_be_used_is_not_stored(referring: Vault, elsewhere: Elsew
     assert referring.path.read_bytes() == before
 
 
-def test_a_setting_cannot_use_one(referring: Vault) -> None:
-    """What the daemon itself sends is not asked for beforehand."""
+def test_a_setting_cannot_use_a_reference(referring: Vault) -> None:
+    """The daemon does not fetch beforehand what it sends itself."""
     with (
         refused(FailureClass.BINDING_FAILED, "only bindings can use such a secret"),
         VaultLender(referring).lend_secret("tickets"),
@@ -265,7 +265,7 @@ def test_a_setting_cannot_use_one(referring: Vault) -> None:
 
 
 def test_an_entry_reads_back_as_it_was_written(referring: Vault, tmp_path: Path) -> None:
-    """Copied to another place and opened there."""
+    """The file is copied to another place and opened there."""
     there = tmp_path / "copy.json"
     write(there, referring.path.read_bytes())
     copy = Vault(there)

@@ -1,4 +1,4 @@
-"""Nothing of a secret is where it should not be: on disk, in words, in memory once the vault is locked."""
+"""Secrets are nowhere that they should not be: on disk, in messages, in memory once the vault is locked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("real_derivation")
 
 
 def spellings(secret: bytes) -> Iterator[bytes]:
-    """The ways a secret might lie about: as it is, in hex, and in base64 at any of its three offsets."""
+    """Yield the ways a secret might be written: as it is, in hex, and in base64 at any of its three offsets."""
     yield secret
     yield secret.hex().encode()
     for shift in range(3):
@@ -33,12 +33,12 @@ def spellings(secret: bytes) -> Iterator[bytes]:
 
 
 def shows(text: bytes, secret: bytes) -> bool:
-    """Whether any of them is in `text`."""
+    """Return whether `text` contains the secret in any of these ways."""
     return any(spelling in text for spelling in spellings(secret))
 
 
-def test_the_file_shows_names_and_no_value(path: Path, key: bytes):
-    """Neither value, passphrase nor data key is in the bytes, in any spelling; the names are, by design."""
+def test_the_file_shows_names_but_no_value(path: Path, key: bytes):
+    """The bytes contain no value, passphrase or data key in any spelling; the names are there by design."""
     made = path.read_bytes()
     assert b'"mail"' in made
     assert shows(b"x" + base64.b64encode(b"yz" + CANARY + b"x"), CANARY)  # the search finds what is there
@@ -49,7 +49,7 @@ def test_the_file_shows_names_and_no_value(path: Path, key: bytes):
 
 
 def provoked(vault: Vault, path: Path, key: bytes) -> Iterator[AileronError]:
-    """Every refusal that has a secret, a passphrase or a key at hand."""
+    """Yield the error of every refusal that has a secret, a passphrase or a key at hand."""
     canary = Secret(CANARY)
     good = path.read_bytes()
     bad = page_reader.load(path)
@@ -81,8 +81,8 @@ def provoked(vault: Vault, path: Path, key: bytes) -> Iterator[AileronError]:
         yield caught.value
 
 
-def test_no_refusal_tells_a_secret_not_even_with_its_frames(vault: Vault, path: Path, key: bytes):
-    """Message, details, causes, and the local names of every frame of ours, as a debugger or a reporter would print them."""
+def test_no_refusal_reveals_a_secret_even_with_its_frames(vault: Vault, path: Path, key: bytes):
+    """This covers message, details, causes, and the local names of all our frames, as a debugger would print them."""
     seen = 0
     for error in provoked(vault, path, key):
         told = traceback.TracebackException.from_exception(error, capture_locals=True)
@@ -96,8 +96,8 @@ def test_no_refusal_tells_a_secret_not_even_with_its_frames(vault: Vault, path: 
     assert seen == 10
 
 
-def test_nothing_shows_a_value_when_printed(standing: Vault):
-    """The vault, its lender, a loan, and what is listed."""
+def test_no_printed_object_shows_a_value(standing: Vault):
+    """This covers the vault, its lender, a loan, and the lists."""
     lender = VaultLender(standing)
     with lender.lend(use(API_KEY)) as loan:
         for thing in (
@@ -132,7 +132,7 @@ for step in (lambda: None, vault.lock):
 
 
 def copies(pid: int, needle: bytes) -> int:
-    """How often `needle` is in the memory of another process, wherever it may be written."""
+    """Return how often `needle` is in the memory of another process, in all that is mapped readable and writable."""
     count = 0
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
@@ -146,7 +146,7 @@ def copies(pid: int, needle: bytes) -> int:
 
 
 class Holder:
-    """A process that stops to be looked at, until it is told to go on."""
+    """A process that stops to be inspected, until it is told to go on."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin
@@ -156,17 +156,17 @@ class Holder:
         self.told = process.stdin
 
     def stopped(self) -> None:
-        """Return when it has."""
+        """Wait until the process has stopped."""
         assert self._said.readline() == b"now\n"
 
     def go_on(self, line: bytes = b"") -> None:
-        """With what it reads there."""
+        """Let the process go on with the line that it reads there."""
         self.told.write(line + b"\n")
 
 
 @contextlib.contextmanager
 def holding(program: str, path: Path) -> Iterator[Holder]:
-    """The program with the vault at `path`, waited for at the end."""
+    """Run the program with the vault at `path`; wait for its end on leaving the block."""
     with subprocess.Popen(
         [sys.executable, "-c", program, path],
         stdin=subprocess.PIPE,
@@ -183,7 +183,7 @@ def holding(program: str, path: Path) -> Iterator[Holder]:
 
 
 def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path, key: bytes):
-    """Looked for in a process that unlocked, used and locked: it is there before, and after it is not."""
+    """The process unlocks, uses and locks the vault: the key is in its memory before, and not after."""
     with holding(HOLDER, path) as holder:
         holder.go_on(PASSPHRASE)
         holder.stopped()
@@ -230,8 +230,8 @@ stop()  # 3
 """
 
 
-def test_no_key_of_any_way_in_stays_in_memory(path: Path, key: bytes):
-    """Rotated, the old key is gone and the new one there; opened by code and keyring, copied, rotated, put back: neither is."""
+def test_no_key_stays_in_memory_whichever_way_the_vault_was_opened(path: Path, key: bytes):
+    """Only the new key is there after a rotation; neither is after opening by code and keyring, copies and a restore."""
     found, second = [], b""
     with holding(ROTATOR, path) as holder:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What could have been sent to a host: all that is bound for it and was until lately, open and locked."""
+"""The secrets that could have been sent to a host: all that are, or recently were, bound for it, open and locked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEXT = b"the-next-secret-of-the-account"
 
 @pytest.fixture
 def opened(absent: Vault) -> Vault:
-    """Open, with one secret bound for one host."""
+    """Return an open vault with one secret bound for one host."""
     absent.create(Secret(PASSPHRASE))
     absent.set_secret("mail", Secret(CANARY))
     absent.set_secret("tickets", Secret(OTHER))
@@ -41,19 +41,19 @@ class Now:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
-    """It stands still but for a test that sets it."""
+    """Replace the vault's clock by one that stands still until a test sets it."""
     clock = Now()
     monkeypatch.setattr("aileron.vault.vault.since_boot", lambda: clock.s)
     return clock
 
 
 def copied(vault: Vault) -> bytes:
-    """What `vault backup` writes."""
+    """Return the bytes that `vault backup` writes."""
     return vault.backup().data
 
 
 def put_back(vault: Vault, copy: bytes) -> None:
-    """What `vault restore` does."""
+    """Restore the copy as `vault restore` does."""
     found = vault.copy(copy, Secret(PASSPHRASE), "the copy")
     try:
         vault.put_back(found, 0)
@@ -62,19 +62,19 @@ def put_back(vault: Vault, copy: bytes) -> None:
 
 
 def sent(vault: Vault, host: str) -> list[bytes]:
-    """The values, in order."""
+    """Return the values that could have been sent to the host, in order."""
     return [each.secret.reveal() for each in vault.sendables(host).known]
 
 
-def test_what_is_bound_for_a_host_could_be_sent_there_and_nothing_else(opened: Vault):
-    """By whichever connector; with the user name, as that is part of what goes on the wire."""
+def test_a_secret_could_be_sent_only_to_the_host_it_is_bound_for(opened: Vault):
+    """Any connector may have sent it; the user name belongs to it, as it goes on the wire too."""
     (known,) = opened.sendables(HOST).known
     assert (known.kind, known.secret.reveal(), known.username) == ("basic", CANARY, BASIC.username)
     assert (sent(opened, ELSEWHERE), opened.may_be_bound(HOST), opened.may_be_bound(ELSEWHERE)) == ([], True, False)
 
 
-def test_a_binding_of_which_nobody_kept_what_it_reaches_could_be_sent_anywhere(opened: Vault):
-    """While it is locked too: then nothing is asked at all. So it could before it was bound anew for one host."""
+def test_a_binding_without_a_recorded_reach_could_be_sent_anywhere(opened: Vault):
+    """A locked vault refuses every host then, and binding it again for one host does not change the past."""
     assert API_KEY.reach is None
     opened.bind(API_KEY)
     assert (sent(opened, ELSEWHERE), opened.may_be_bound(ELSEWHERE)) == ([OTHER], True)
@@ -85,8 +85,8 @@ def test_a_binding_of_which_nobody_kept_what_it_reaches_could_be_sent_anywhere(o
         opened.sendables("somewhere.example:443")
 
 
-def test_a_locked_vault_says_what_it_would_have_to_know(opened: Vault):
-    """By the file, and by what was known while it was open: a file that says less takes nothing from that."""
+def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault):
+    """The vault goes by the file and by its knowledge from when it was open: a file that says less removes nothing from that."""
     opened.lock()
     with refused(FailureClass.VAULT_LOCKED) as refusal:
         opened.sendables(HOST)
@@ -102,8 +102,8 @@ def test_a_locked_vault_says_what_it_would_have_to_know(opened: Vault):
         opened.sendables(HOST)
 
 
-def test_the_tokens_of_a_sign_in_go_to_their_hosts_and_both_to_the_provider(opened: Vault):
-    """The access token where it is used; the refresh token where it is renewed, which a connector may be granted too."""
+def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault):
+    """The access token goes where it is used; the refresh token where it is renewed, which a connector may be granted too."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     assert sent(opened, "api.example:443") == [b"access-token-1"]
     assert sent(opened, PROVIDER) == [b"access-token-1", b"refresh-token-1"]
@@ -118,8 +118,8 @@ def test_the_tokens_of_a_sign_in_go_to_their_hosts_and_both_to_the_provider(open
         "a client at https://other.example/ for all at https://login.example for https://mail.example",
     ],
 )
-def test_the_provider_is_known_however_the_application_is_told(opened: Vault, client: str):
-    """Its own address in the line: not that of a registration, of the resource, or of what an ID looks like."""
+def test_the_provider_is_found_in_any_description_of_the_application(opened: Vault, client: str):
+    """The provider is the address of the token endpoint, not that of a registration, a resource, or one that looks like an ID."""
     reach = Reach(hosts=("api.example:443",), wire="oauth2", client=client)
     opened.bind_sign_in(msgspec.structs.replace(SIGNED_IN, reach=reach), tokens().sealed())
 
@@ -128,8 +128,8 @@ def test_the_provider_is_known_however_the_application_is_told(opened: Vault, cl
     assert sent(opened, ELSEWHERE) == []
 
 
-def test_a_renewed_token_is_remembered_and_a_note_of_a_renewal_changes_nothing(opened: Vault):
-    """The one before, for a day."""
+def test_a_renewal_keeps_the_former_token_and_a_note_of_it_changes_nothing(opened: Vault):
+    """The former token is remembered for a day."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.note_renewal(SIGNED_IN.name, 1_750_000_100_000)
     assert sent(opened, "api.example:443") == [b"access-token-1"]
@@ -138,8 +138,8 @@ def test_a_renewed_token_is_remembered_and_a_note_of_a_renewal_changes_nothing(o
 
 
 @pytest.mark.parametrize("how", ["rotated", "revoked", "bound anew for less", "another user"])
-def test_what_a_change_ends_is_remembered(opened: Vault, how: str):
-    """Whatever ended it."""
+def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str):
+    """This holds for each way in which it ended."""
     match how:
         case "rotated":
             opened.set_secret("mail", Secret(NEXT))
@@ -152,8 +152,8 @@ def test_what_a_change_ends_is_remembered(opened: Vault, how: str):
     assert CANARY in sent(opened, HOST)
 
 
-def test_what_is_remembered_is_so_behind_a_lock_and_under_a_new_key(opened: Vault):
-    """Locked, it is known that there was something, and not what; a vault's new key opens what the old one sealed."""
+def test_remembered_secrets_survive_a_lock_and_a_new_key(opened: Vault):
+    """A locked vault knows that there was a secret, not which; a new key opens the values that the old one sealed."""
     opened.revoke(BOUND.name)
     opened.lock()
     assert opened.may_be_bound(HOST)
@@ -168,8 +168,8 @@ def test_what_is_remembered_is_so_behind_a_lock_and_under_a_new_key(opened: Vaul
 
 @pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize("has_its_key", [True, False])
-def test_a_copy_that_is_put_back_takes_nothing_from_what_is_known(opened: Vault, is_open: bool, has_its_key: bool):
-    """The service still has what was bound a moment ago: it is looked for, but for a vault that was locked under another key."""
+def test_a_restored_copy_does_not_forget_the_recent_secrets(opened: Vault, is_open: bool, has_its_key: bool):
+    """The service still has the recent secret: it is searched for, unless the vault was locked under another key."""
     first = copied(opened)
     opened.set_secret("mail", Secret(NEXT))
     if not has_its_key:
@@ -186,9 +186,9 @@ def test_a_copy_that_is_put_back_takes_nothing_from_what_is_known(opened: Vault,
 
 
 @pytest.mark.parametrize("is_known", ["open", "by the file", "from before", "by no file"])
-def test_what_another_vault_ends_is_known_by_its_host(opened: Vault, tmp_path: Path, is_known: str, now: Now):
-    """An empty one in its place, with a key of its own: what could have been sent is looked for where it can be opened, and where
-    it cannot the host is still one where something was bound; for a day, and no longer.
+def test_secrets_of_a_replaced_vault_are_known_by_their_host(opened: Vault, tmp_path: Path, is_known: str, now: Now):
+    """An empty vault with its own key takes the place: its predecessor's secrets are searched for if they can be opened, and
+    otherwise the host still counts as one with a binding; for a day, and no longer.
     """
     empty = Vault(tmp_path / "empty.json")
     empty.create(Secret(PASSPHRASE))
@@ -212,8 +212,8 @@ def test_what_another_vault_ends_is_known_by_its_host(opened: Vault, tmp_path: P
     assert (vault.may_be_bound(HOST), sent(vault, HOST)) == (False, [])
 
 
-def test_a_vault_that_comes_back_opens_what_it_knew(opened: Vault, tmp_path: Path):
-    """What was replaced in it before another was in its place."""
+def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, tmp_path: Path):
+    """The vault also knows the value that was replaced before another vault took its place."""
     opened.set_secret("mail", Secret(NEXT))
     own, empty = copied(opened), Vault(tmp_path / "empty.json")
     empty.create(Secret(PASSPHRASE))
@@ -227,8 +227,8 @@ def test_a_vault_that_comes_back_opens_what_it_knew(opened: Vault, tmp_path: Pat
     assert set(sent(opened, HOST)) == {CANARY, NEXT}
 
 
-def test_versions_that_are_counted_a_second_time_are_told_apart(absent: Vault):
-    """A copy, and after it another second value: its version is that of the one before, and both could have been sent."""
+def test_equal_version_numbers_of_different_values_are_told_apart(absent: Vault):
+    """Another second value, set after a restore, gets the version number of the first one; both could have been sent."""
     vault = Vault(absent.path, clock=iter(range(1_750_000_000, 1_760_000_000)).__next__)
     vault.create(Secret(PASSPHRASE))
     vault.set_secret("mail", Secret(CANARY))
@@ -244,8 +244,8 @@ def test_versions_that_are_counted_a_second_time_are_told_apart(absent: Vault):
     assert {CANARY, OTHER, NEXT} <= set(sent(vault, HOST))
 
 
-def test_nothing_is_remembered_for_ever(opened: Vault, now: Now):
-    """A day, and no longer."""
+def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now):
+    """The bound is exact."""
     opened.set_secret("mail", Secret(NEXT))
     now.s += KEPT_S - 1
     assert sent(opened, HOST) == [NEXT, CANARY]
@@ -254,7 +254,7 @@ def test_nothing_is_remembered_for_ever(opened: Vault, now: Now):
 
 
 def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now):
-    """Those that are replaced each ten minutes, as nobody said when they end: an hour after it was got the first is known."""
+    """Tokens without a stated end are replaced every ten minutes: an hour after it was issued, the first is still known."""
     got = [f"canary-token-{number}".encode() for number in range(7)]
     for token in got:
         now.s += UNSAID_S
@@ -264,8 +264,8 @@ def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now):
     assert set(got) < set(sent(opened, HOST))
 
 
-def test_no_more_than_so_many_are_remembered(opened: Vault):
-    """The newest of each binding, and the newest of all."""
+def test_the_number_of_remembered_secrets_is_bounded(opened: Vault):
+    """The newest of each binding are kept, and the newest of all."""
     for number in range(MOST_OF_ONE + 3):
         opened.set_secret("mail", Secret(b"value-number-%d" % number))
     assert len(sent(opened, HOST)) == 1 + MOST_OF_ONE
@@ -284,9 +284,9 @@ def _numbered(number: int) -> Binding:
     return msgspec.structs.replace(BOUND, name=name, secret=f"s{number}")
 
 
-def test_what_the_supervisor_itself_sends_could_be_sent_there(opened: Vault, now: Now):
-    """As its settings say: open, locked, in a process that never had it open; and what they said until lately. A secret that is
-    not stored goes nowhere.
+def test_the_daemons_own_secrets_could_be_sent_to_their_hosts(opened: Vault, now: Now):
+    """They come from its settings: for an open vault, a locked one, one never opened in this process, and for former settings.
+    A secret that is not stored goes nowhere.
     """
     opened.send_also([Own("anthropic", "tickets", ELSEWHERE), Own("openai", "absent", "third.example:443")])
     assert (sent(opened, ELSEWHERE), opened.may_be_bound(ELSEWHERE)) == ([OTHER], True)
@@ -312,8 +312,8 @@ def test_what_the_supervisor_itself_sends_could_be_sent_there(opened: Vault, now
     assert (opened.may_be_bound(ELSEWHERE), opened.may_be_bound("third.example:443")) == (False, False)
 
 
-def test_the_same_value_is_given_until_something_changes_and_none_outlives_the_key(opened: Vault):
-    """What egress makes of it is kept by it: once for each change, and gone when the vault is locked."""
+def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault):
+    """Egress keeps its derived data with it: once for each change, and gone when the vault is locked."""
     known = opened.sendables(HOST)
     assert opened.sendables(HOST) is known
     opened.set_secret("tickets", Secret(NEXT))
@@ -324,8 +324,8 @@ def test_the_same_value_is_given_until_something_changes_and_none_outlives_the_k
     assert kept() is None
 
 
-def test_tokens_that_were_overwritten_by_hand_are_no_tokens(opened: Vault):
-    """They are lent to nobody, so none is looked for; what was there before is."""
+def test_tokens_overwritten_by_hand_are_not_searched_for(opened: Vault):
+    """They are lent to nobody; the former tokens are searched for."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.set_secret(SIGNED_IN.secret, Secret(b"not a set of tokens"))
     assert sent(opened, "api.example:443") == [b"access-token-1"]

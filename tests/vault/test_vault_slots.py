@@ -1,4 +1,4 @@
-"""The ways to one key: each opens the vault, none stands for another, and a new key ends them all."""
+"""The ways to one key: each opens the vault, none replaces another, and a new key ends them all."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ OTHER_KEY = KeyringKey("fedcba9876543210" * 2, Secret(bytes(range(1, 33))))
 
 @pytest.fixture
 def codes(vault: Vault) -> tuple[Secret, ...]:
-    """The vault has every way in: its passphrase, recovery codes, a key in a keyring."""
+    """Give the vault every way in (passphrase, recovery codes, keyring key); return the codes."""
     return vault.rotate(Secret(PASSPHRASE), Secret(PASSPHRASE), recovery_codes=True, keyring=KEY).codes
 
 
 def opened(path: Path) -> Vault:
-    """Another process's look at the file."""
+    """Return another process's vault on the file."""
     return Vault(path, clock=Clock())
 
 
 def lent(vault: Vault) -> bytes:
-    """What the mail binding is lent."""
+    """Return the value that the mail binding is lent."""
     with VaultLender(vault).lend(use(BASIC)) as loan:
         return loan.secret.reveal()
 
 
 def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Secret, ...]):
-    """The passphrase, every code however it is typed, and the keyring's key; which of them it was is told."""
+    """The passphrase, every code in any style, and the keyring's key open it, and the result says which it was."""
     assert len({code.reveal() for code in codes}) == 4
     typed = [(PASSPHRASE, "passphrase"), (codes[0].reveal().lower().replace(b"-", b""), "recovery")]
     typed += [(code.reveal(), "recovery") for code in codes]
@@ -57,7 +57,7 @@ def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Se
     assert (vault.status().recovery_codes, vault.status().keyring) == (4, KEY.id)
 
 
-def test_the_page_is_enough_for_each_way(path: Path, codes: tuple[Secret, ...]):
+def test_the_page_is_enough_to_open_the_vault_each_way(path: Path, codes: tuple[Secret, ...]):
     """A reader written from the page alone gets the same key by passphrase, code and keyring."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -66,8 +66,8 @@ def test_the_page_is_enough_for_each_way(path: Path, codes: tuple[Secret, ...]):
     assert page_reader.seal(vault, key) == vault
 
 
-def test_no_way_stands_for_another(vault: Vault, path: Path, codes: tuple[Secret, ...]):
-    """Neither a code nor a keyring's key counts as the passphrase, nor is one taken where the other is asked for."""
+def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """A code or a keyring's key is not accepted as the passphrase, nor is one accepted in place of the other."""
     vault.check_passphrase(Secret(PASSPHRASE))
     for other in (codes[0], KEY.key, Secret(KEY.key.reveal().hex().encode())):
         with refused(FailureClass.UNAUTHORIZED):
@@ -83,8 +83,8 @@ def test_no_way_stands_for_another(vault: Vault, path: Path, codes: tuple[Secret
         vault.rotate(KEY.key, Secret(NEW))
 
 
-def test_a_mistyped_code_says_where_and_quotes_nothing(path: Path, codes: tuple[Secret, ...]):
-    """Only where there are codes; elsewhere it is a wrong passphrase like any other."""
+def test_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(path: Path, codes: tuple[Secret, ...]):
+    """The right code opens the vault."""
     typed = codes[0].reveal().decode()
     wrong = typed[:12] + ("2" if typed[12] != "2" else "3") + typed[13:]
     with refused(FailureClass.UNAUTHORIZED) as refusal:
@@ -94,8 +94,8 @@ def test_a_mistyped_code_says_where_and_quotes_nothing(path: Path, codes: tuple[
     opened(path).unlock(codes[0])
 
 
-def test_a_wrong_passphrase_is_answered_with_the_other_way_in(vault: Vault, path: Path, codes: tuple[Secret, ...]):
-    """Where a code would do; not where it is the passphrase itself that is asked for."""
+def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """The advice is given only if a code would do, not if the passphrase itself is required."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"not the passphrase"))
     assert "if you forgot it, use a recovery code" in refusal.message
@@ -104,8 +104,8 @@ def test_a_wrong_passphrase_is_answered_with_the_other_way_in(vault: Vault, path
     assert "recovery code" not in refusal.message
 
 
-def test_a_vault_without_other_ways_says_how_to_have_them(vault: Vault, path: Path, made: bytes):
-    """A code of another vault is a wrong passphrase, a keyring's key has no slot; the file is as small as it was."""
+def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: Path, made: bytes):
+    """Another vault's code is just a wrong passphrase, a keyring's key has no slot, and the file has one slot."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"5JS66-5PWM4-9YHNA-X5YAG-2JEP3-E43QW-RBWSZ"))
     assert "recovery code" not in refusal.message
@@ -115,8 +115,8 @@ def test_a_vault_without_other_ways_says_how_to_have_them(vault: Vault, path: Pa
     assert [sorted(slot) for slot in json.loads(made)["slots"]] == [["argon2id", "key", "kind", "salt"]]
 
 
-def test_a_vault_is_made_with_every_way(absent: Vault, tmp_path: Path):
-    """Asked for at once; the same ways that a rotated one has."""
+def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path):
+    """They are the same ways that a rotated vault has."""
     codes = absent.create(Secret(PASSPHRASE), recovery_codes=True, keyring=KEY)
     file = tmp_path / "home" / ".aileron" / "vault.json"
     for text in (PASSPHRASE, codes[2].reveal()):
@@ -125,8 +125,8 @@ def test_a_vault_is_made_with_every_way(absent: Vault, tmp_path: Path):
     assert not any(code.reveal() in file.read_bytes() for code in codes)
 
 
-def test_rotating_ends_every_old_way_and_keeps_everything(vault: Vault, path: Path, codes: tuple[Secret, ...]):
-    """Other key, other ciphertexts, the same values, names and bindings; one generation on, and the vault goes on being used."""
+def test_rotating_ends_every_old_way_and_keeps_all_contents(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """Key and ciphertexts change; values, names and bindings stay; it is one generation later, and the vault remains usable."""
     before, old_key = page_reader.load(path), page_reader.data_key(page_reader.load(path), PASSPHRASE)
     rotated = vault.rotate(Secret(PASSPHRASE), Secret(NEW))
     after = page_reader.load(path)
@@ -152,8 +152,8 @@ def test_rotating_ends_every_old_way_and_keeps_everything(vault: Vault, path: Pa
     again.lock()
 
 
-def test_a_recovery_code_replaces_a_passphrase_that_was_forgotten(vault: Vault, path: Path, codes: tuple[Secret, ...]):
-    """That is what it is for; the codes of now are others."""
+def test_a_recovery_code_replaces_a_forgotten_passphrase(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """The new codes differ from the old ones."""
     vault.lock()
     vault.unlock(codes[1])
     rotated = vault.rotate(codes[1], Secret(NEW), recovery_codes=True, keyring=OTHER_KEY)
@@ -166,8 +166,8 @@ def test_a_recovery_code_replaces_a_passphrase_that_was_forgotten(vault: Vault, 
         opened(path).unlock_with_keyring(KEY.key)
 
 
-def test_what_does_not_open_it_does_not_rotate_it(vault: Vault, path: Path):
-    """A wrong passphrase, a short new one, a locked vault, a key of another length: the file stays, byte for byte."""
+def test_a_failed_rotation_leaves_the_file_unchanged(vault: Vault, path: Path):
+    """The causes are a wrong passphrase, a short new one, a locked vault, and a key of another length."""
     before = path.read_bytes()
     short = KeyringKey(KEY.id, Secret(b"short"))
     for attempt, failure_class in (
@@ -182,8 +182,8 @@ def test_what_does_not_open_it_does_not_rotate_it(vault: Vault, path: Path):
     assert lent(vault) == CANARY
 
 
-def test_another_vault_in_its_place_is_not_rotated(vault: Vault, path: Path):
-    """With the passphrase of whoever put it there: it does not verify under the key in memory."""
+def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path):
+    """The planted vault's own passphrase does not help: it does not verify under the key in memory."""
     path.unlink()
     planted = opened(path)
     planted.create(Secret(b"mallory's own"))
@@ -194,8 +194,8 @@ def test_another_vault_in_its_place_is_not_rotated(vault: Vault, path: Path):
     assert path.read_bytes() == before
 
 
-def test_every_flipped_bit_of_a_slot_is_found(vault: Vault, path: Path, codes: tuple[Secret, ...]):
-    """With the key in memory, each bit of the part of the file that the slots are: nothing verifies but the file itself."""
+def test_every_flipped_bit_of_a_slot_is_detected(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """The key is in memory: of all variants of the slots' part, only the file itself verifies."""
     data = path.read_bytes()
     start, end = data.index(b'"slots":'), data.index(b'"vault":')
     with path.open("r+b", buffering=0) as file:
@@ -211,30 +211,30 @@ def test_every_flipped_bit_of_a_slot_is_found(vault: Vault, path: Path, codes: t
 
 
 def exchanged(vault: Any) -> None:
-    """Two codes' sealed keys in each other's slots."""
+    """Exchange the sealed keys of two codes' slots."""
     slots = vault["slots"]
     slots[1]["key"], slots[2]["key"] = slots[2]["key"], slots[1]["key"]
 
 
 def renamed(vault: Any) -> None:
-    """A code's slot as a keyring's."""
+    """Turn a code's slot into a keyring's."""
     vault["slots"][1] = {**vault["slots"][1], "kind": "keyring", "id": KEY.id}
     del vault["slots"][-1]
 
 
 def other_id(vault: Any) -> None:
-    """The keyring's slot under another name."""
+    """Give the keyring's slot another id."""
     vault["slots"][-1]["id"] = OTHER_KEY.id
 
 
 def other_vault(vault: Any) -> None:
-    """The slots under another vault's id."""
+    """Put the slots under another vault's id."""
     vault["vault"] = "0" * 32
 
 
 @pytest.mark.parametrize("change", [exchanged, renamed, other_id, other_vault])
 def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(path: Path, codes: tuple[Secret, ...], change: Any):
-    """What was sealed for one slot opens in no other, and not with another name beside it; unchanged, it opens."""
+    """A key sealed for one slot opens in no other, nor beside another name; unchanged, it opens."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
     opened(path).unlock(codes[0])
@@ -248,8 +248,8 @@ def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(path: Path, codes: 
             opened(path).unlock_with_keyring(codes[0] if change is renamed else KEY.key)
 
 
-def test_a_slot_that_was_taken_away_or_added_is_found(path: Path, codes: tuple[Secret, ...]):
-    """Nobody without the key ends a way in, or puts one of an older file back."""
+def test_a_slot_that_was_removed_or_added_is_detected(path: Path, codes: tuple[Secret, ...]):
+    """An attacker without the key cannot end a way in, or add a slot again."""
     before = page_reader.load(path)
     fewer = {**before, "slots": before["slots"][:-1]}
     more = {**before, "slots": [*before["slots"][:2], before["slots"][1], *before["slots"][2:]]}
@@ -261,7 +261,7 @@ def test_a_slot_that_was_taken_away_or_added_is_found(path: Path, codes: tuple[S
     opened(path).unlock(Secret(PASSPHRASE))
 
 
-def test_no_key_of_before_is_in_memory_after_rotating(vault: Vault):
+def test_the_old_key_is_wiped_after_rotating(vault: Vault):
     """The old key is overwritten when the new one takes its place."""
     was = vault._opened
     assert was is not None
@@ -271,8 +271,8 @@ def test_no_key_of_before_is_in_memory_after_rotating(vault: Vault):
     assert lent(vault) == CANARY
 
 
-def test_a_vault_that_was_locked_while_it_was_rotated_stays_locked(vault: Vault, path: Path):
-    """What is on disk is the new one, and opens with its passphrase."""
+def test_a_vault_locked_during_its_rotation_stays_locked(vault: Vault, path: Path):
+    """The new vault is on disk, and opens with its passphrase."""
     real = os.rename
 
     def locking(*args: Any, **kwargs: Any) -> None:

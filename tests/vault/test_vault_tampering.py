@@ -1,4 +1,4 @@
-"""What an agent with a shell, or a failing disk, can do to the file, and that it is found."""
+"""The harm that an agent with a shell, or a failing disk, can do to the file, and that it is detected."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Json = dict[str, Any]
 
 
 def outcome(vault: Vault) -> FailureClass:
-    """How an open vault takes to its file: not_found stands for verified (see `verify`)."""
+    """Return how an open vault judges its file: not_found stands for verified (see `verify`)."""
     with pytest.raises(AileronError) as caught:
         vault.remove_secret("never-stored")
     return caught.value.failure.failure_class
 
 
-def test_every_flipped_bit_is_found(vault: Vault, path: Path, made: bytes):
-    """Each bit of each byte, with the key in memory: nothing verifies but the file itself."""
+def test_every_flipped_bit_is_detected(vault: Vault, path: Path, made: bytes):
+    """The key is in memory: of all variants, only the file itself verifies."""
     assert outcome(vault) == FailureClass.NOT_FOUND
     found = set()
     with path.open("r+b", buffering=0) as file:
@@ -44,7 +44,7 @@ def test_every_flipped_bit_is_found(vault: Vault, path: Path, made: bytes):
 
 
 def to(*where: str | int, value: Any) -> Callable[[Json], None]:
-    """A change: what is at `where` becomes `value`, or what `value` makes of it."""
+    """Return a change that sets the part at `where` to `value`, or to the result of calling `value` with it."""
 
     def change(vault: Any) -> None:
         for step in where[:-1]:
@@ -56,7 +56,7 @@ def to(*where: str | int, value: Any) -> Callable[[Json], None]:
 
 
 def other_base64(text: str) -> str:
-    """Other bytes of the same length."""
+    """Return base64 of other bytes of the same length."""
     return ("B" if text[0] == "A" else "A") + text[1:]
 
 
@@ -93,8 +93,8 @@ def changed(path: Path, what: str) -> None:
     page_reader.store(path, vault)
 
 
-def test_a_change_beside_an_open_vault_is_found_before_the_next_one(vault: Vault, path: Path, made: bytes):
-    """Whatever part was changed: nothing is written over it, and the cause is named."""
+def test_a_change_beside_an_open_vault_is_detected_before_the_next_write(vault: Vault, path: Path, made: bytes):
+    """Whichever part was changed, the file is not overwritten, and the message names the seal."""
     for what in CHANGES:
         changed(path, what)
         Vault(path).bindings()  # well formed: without a key nobody can tell
@@ -106,8 +106,8 @@ def test_a_change_beside_an_open_vault_is_found_before_the_next_one(vault: Vault
 
 
 @pytest.mark.parametrize("what", ["a binding removed", "another value", "another generation"])
-def test_a_change_while_it_was_locked_is_found_on_unlock(path: Path, what: str):
-    """The right passphrase opens nothing that was changed, and says that the file is at fault."""
+def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, what: str):
+    """The right passphrase does not open a changed file, and the message says that the file is at fault."""
     changed(path, what)
     attacked = Vault(path)
     with refused(FailureClass.HASH_MISMATCH) as refusal:
@@ -118,7 +118,7 @@ def test_a_change_while_it_was_locked_is_found_on_unlock(path: Path, what: str):
 
 @pytest.mark.parametrize("what", SLOT_CHANGES)
 def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str):
-    """The numbers that lead to the key are bound to it; the message says that it need not be the passphrase."""
+    """The key's parameters are bound to it; the message says that the passphrase need not be the cause."""
     vault = page_reader.load(path)
     SLOT_CHANGES[what](vault)
     page_reader.store(path, vault)
@@ -128,13 +128,13 @@ def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str):
 
 
 def swapped_values(vault: Json) -> None:
-    """The two secrets trade their sealed values."""
+    """Exchange the sealed values of the two secrets."""
     first, second = vault["secrets"]
     first["sealed"], second["sealed"] = second["sealed"], first["sealed"]
 
 
-def test_swapped_secrets_are_found_even_under_a_good_seal(path: Path, key: bytes):
-    """By the seal on unlock; and were the seal forged, by the entry itself when it is to be lent."""
+def test_swapped_secrets_are_detected_even_under_a_good_seal(path: Path, key: bytes):
+    """The seal shows it on unlock; under a forged seal, the entry itself shows it when it is lent."""
     vault = page_reader.load(path)
     swapped_values(vault)
     page_reader.store(path, vault)
@@ -150,8 +150,8 @@ def test_swapped_secrets_are_found_even_under_a_good_seal(path: Path, key: bytes
     forged.lock()
 
 
-def test_a_rolled_back_entry_is_found_even_under_a_good_seal(vault: Vault, path: Path, key: bytes):
-    """The old value of a secret, put back into the newer file, is no value of it."""
+def test_a_rolled_back_entry_is_detected_even_under_a_good_seal(vault: Vault, path: Path, key: bytes):
+    """The former value of a secret, put back into the newer file, does not open."""
     old = page_reader.load(path)
     vault.set_secret("mail", Secret(OTHER))
     new = page_reader.load(path)
@@ -169,8 +169,8 @@ def test_a_rolled_back_entry_is_found_even_under_a_good_seal(vault: Vault, path:
     forged.lock()
 
 
-def test_an_older_file_is_refused_by_who_has_seen_the_newer(vault: Vault, path: Path, made: bytes):
-    """Open: the next change is refused and the newer value stays lent. Locked: so is the unlock. Then the cure works."""
+def test_an_older_file_is_refused_by_a_vault_that_has_seen_a_newer_one(vault: Vault, path: Path, made: bytes):
+    """An open vault refuses the next change and lends the newer value; a locked one refuses to unlock. Then the fix works."""
     vault.set_secret("mail", Secret(OTHER))
     newer = path.read_bytes()
     write(path, made)
@@ -198,7 +198,7 @@ def test_an_older_file_is_refused_by_who_has_seen_the_newer(vault: Vault, path: 
 
 
 def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path, made: bytes):
-    """A restored backup that was changed as often as the vault it replaces is not that vault."""
+    """A restored backup with as many changes as the vault that it replaces is not that vault."""
     vault.set_secret("mail", Secret(OTHER))
     mine = path.read_bytes()
     write(path, made)
@@ -212,7 +212,7 @@ def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path,
     verify(vault)
 
 
-def test_what_another_process_wrote_with_the_passphrase_is_built_upon(vault: Vault, path: Path):
+def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, path: Path):
     """A later generation under the same key is no attack: the next change keeps it."""
     elsewhere = Vault(path, clock=Clock())
     elsewhere.unlock(Secret(PASSPHRASE))
@@ -222,8 +222,8 @@ def test_what_another_process_wrote_with_the_passphrase_is_built_upon(vault: Vau
     assert [info.name for info in vault.secrets()] == ["mail", "new", "tickets"]
 
 
-def test_another_vault_in_its_place_is_refused_until_it_is_opened_itself(vault: Vault, path: Path):
-    """Its key does not verify under ours. Opened by its own passphrase it is simply another vault."""
+def test_another_vault_in_its_place_is_refused_until_it_is_unlocked(vault: Vault, path: Path):
+    """The other vault does not verify under our key. Unlocked by its own passphrase it is simply another vault."""
     path.unlink()
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         vault.revoke(BASIC.name)
@@ -239,8 +239,8 @@ def test_another_vault_in_its_place_is_refused_until_it_is_opened_itself(vault: 
     assert vault.secrets() == ()
 
 
-def test_the_directory_taken_away_is_told(vault: Vault, path: Path):
-    """No change is made of memory alone, and no directory is made anew."""
+def test_a_removed_directory_is_reported(vault: Vault, path: Path):
+    """The change is not made in memory alone, and no directory is created."""
     elsewhere = path.parent.rename(path.parent.with_name("elsewhere"))
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         vault.revoke(BASIC.name)

@@ -1,4 +1,4 @@
-"""One vault in many threads: nothing is lost, nothing is half, and nobody waits who need not."""
+"""A vault in many threads: no change is lost or half done, and no caller waits without need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("real_derivation")
 
 
 def test_changes_from_many_threads_all_happen(vault: Vault):
-    """One after the other, each upon the last: as many generations as changes."""
+    """The changes happen one after the other, each based on the last: there are as many generations as changes."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda n: vault.set_secret(f"s{n:02}", Secret(b"value-%08d" % n)), range(40)))
     assert [info.name for info in vault.secrets()] == ["mail", *(f"s{n:02}" for n in range(40)), "tickets"]
@@ -28,7 +28,7 @@ def test_changes_from_many_threads_all_happen(vault: Vault):
 
 
 def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path):
-    """As two processes would: the lock is the file's."""
+    """The vaults stand for two processes: the lock is the file's."""
     second = Vault(path)
     second.unlock(Secret(PASSPHRASE))
     with ThreadPoolExecutor(2) as threads:
@@ -42,8 +42,8 @@ def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path
     assert fresh.status().generation == 25
 
 
-def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path):
-    """While a change waits for another process, everything quick is answered, and locking takes effect at once.
+def test_reading_lending_and_locking_do_not_wait_for_a_writer(vault: Vault, path: Path):
+    """Quick requests are answered while a change waits for another process, and locking takes effect at once.
 
     The change that was waiting is refused then: there is no key to make it with.
     """
@@ -74,7 +74,7 @@ def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path
 def test_a_vault_locked_while_a_change_is_written_stays_locked(
     vault: Vault, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Between sealing and renaming: the change, asked for while it was open, is made; no key comes back with it."""
+    """The vault is locked between sealing and renaming: the change, requested before, is made; no key comes back with it."""
     flush = os.fsync
 
     def lock_then_flush(descriptor: int) -> None:
@@ -91,7 +91,7 @@ def test_a_vault_locked_while_a_change_is_written_stays_locked(
 
 
 def test_the_key_is_not_wiped_while_it_is_in_use(path: Path):
-    """Locking in the middle of a change waits for the cryptography, then locks; what was sealed is whole."""
+    """Locking in the middle of a change waits for the cryptography, then locks; the sealed value is whole."""
     lockers: list[threading.Thread] = []
 
     def clock() -> float:  # asked for the date of a secret while the key is held
@@ -111,8 +111,8 @@ def test_the_key_is_not_wiped_while_it_is_in_use(path: Path):
     vault.lock()
 
 
-def test_a_vault_locked_under_its_users_gives_the_secret_or_says_so(vault: Vault):
-    """Four threads borrow, one changes, while it is locked and opened again: right values or vault_locked, nothing else."""
+def test_a_vault_locked_during_use_gives_the_secret_or_reports_the_lock(vault: Vault):
+    """Four threads borrow, one changes, while it is locked and unlocked: right values or vault_locked, nothing else."""
     stop = threading.Event()
     kinds: set[FailureClass] = set()
     values: set[bytes] = set()

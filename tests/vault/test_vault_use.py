@@ -1,4 +1,4 @@
-"""The vault as the daemon uses it: made, opened, filled, bound, lent from, locked."""
+"""The vault as the daemon uses it: created, unlocked, filled, bound, lent from, locked."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.vault.conftest import API_KEY, BASIC, CANARY, CONNECTOR, OTHER, PASSP
 
 
 def lent(vault: Vault, binding: Binding, kind: str | None = None) -> bytes:
-    """The value that a loan carries."""
+    """Return the value that a loan carries."""
     with VaultLender(vault).lend(use(binding, kind)) as loan:
         return loan.secret.reveal()
 
 
-def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path):
-    """What was stored and bound is there for the next process, which needs the passphrase for the values only."""
+def test_a_vault_is_created_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path):
+    """The next process finds the stored secrets and bindings, and needs the passphrase for the values only."""
     nothing = {
         "exists": False,
         "locked": True,
@@ -61,8 +61,8 @@ def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tm
     again.lock()
 
 
-def test_there_is_one_vault_and_it_is_not_made_twice(vault: Vault, path: Path):
-    """A second `create` is refused, and the file stays as it is."""
+def test_a_vault_is_not_created_twice(vault: Vault, path: Path):
+    """A second `create` is refused, and the file stays unchanged."""
     before = path.read_bytes()
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         Vault(path).create(Secret(PASSPHRASE))
@@ -70,8 +70,8 @@ def test_there_is_one_vault_and_it_is_not_made_twice(vault: Vault, path: Path):
     assert path.read_bytes() == before
 
 
-def test_a_short_passphrase_is_refused_with_the_reason(absent: Vault):
-    """Seven bytes are not enough and a kilobyte is a file; eight are taken, by the test above. Nothing is made."""
+def test_a_passphrase_outside_the_bounds_is_refused_with_the_reason(absent: Vault):
+    """Seven bytes are not enough and over a kilobyte is a file; the test above creates a vault. Nothing is created here."""
     for passphrase, words in ((b"seven77", "at least 8"), (b"", "at least 8"), (b"x" * 1025, "at most 1024")):
         with refused(FailureClass.BAD_INPUT) as refusal:
             absent.create(Secret(passphrase))
@@ -79,8 +79,8 @@ def test_a_short_passphrase_is_refused_with_the_reason(absent: Vault):
     assert not absent.exists
 
 
-def test_without_a_passphrase_names_are_told_and_values_are_not(locked: Vault):
-    """Locked: secrets by name, bindings and candidates; every use of the key says how to unlock."""
+def test_a_locked_vault_shows_names_but_no_values(locked: Vault):
+    """Secrets' names, bindings and candidates are available; every use of the key says how to unlock."""
     stored = 1_750_000_000.5
     assert locked.secrets() == (SecretInfo("mail", stored, stored), SecretInfo("tickets", stored, stored))
     assert locked.bindings() == (API_KEY, BASIC)
@@ -98,8 +98,8 @@ def test_without_a_passphrase_names_are_told_and_values_are_not(locked: Vault):
         assert "aileron vault unlock" in refusal.message
 
 
-def test_without_a_vault_the_message_says_how_to_make_one(absent: Vault):
-    """The same class as a locked one, with another command."""
+def test_a_missing_vault_is_reported_with_the_command_that_creates_it(absent: Vault):
+    """The failure class is that of a locked vault, with another command."""
     for attempt in (absent.check_unlocked, lambda: absent.unlock(Secret(PASSPHRASE)), lambda: lent(absent, BASIC)):
         with refused(FailureClass.VAULT_LOCKED) as refusal:
             attempt()
@@ -121,12 +121,12 @@ def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault):
     assert lent(locked, BASIC) == CANARY
 
 
-def test_after_locking_nothing_is_lent_and_a_loan_already_made_stays(vault: Vault):
-    """The response that is under way ends with its secret; the next request gets none."""
+def test_nothing_is_lent_after_locking_but_an_existing_loan_stays(vault: Vault):
+    """A response in progress ends with its secret; the next request gets none."""
     with VaultLender(vault).lend(use(BASIC)) as loan:
         vault.lock()
         assert loan.secret.reveal() == CANARY
-    vault.lock()  # twice is no matter
+    vault.lock()  # locking twice does no harm
     with refused(FailureClass.VAULT_LOCKED):
         lent(vault, BASIC)
 
@@ -134,7 +134,7 @@ def test_after_locking_nothing_is_lent_and_a_loan_already_made_stays(vault: Vaul
 REQUEST = Outgoing("GET", parse_url("https://api.example.com/"))
 
 
-def test_what_is_lent_is_what_egress_puts_on_the_wire(standing: Vault):
+def test_egress_puts_a_loan_on_the_wire(standing: Vault):
     """A loan has the shape that egress declares: user name and secret for basic, the secret alone for a key."""
     with VaultLender(standing).lend(use(BASIC)) as loan:
         injection = inject(use(BASIC), loan, REQUEST)  # type: ignore[arg-type]
@@ -145,8 +145,8 @@ def test_what_is_lent_is_what_egress_puts_on_the_wire(standing: Vault):
     assert injection.request.fields == (("Authorization", "Bearer " + OTHER.decode()),)
 
 
-def test_idle_is_counted_from_the_last_use(vault: Vault):
-    """A loan, a change and an unlock begin it anew; looking, and locking, do not."""
+def test_idle_time_is_counted_from_the_last_use(vault: Vault):
+    """A loan, a change, revealing a secret, an unlock and a rotation reset it; reading does not."""
     for used in (
         lambda: lent(vault, BASIC),
         lambda: vault.set_secret("mail", Secret(CANARY)),
@@ -163,7 +163,7 @@ def test_idle_is_counted_from_the_last_use(vault: Vault):
         assert vault.idle_s < 1000
 
 
-def test_a_binding_that_was_revoked_is_not_lent(vault: Vault):
+def test_a_revoked_binding_is_not_lent(vault: Vault):
     """A plan frozen before the revocation gets binding_required; its secret is still stored."""
     assert lent(vault, BASIC) == CANARY
     vault.revoke(BASIC.name)
@@ -175,8 +175,8 @@ def test_a_binding_that_was_revoked_is_not_lent(vault: Vault):
         vault.revoke(BASIC.name)
 
 
-def test_a_name_that_was_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault):
-    """A plan that waited for a person still names the connector it was made for; the binding's own connector gets it."""
+def test_a_name_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault):
+    """A plan that waited for a person still names its own connector; the binding's connector gets the secret."""
     waiting = use(BASIC)
     vault.revoke(BASIC.name)
     elsewhere = Binding(BASIC.name, "github://somebody/else", "basic", BASIC.username, BASIC.secret, BASIC.created_at)
@@ -188,15 +188,15 @@ def test_a_name_that_was_bound_to_another_connector_meanwhile_is_not_lent(vault:
     assert lent(vault, elsewhere) == CANARY
 
 
-def test_a_credential_of_another_kind_than_declared_is_not_lent(standing: Vault):
-    """The connector that declares an api_key does not get what was bound as a password."""
+def test_a_credential_of_an_undeclared_kind_is_not_lent(standing: Vault):
+    """A connector that declares an api_key does not get a credential bound as a password."""
     assert lent(standing, BASIC, "basic") == CANARY
     with refused(FailureClass.BINDING_FAILED):
         lent(standing, BASIC, "api_key")
 
 
-def test_a_secret_of_the_daemons_own_use_is_lent_by_its_name(vault: Vault):
-    """Bound to nobody; another name is refused, and so is the same after locking, though a loan already made stays."""
+def test_the_daemon_borrows_its_own_secret_by_name(vault: Vault):
+    """The secret has no binding. Another name is refused, and so is any loan after locking, but an existing loan stays."""
     vault.set_secret("webhook-key", Secret(OTHER))
     with VaultLender(vault).lend_secret("webhook-key") as secret:
         vault.lock()
@@ -221,7 +221,7 @@ def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path):
 
 
 def test_dates_come_from_the_clock(path: Path):
-    """A new value moves `updated_at` and nothing else."""
+    """A new value moves `updated_at` only."""
     clock = Clock()
     vault = Vault(path, clock=clock)
     vault.unlock(Secret(PASSPHRASE))
@@ -244,14 +244,14 @@ def test_dates_come_from_the_clock(path: Path):
     ],
 )
 def test_a_value_that_cannot_be_lent_safely_is_not_stored(standing: Vault, value: bytes, words: str):
-    """Too short to scrub, too long, or able to end a header: refused with the reason, and nothing is written."""
+    """The value is too short to scrub, too long, or able to end a header: it is refused with the reason."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.set_secret("mail", Secret(value))
     assert words in refusal.message
 
 
 def test_the_shortest_and_the_longest_value_are_stored(vault: Vault):
-    """The bounds themselves are inside, and any byte but three may occur."""
+    """The bounds themselves are allowed, and all bytes but three."""
     for value in (b"8 bytes!", bytes(set(range(256)) - {0, 10, 13}), b"x" * (64 * 1024)):
         vault.set_secret("mail", Secret(value))
         assert lent(vault, BASIC) == value
@@ -259,7 +259,7 @@ def test_the_shortest_and_the_longest_value_are_stored(vault: Vault):
 
 @pytest.mark.parametrize("name", ["", "Mail", "-mail", "a/b", "a b", "x" * 65, "m\u0430il", "a\n", "../x"])
 def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str):
-    """For storing bad_input with the grammar; nothing of that name can be removed either."""
+    """Storing is bad_input with the grammar; a secret of that name cannot be removed either."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.set_secret(name, Secret(OTHER))
     assert "lower-case letters" in refusal.message
@@ -269,15 +269,15 @@ def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str):
     assert refusal.message.isprintable()
 
 
-def test_a_name_inside_the_grammar_is_taken(vault: Vault):
-    """Every kind of character it allows, and its greatest length."""
+def test_a_name_inside_the_grammar_is_accepted(vault: Vault):
+    """The names have every kind of character that it allows, and its greatest length."""
     for name in ("0.mail_box-2", "x" * 64):
         vault.set_secret(name, Secret(OTHER))
         assert name in [info.name for info in vault.secrets()]
 
 
 def test_a_secret_in_use_is_not_removed(vault: Vault):
-    """First the binding, then the secret; the refusal names the binding."""
+    """The binding must go first, then the secret; the refusal names the binding."""
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         vault.remove_secret("mail")
     assert "aileron binding revoke basic/mail/home" in refusal.message
@@ -288,8 +288,8 @@ def test_a_secret_in_use_is_not_removed(vault: Vault):
         vault.remove_secret("mail")
 
 
-def test_candidates_are_for_one_connector_in_full_and_one_kind(vault: Vault):
-    """Two identities of one connector are both named; a prefix of its name, another kind or case finds nothing."""
+def test_candidates_are_for_one_whole_connector_name_and_one_kind(vault: Vault):
+    """Two identities of one connector are both named; a prefix of its name, another kind or case has no candidates."""
     work = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"), secret="tickets")
     vault.bind(work)
     assert vault.candidates(CONNECTOR, "basic") == [
@@ -302,8 +302,8 @@ def test_candidates_are_for_one_connector_in_full_and_one_kind(vault: Vault):
     assert vault.candidates(CONNECTOR, "oauth2") == []
 
 
-def test_a_bound_name_is_taken_unless_it_is_to_be_replaced(vault: Vault):
-    """Binding again under the same name needs `replace`, and then the new secret is what is lent."""
+def test_a_bound_name_is_only_replaced_on_request(vault: Vault):
+    """Binding again under the same name needs `replace`; then the new secret is lent."""
     other = msgspec.structs.replace(BASIC, secret="tickets")
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         vault.bind(other)
@@ -337,23 +337,23 @@ def test_a_bound_name_is_taken_unless_it_is_to_be_replaced(vault: Vault):
         ({"created_at": 1e30}, "not a time"),
     ],
 )
-def test_what_is_not_a_binding_is_refused(standing: Vault, changes: dict[str, object], words: str):
-    """Each field on its own, by its reason, and shown without a character that a terminal would act on."""
+def test_an_invalid_binding_is_refused(standing: Vault, changes: dict[str, object], words: str):
+    """Each field is checked on its own, by its reason, and shown without a character that a terminal would act on."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, **changes), replace=True)
     assert words in refusal.message
     assert refusal.message.isprintable()
 
 
-def test_a_binding_needs_a_secret_that_is_stored(standing: Vault):
-    """Otherwise not_found with the command that stores one."""
+def test_a_binding_needs_a_stored_secret(standing: Vault):
+    """Otherwise the failure is not_found with the command that stores one."""
     with refused(FailureClass.NOT_FOUND) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, secret="mial"), replace=True)
     assert "aileron secret set" in refusal.message
 
 
-def test_the_lists_and_the_file_have_an_end(vault: Vault, monkeypatch: pytest.MonkeyPatch):
-    """One more than fits is refused with what to do; what is there can still be replaced."""
+def test_the_lists_and_the_file_are_bounded(vault: Vault, monkeypatch: pytest.MonkeyPatch):
+    """An entry too many is refused; an existing entry can still be replaced."""
     monkeypatch.setattr("aileron.vault.opened.MAX_SECRETS", 2)
     monkeypatch.setattr("aileron.vault.opened.MAX_BINDINGS", 2)
     extra = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"))
@@ -370,8 +370,8 @@ def test_the_lists_and_the_file_have_an_end(vault: Vault, monkeypatch: pytest.Mo
     assert lent(vault, BASIC) == OTHER
 
 
-def test_values_of_the_package_are_frozen(standing: Vault):
-    """A loan and a binding cannot be turned into another one on the way."""
+def test_loans_and_bindings_are_immutable(standing: Vault):
+    """Neither can be turned into another one on the way."""
     with VaultLender(standing).lend(use(BASIC)) as loan, pytest.raises(AttributeError):
         loan.username = "mallory"  # type: ignore[misc]
     with pytest.raises(AttributeError):
