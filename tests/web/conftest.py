@@ -1,4 +1,4 @@
-"""One home for a module, whose person decides in a browser."""
+"""Fixtures of the page's tests: one home for a module, whose person decides in a browser."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tests.support.upstream_http import CountingServer
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
-    """A plain HTTP server on loopback that counts what reaches it."""
+    """Start a plain HTTP server on loopback that counts its requests."""
     with CountingServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """Gated actions, an approver, an open vault."""
+    """Make a home with gated actions, an approver and an open vault."""
     with paged_home(upstream) as made:
         yield made
 
 
 @pytest.fixture
 def stranger(home: DaemonHome) -> PageClient:
-    """Who has not unlocked."""
+    """Return a browser that has not unlocked the page."""
     return PageClient(home)
 
 
 @pytest.fixture
 def person(home: DaemonHome) -> PageClient:
-    """Who has."""
+    """Return a browser that has unlocked the page."""
     client = PageClient(home)
     assert client.unlock().status == 200
     return client

@@ -1,4 +1,4 @@
-"""A desk that is told what to answer, and a page with it but without a daemon: for what no daemon can be brought to do on time.
+"""A scripted daemon port, and a page with it but without a daemon: for timings that no daemon can be brought to.
 
     desk = ToldDesk()
     async with browser_of(desk) as browser:
@@ -40,7 +40,7 @@ PORT: Final = 20480
 
 
 class Process:
-    """One at the other end."""
+    """A process at the other end of a connection."""
 
     name = "browser"
 
@@ -48,12 +48,12 @@ class Process:
         self.pid = pid
 
     def is_same(self, other: Process) -> bool:
-        """By number."""
+        """Return whether both have the same number."""
         return self.pid == other.pid
 
 
 class Key:
-    """Wiped, or not."""
+    """A key that records whether it was wiped."""
 
     key_id = "ed25519:one"
 
@@ -61,14 +61,14 @@ class Key:
         self.is_wiped = False
 
     def wipe(self) -> None:
-        """Now."""
+        """Record that the key was wiped."""
         self.is_wiped = True
 
 
 class ToldDesk:
-    """Answers what its attributes say, and remembers what it was told.
+    """A daemon port that answers what its attributes say, and remembers the calls.
 
-    Where `holds` names a method, that one waits in the middle: `arrived` is set then, and it goes on with `go_on`.
+    The method that `holds` names waits in the middle: `arrived` is set then, and it goes on with `go_on`.
     """
 
     def __init__(self) -> None:
@@ -92,46 +92,46 @@ class ToldDesk:
         self.stopping = anyio.Event()
 
     def opens(self, passkey: str) -> bool:
-        """Whether it decides."""
+        """Return whether the passkey may unlock the page."""
         return passkey in self.passkeys
 
     def approver(self) -> ApproverFacts:
-        """Who decides."""
+        """Return the facts about the approver."""
         return ApproverFacts(status=self.status, key_id=self.key_id or UNSET)  # type: ignore[arg-type]
 
     async def process(self, _client: Any, _server: Any) -> Process:
-        """Whoever it is."""
+        """Return the process with the number `pid`, whatever the connection."""
         await self._hold("process")
         return Process(self.pid)
 
     async def session_of(self, _process: Any) -> str | None:
-        """Nobody's."""
+        """Return no session for any process."""
         return None
 
     async def open_key(self, passphrase: Any) -> Key:
-        """Any passphrase is another's."""
+        """Refuse every passphrase as wrong."""
         raise AileronError(FailureClass.UNAUTHORIZED, "wrong")
 
     async def unlocked(self, page: str, key_id: str, process: Any) -> None:
-        """On record, unless the disk is full."""
+        """Record the unlocking, or raise AileronError(busy) if the disk is full."""
         if self.is_full:
             raise AileronError(FailureClass.BUSY, "the disk is full")
         self.told.append((page, "unlocked"))
 
     async def locked(self, page: str, why: Ended) -> None:
-        """On record."""
+        """Record the locking."""
         self.told.append((page, why))
 
     async def refused(self, what: str, why: str, key_id: str | None) -> None:
-        """On record."""
+        """Record the refusal."""
         self.told.append((what, why))
 
     async def waiting(self) -> list[ApprovalEntry]:
-        """Those that wait."""
+        """Return the rows of pending questions."""
         return self._rows(lambda one: one["status"] == "pending_approval")
 
     async def recent(self) -> list[ApprovalEntry]:
-        """All others."""
+        """Return the rows of all other questions."""
         return self._rows(lambda one: one["status"] != "pending_approval")
 
     def _rows(self, wanted: Callable[[dict[str, Any]], bool]) -> list[ApprovalEntry]:
@@ -141,19 +141,19 @@ class ToldDesk:
         ]
 
     async def question(self, approval_id: str) -> Question:
-        """The one of this id."""
+        """Return the question with this id. AileronError(not_found)."""
         for one in self.questions:
             if one.get("approval_id", approval_id) == approval_id:
                 return msgspec.convert(one, Question)
         raise AileronError(FailureClass.NOT_FOUND, "no such question")
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """What is there."""
+        """Return the preview in `shown`."""
         await self._hold("preview")
         return self.shown
 
     async def decide(self, _key: Any, decided: UnsignedDecision) -> Settled:
-        """It counts, and is carried out."""
+        """Settle the question by this decision."""
         (one,) = [one for one in self.questions if one["approval_id"] == decided.approval_id]
         one["status"] = "denied" if decided.decision == "deny" else "completed"
         self.told.append((decided.approval_id, decided.decision))
@@ -161,16 +161,16 @@ class ToldDesk:
         return Settled(status=one["status"], approval_id=decided.approval_id, audit_id=None)
 
     async def result(self, approval_id: str) -> RunState:
-        """What came of it."""
+        """Return the state of the run, with the fields in `came`."""
         status = (await self.question(approval_id)).status
         return msgspec.convert({"status": status, "approval_id": approval_id, **self.came}, RunState)
 
     async def record(self, _audit_id: str) -> RecordOfRun:
-        """Its run."""
+        """Return the record in `ran`."""
         return msgspec.convert(self.ran, RecordOfRun)
 
     def news(self) -> anyio.Event:
-        """When something is new."""
+        """Return the event of news."""
         return self.written
 
     async def _hold(self, method: str) -> None:
@@ -180,15 +180,15 @@ class ToldDesk:
 
 
 class NoPasskeys:
-    """A home without any."""
+    """A home without passkeys."""
 
     def listed(self) -> list[dict[str, Any]]:
-        """None."""
+        """Return an empty list."""
         return []
 
 
 class Browser:
-    """Whose page is unlocked."""
+    """A browser with an unlocked page."""
 
     def __init__(self, client: httpx.AsyncClient, sessions: Sessions, session: Session, cookie: str) -> None:
         self.sessions = sessions
@@ -197,16 +197,16 @@ class Browser:
         self._headers = {"Cookie": f"aileron-page-{PORT}={cookie}", "Sec-Fetch-Site": "same-origin"}
 
     async def get(self, path: str) -> httpx.Response:
-        """A page."""
+        """Return a page."""
         return await self._client.get(path, headers=self._headers)
 
     async def post(self, path: str, fields: dict[str, str]) -> httpx.Response:
-        """What a form sends, not followed."""
+        """Send a form. Redirects are not followed."""
         headers = {**self._headers, "Origin": f"http://localhost:{PORT}"}
         return await self._client.post(path, data=fields, headers=headers)
 
     async def deny(self, digest: str) -> httpx.Response:
-        """The question with this digest, as it is shown without a preview or with the one that was read."""
+        """Deny the question with this digest, or with the digest of the preview that was read for it."""
         kept = self.session.preview_of(ASKED, digest)
         digest = digest if kept is None or kept.digest is None else kept.digest
         token = self.session.token("deny", ASKED, digest, "")
@@ -215,7 +215,7 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def browser_of(desk: Any) -> AsyncIterator[Browser]:
-    """An unlocked page of this desk."""
+    """Open an unlocked page of this daemon port."""
     sessions = Sessions(desk, KnownCallers(), now=lambda: float(desk.now))
     passkeys: Any = NoPasskeys()
     transport = httpx.ASGITransport(pages(Page(desk, sessions, PORT, passkeys)))
@@ -226,10 +226,10 @@ async def browser_of(desk: Any) -> AsyncIterator[Browser]:
 
 
 def asking(**more: Any) -> dict[str, Any]:
-    """A question that waits and has no preview."""
+    """Return a pending question without a preview."""
     return questions.question(**{"approval_id": ASKED, **more})
 
 
 def previewed(**more: Any) -> dict[str, Any]:
-    """The same with one."""
+    """Return a pending question with a preview."""
     return questions.question(questions.previewed(), **{"approval_id": ASKED, **more})

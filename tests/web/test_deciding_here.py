@@ -1,4 +1,4 @@
-"""The page decides as a command does: shown whole, in two steps, signed for exactly what was shown. With no script at all."""
+"""The page decides as a command does: shown whole, in two steps, signed for exactly what was shown, and without a script."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ UNREAD = "The current state could not be loaded."
 
 
 def opened(person: PageClient, question: dict[str, object]) -> Reply:
-    """Its page."""
+    """Open the question's page."""
     return person.get(f"/approvals/{question['approval_id']}")
 
 
 def let_expire(home: DaemonHome, question: dict[str, object]) -> None:
-    """End its time in the record, and once the daemon has closed it, write there again what was recorded first."""
+    """Expire a question in the record; once the daemon has closed it, restore the recorded time."""
     name = question["approval_id"]
     ledger = sqlite3.connect(home.path / "ledger.db", isolation_level=None)
     with contextlib.closing(ledger) as record:
         (recorded_us,) = record.execute("SELECT expires_us FROM approvals WHERE id = ?", (name,)).fetchone()
         record.execute("UPDATE approvals SET expires_us = created_us WHERE id = ?", (name,))
-        home.asked("mild")  # the daemon looks for what is over whenever a question comes
+        home.asked("mild")  # each new question makes the daemon look for expired ones
         wait_until(lambda: home.result(question, wait=0)["status"] == "expired", "it expires")
         record.execute("UPDATE approvals SET expires_us = ? WHERE id = ?", (recorded_us, name))
 
 
 def events(home: DaemonHome, kind: str) -> list[dict[str, object]]:
-    """Of one type, oldest first."""
+    """Return the events of one type, oldest first."""
     found: list[dict[str, object]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
     return found
 
 
-# Before it is unlocked
+# The locked page
 
 
-def test_before_it_is_unlocked_nothing_of_any_question_is_shown(home: DaemonHome, stranger: PageClient) -> None:
-    """The same page for a question that waits and, but for its id, for one that never was; the queue shows none."""
+def test_a_locked_page_shows_nothing_of_any_question(home: DaemonHome, stranger: PageClient) -> None:
+    """A pending question's page equals that of a question that never existed, but for its id; the queue shows none."""
     asked = home.asked("say", {"text": "a very secret plan"})
     there, never, queue = (
         stranger.get(path) for path in (f"/approvals/{asked['approval_id']}", f"/approvals/{NEVER}", "/approvals")
@@ -71,8 +71,8 @@ def test_before_it_is_unlocked_nothing_of_any_question_is_shown(home: DaemonHome
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
 
-def test_a_wrong_passphrase_is_refused_and_on_record(home: DaemonHome, stranger: PageClient) -> None:
-    """And gives no cookie; the right one does, and that is on record with the process it is for."""
+def test_a_wrong_passphrase_is_refused_and_recorded(home: DaemonHome, stranger: PageClient) -> None:
+    """The refusal sets no cookie; the right passphrase does, and is recorded with the process that sent it."""
     since = len(events(home, "approval.refused"))
     refused = stranger.unlock("not this one")
 
@@ -93,8 +93,10 @@ def test_a_wrong_passphrase_is_refused_and_on_record(home: DaemonHome, stranger:
 # Deciding
 
 
-def test_what_cannot_be_undone_takes_its_word(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:
-    """Without it, and with another, nothing is decided; with it it is done, and its page shows every request that left."""
+def test_a_run_that_cannot_be_undone_takes_its_word(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """The wrong word decides nothing; with the right one the run completes, and its page shows every request that left."""
     asked, before = home.asked("gated", {"path": "/effect/word"}), upstream.effects
     page = opened(person, asked)
     assert "! CANNOT BE UNDONE" in page.words
@@ -116,8 +118,8 @@ def test_what_cannot_be_undone_takes_its_word(home: DaemonHome, person: PageClie
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 
-def test_what_can_be_undone_is_confirmed_without_a_word(home: DaemonHome, person: PageClient) -> None:
-    """One button, and one more."""
+def test_a_run_that_can_be_undone_takes_no_word(home: DaemonHome, person: PageClient) -> None:
+    """A button, and one more to confirm, are enough."""
     asked = home.asked("mild")
     confirm = person.submit(opened(person, asked).form("/approve"))
     assert "word" not in confirm.form("/decide").fields
@@ -126,8 +128,8 @@ def test_what_can_be_undone_is_confirmed_without_a_word(home: DaemonHome, person
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_no_is_one_step_and_its_reason_reaches_who_asked(home: DaemonHome, person: PageClient) -> None:
-    """Nothing runs."""
+def test_a_no_takes_one_step_and_its_reason_reaches_the_agent(home: DaemonHome, person: PageClient) -> None:
+    """The run does not start."""
     asked = home.asked("gated", {"path": "/effect/denied"})
     page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="not\r\ntoday")
 
@@ -140,11 +142,11 @@ def test_a_no_is_one_step_and_its_reason_reaches_who_asked(home: DaemonHome, per
         "error": None,
     }
     assert "denied" in page.words
-    assert "What went wrong" not in page.text  # nothing did
+    assert "What went wrong" not in page.text  # a denial is not a failure
 
 
-def test_a_reason_that_is_too_long_is_not_lost(home: DaemonHome, person: PageClient) -> None:
-    """It is said, nothing is decided, and what was typed stands there."""
+def test_a_reason_that_is_too_long_is_refused_but_not_lost(home: DaemonHome, person: PageClient) -> None:
+    """The page says so, nothing is decided, and the typed text stays in the form."""
     asked = home.asked("mild")
     page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="no" * 2001)
 
@@ -154,8 +156,8 @@ def test_a_reason_that_is_too_long_is_not_lost(home: DaemonHome, person: PageCli
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
 
-def test_a_consent_is_decided_too(home: DaemonHome, person: PageClient) -> None:
-    """With its word; it is carried out."""
+def test_a_consent_is_decided_on_the_page(home: DaemonHome, person: PageClient) -> None:
+    """The consent takes its word, and is carried out."""
     answer = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
     assert answer.status == 202, answer.body
     page = opened(person, answer.body)
@@ -168,8 +170,8 @@ def test_a_consent_is_decided_too(home: DaemonHome, person: PageClient) -> None:
     assert home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")["status"] == "completed"
 
 
-def test_what_is_held_can_be_taken_back(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:
-    """Its page says until when, and has a button."""
+def test_a_held_run_can_be_withdrawn(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:
+    """The page says until when, and has a button."""
     asked, before = home.asked("held", {"path": "/effect/held"}), upstream.effects
     confirm = person.submit(opened(person, asked).form("/approve"))
     over = person.submit(confirm.form("/decide"), word="yes")
@@ -180,8 +182,8 @@ def test_what_is_held_can_be_taken_back(home: DaemonHome, person: PageClient, up
     assert (home.result(asked)["status"], upstream.effects) == ("cancelled", before)
 
 
-def test_the_agent_is_asked_and_its_answer_stands_apart(home: DaemonHome, person: PageClient) -> None:
-    """In a box of its own, as not verified, below what the runtime knows."""
+def test_the_agents_answer_stands_in_a_box_of_its_own(home: DaemonHome, person: PageClient) -> None:
+    """The box says that the answer is not verified, and stands below the known facts."""
     asked = home.asked("gated")
     page = person.submit(opened(person, asked).form("/ask"), text="why?")
     assert "Sent to the agent. Its answer appears on this page." in page.words
@@ -194,13 +196,13 @@ def test_the_agent_is_asked_and_its_answer_stands_apart(home: DaemonHome, person
     assert text.index("arguments from the agent") < text.index("agent says (not verified)") < text.index("trust me")
 
 
-# What was shown is what is decided
+# Only what was shown is decided
 
 
 def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """The decision is about the plan and what was shown; it is read again when that is asked for, and not before."""
+    """The decision covers the plan and the shown preview; reloading the page does not read it again."""
     upstream.page = "/effect/other"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     reads = len([one for one in upstream.requests if one[1] == "/read"])
@@ -216,10 +218,10 @@ def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     assert events(home, "approval.decided")[-1]["preview"]
 
 
-def test_another_preview_between_showing_and_deciding_is_another_question(
+def test_a_preview_read_again_makes_earlier_forms_invalid(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """Read again in a second tab, it is something else by now: what the first tab showed is not signed any more."""
+    """A second tab reads another state: what the first tab showed is no longer signed."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     first = opened(person, asked)
@@ -242,7 +244,7 @@ def test_another_preview_between_showing_and_deciding_is_another_question(
 
 
 def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome, person: PageClient) -> None:
-    """By who looked at it: the original's form decides the original."""
+    """The page of the edit decides the edit, and the original's page links to it."""
     asked = home.asked("say", {"text": "one"})
     this = f"/v1/action-approvals/{asked['approval_id']}"
     edit = home.must("POST", f"{this}/edit", {"args": {"text": "two"}})["digest"]
@@ -257,8 +259,8 @@ def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome,
     assert (result["status"], result["executed_arguments"]) == ("completed", {"text": "two"})
 
 
-def test_two_who_decide_one_of_them_second(home: DaemonHome, person: PageClient) -> None:
-    """Two tabs: the loser is shown what was decided, and that theirs counts for nothing."""
+def test_the_second_of_two_decisions_does_not_count(home: DaemonHome, person: PageClient) -> None:
+    """The later of two tabs is shown the decision, and that its own does not count."""
     asked = home.asked("mild")
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"))
@@ -273,8 +275,8 @@ def test_two_who_decide_one_of_them_second(home: DaemonHome, person: PageClient)
     assert again.status == 409
 
 
-def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: DaemonHome, person: PageClient) -> None:
-    """And the form of before decides nothing."""
+def test_an_expired_question_shows_its_reason_and_no_form(home: DaemonHome, person: PageClient) -> None:
+    """A form from before its end decides nothing."""
     asked = home.asked("mild")
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"))
@@ -291,7 +293,7 @@ def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: Dae
 
 
 def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, person: PageClient) -> None:
-    """Without an answer there is no second step; with `part` it says so once more."""
+    """The second step needs an answer; after `part` it repeats that not all was read."""
     asked = home.asked("say", {"text": "\n".join(f"line {number}" for number in range(60))})
     page = opened(person, asked)
     assert "I have not read all of it" in page.words
@@ -305,10 +307,8 @@ def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, perso
     assert "I have read" not in opened(person, home.asked("say", {"text": "short"})).words
 
 
-def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_it(
-    home: DaemonHome, person: PageClient
-) -> None:
-    """Here the decision waits for the disk, which another program holds; the person locks the page in another tab meanwhile."""
+def test_a_page_locked_during_a_decision_says_what_became_of_it(home: DaemonHome, person: PageClient) -> None:
+    """Another program blocks the ledger while the decision waits; the person locks the page in another tab meanwhile."""
     asked = home.asked("mild")
     page = opened(person, asked)
     deny, lock = page.form("/decide", decision="deny"), page.form("/lock")
@@ -330,7 +330,7 @@ def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_i
 
 
 def _wait_idle(home: DaemonHome) -> None:
-    """Wait until the daemon computes no more: what it was asked is done, or waits."""
+    """Wait until the daemon is idle: its requests are done or waiting."""
     daemon = psutil.Process(home.daemon_pid)
     wait_still(lambda: daemon.cpu_times()[:2], "the daemon computes no more", for_s=0.5)
 
@@ -339,8 +339,8 @@ def _wait_idle(home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-def test_whatever_others_wrote_does_nothing_on_the_page(home: DaemonHome, person: PageClient, text: str) -> None:
-    """As an argument, as an answer, as a reason, as a result: shown, and inert on every page that shows it."""
+def test_other_peoples_text_does_nothing_on_the_page(home: DaemonHome, person: PageClient, text: str) -> None:
+    """The text is an argument, an answer, a reason and a result: shown, and inert on every page."""
     text = as_in_a_file(text)
     asked = home.asked("say", {"text": text})
     this = f"/v1/action-approvals/{asked['approval_id']}"
@@ -356,8 +356,8 @@ def test_whatever_others_wrote_does_nothing_on_the_page(home: DaemonHome, person
         assert_harmless_page(shown.text)
 
 
-def test_the_page_says_who_asks_for_what_and_when_something_is_new(home: DaemonHome, person: PageClient) -> None:
-    """The queue in the order of asking; `news` answers at once where what is shown is old."""
+def test_the_queue_is_in_order_and_outdated_news_is_answered_at_once(home: DaemonHome, person: PageClient) -> None:
+    """The queue is in the order of asking; malformed and unknown ids are refused."""
     first, second = home.asked("mild"), home.asked("mild")
     queue = person.get("/approvals").text
 
@@ -369,10 +369,10 @@ def test_the_page_says_who_asks_for_what_and_when_something_is_new(home: DaemonH
     assert person.get(f"/approvals/{NEVER}").status == 404
 
 
-def test_a_page_of_elsewhere_has_nothing_read_by_leading_here(
+def test_a_link_from_another_site_loads_no_preview(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """It is said that nothing was read yet, there is no yes before it was, and a click of the person's reads it."""
+    """The page says that nothing was loaded, and offers no yes before; a click of the person loads it."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     reads = len([one for one in upstream.requests if one[1] == "/read"])
@@ -389,10 +389,10 @@ def test_a_page_of_elsewhere_has_nothing_read_by_leading_here(
 @pytest.mark.parametrize(
     "how", ["a link of elsewhere", "no token", "another digest's token", "another session's token"]
 )
-def test_the_second_step_is_come_to_from_the_first_alone(
+def test_the_second_step_is_reached_only_from_the_first(
     home: DaemonHome, person: PageClient, upstream: CountingServer, how: str
 ) -> None:
-    """By its address it is the first page, without a second step and with nothing read; as the first page leads there, it is."""
+    """The address alone gives the first page without a second step, and loads nothing; the form of the first page works."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     one = f"/approvals/{asked['approval_id']}"
@@ -419,10 +419,10 @@ def test_the_second_step_is_come_to_from_the_first_alone(
     assert confirm.form("/decide").fields["decision"] == "approve"
 
 
-def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(
+def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_a_no_is_possible(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """Here because the vault is locked; the failure is an alarm, and is not kept."""
+    """The cause is a locked vault; the failure is not kept."""
     asked = home.asked("previewed", {"path": "/effect/mine"})
     home.must("POST", "/v1/vault/lock")
     page = opened(person, asked)
@@ -435,10 +435,10 @@ def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(
 
 
 @pytest.mark.parametrize("is_locked", [True, False])
-def test_what_is_read_again_is_shown_or_why_it_could_not_be(
+def test_a_preview_read_again_is_shown_or_the_reason_why_not(
     home: DaemonHome, person: PageClient, upstream: CountingServer, is_locked: bool
 ) -> None:
-    """Never what was read before as what is there now; and no form of before decides it."""
+    """The page never shows the earlier preview as the current state; an earlier form does not decide."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     first = opened(person, asked)
@@ -459,10 +459,10 @@ def test_what_is_read_again_is_shown_or_why_it_could_not_be(
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
 
-def test_what_could_not_be_read_again_is_forgotten_though_nothing_is_read_in_its_place(
+def test_a_failed_reload_of_a_preview_discards_the_earlier_one(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """As where a page of elsewhere leads here next: it says why there is nothing to decide, and reads once that is asked for."""
+    """This holds even if another site's link leads here next: the page says why there is no yes, and loads on request."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     first = opened(person, asked)
@@ -480,8 +480,8 @@ def test_what_could_not_be_read_again_is_forgotten_though_nothing_is_read_in_its
     assert read.form("/approve").fields["digest"] == first.form("/approve").fields["digest"]
 
 
-def test_a_run_that_failed_says_how_and_what_was_not_let_out(home: DaemonHome, person: PageClient) -> None:
-    """The failure's class and words, and each request that a rule refused, with its reason."""
+def test_a_failed_run_shows_its_error_and_the_blocked_requests(home: DaemonHome, person: PageClient) -> None:
+    """The page has the failure's class and message, and each request that a rule refused, with its reason."""
     pages = []
     for action, args in (("fails", {}), ("strays", {"url": "https://elsewhere.example/take?it=1"})):
         asked = home.asked(action, args)

@@ -1,6 +1,6 @@
-"""The page of several requests that are alike: what leads to it, what it shows, and what it leaves to a page of its own.
+"""The page of several requests that are alike: the way to it, its content, and the cases that are left to single pages.
 
-A real daemon where decisions have to count; else a desk that is told what to answer (daemon_port.py).
+The tests use a real daemon where decisions must count, and otherwise a scripted daemon port (daemon_port.py).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 
 
 def mild(home: DaemonHome, *names: str) -> list[dict[str, Any]]:
-    """Requests of one action that differ in one argument."""
+    """Ask for runs of one action that differ in one argument."""
     return [home.asked("mild", {"path": f"/effect/{name}"}) for name in names]
 
 
 def together(asked: list[dict[str, Any]]) -> str:
-    """The address of their page."""
+    """Return the address of the page for these requests."""
     return "/approvals/together?of=" + ",".join(one["approval_id"] for one in asked)
 
 
 def states(home: DaemonHome, asked: list[dict[str, Any]], *, wait: float = 0) -> list[str]:
-    """Of each."""
+    """Return the status of each."""
     return [str(home.result(one, wait=wait)["status"]) for one in asked]
 
 
 def withdraw(home: DaemonHome, asked: dict[str, Any]) -> None:
-    """It waits for nobody in the tests that follow."""
+    """Withdraw a request, so that later tests do not see it."""
     home.must("POST", f"/v1/action-approvals/{asked['approval_id']}/cancel", {})
 
 
 def decided(home: DaemonHome) -> list[dict[str, Any]]:
-    """The decisions on record, oldest first."""
+    """Return the recorded decisions, oldest first."""
     found: list[dict[str, Any]] = home.must("GET", "/v1/audit?type=approval.decided&order=oldest&limit=1000")["events"]
     return found
 
@@ -53,10 +53,10 @@ def decided(home: DaemonHome) -> list[dict[str, Any]]:
 # With a real daemon
 
 
-def test_three_alike_are_approved_on_one_page_and_each_is_signed(
+def test_three_alike_requests_are_approved_on_one_page_and_each_is_signed(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """The queue leads there; two steps; each has a decision of its own on record, and has run."""
+    """The queue leads there; after two steps each has a decision of its own on record, and has run."""
     before = upstream.effects
     asked = mild(home, "a1", "a2", "a3")
     other = home.asked("say", {"text": "something else"})
@@ -82,8 +82,8 @@ def test_three_alike_are_approved_on_one_page_and_each_is_signed(
     withdraw(home, other)
 
 
-def test_what_takes_a_word_takes_it_once_for_all(home: DaemonHome, person: PageClient) -> None:
-    """Without it nothing is decided."""
+def test_several_requests_that_take_a_word_take_it_once(home: DaemonHome, person: PageClient) -> None:
+    """The wrong word, or no word, decides nothing."""
     asked = [home.asked("gated", {"path": f"/effect/w{number}"}) for number in (1, 2)]
     confirm = person.submit(person.get(together(asked)).form("/together/approve"))
     for word in ("", "y"):
@@ -95,8 +95,8 @@ def test_what_takes_a_word_takes_it_once_for_all(home: DaemonHome, person: PageC
     assert states(home, asked, wait=25) == ["completed"] * 2
 
 
-def test_all_are_denied_with_one_reason(home: DaemonHome, person: PageClient) -> None:
-    """One step, as for one; the agent of each reads it."""
+def test_several_requests_are_denied_with_one_reason(home: DaemonHome, person: PageClient) -> None:
+    """Denying takes one step, as for a single request; each agent gets the reason."""
     asked = mild(home, "d1", "d2")
     done = person.submit(person.get(together(asked)).form("/together/deny"), reason="not today")
 
@@ -105,10 +105,8 @@ def test_all_are_denied_with_one_reason(home: DaemonHome, person: PageClient) ->
     assert [home.result(one)["reason"] for one in asked] == ["not today"] * 2
 
 
-def test_one_that_was_decided_elsewhere_keeps_the_others_from_being_signed(
-    home: DaemonHome, person: PageClient
-) -> None:
-    """What the form's page showed is not so any more: a list says what is so now."""
+def test_a_request_decided_elsewhere_keeps_the_others_from_being_signed(home: DaemonHome, person: PageClient) -> None:
+    """The form's page is outdated: the answer lists the current state."""
     asked = mild(home, "e1", "e2")
     confirm = person.submit(person.get(together(asked)).form("/together/approve"))
     first = person.submit(person.get(f"/approvals/{asked[0]['approval_id']}").form("/decide", decision="deny"))
@@ -120,10 +118,10 @@ def test_one_that_was_decided_elsewhere_keeps_the_others_from_being_signed(
     withdraw(home, asked[1])
 
 
-def test_a_form_of_another_session_or_that_was_changed_decides_nothing(
+def test_a_form_of_another_session_or_a_changed_form_decides_nothing(
     home: DaemonHome, person: PageClient, stranger: PageClient
 ) -> None:
-    """Nor one that names another request, nor the address of the second step alone. The form itself does."""
+    """A form for another request and the bare address of the second step do not either. The control is the form itself."""
     asked, other = mild(home, "f1", "f2"), mild(home, "f3")
     page = person.get(together(asked))
     confirm = person.submit(page.form("/together/approve")).form("/together/approve")
@@ -151,8 +149,8 @@ def test_a_form_of_another_session_or_that_was_changed_decides_nothing(
 
 
 @pytest.mark.parametrize("of", ["", "x", "{one}", "{one},{one}", "{one},../x", ",".join(["{one}"] * 11)])
-def test_what_names_no_requests_is_refused(home: DaemonHome, person: PageClient, of: str) -> None:
-    """One, the same twice, too many, and what is no id."""
+def test_an_invalid_list_of_requests_is_refused(home: DaemonHome, person: PageClient, of: str) -> None:
+    """The cases are a single request, a repeated one, too many, and malformed ids."""
     asked = mild(home, "g1")
     answer = person.get(f"/approvals/together?of={of.format(one=asked[0]['approval_id'])}")
 
@@ -160,8 +158,8 @@ def test_what_names_no_requests_is_refused(home: DaemonHome, person: PageClient,
     withdraw(home, asked[0])
 
 
-def test_before_it_is_unlocked_nothing_of_several_is_shown(home: DaemonHome, stranger: PageClient) -> None:
-    """The same locked page as at every address."""
+def test_a_locked_page_shows_nothing_of_several_requests(home: DaemonHome, stranger: PageClient) -> None:
+    """The locked page at these addresses shows nothing of them, and forms are refused."""
     asked = mild(home, "secret-plan", "secret-plan-2")
     for path in (together(asked), "/approvals/together/approve"):
         assert "secret-plan" not in stranger.get(path).text
@@ -172,21 +170,21 @@ def test_before_it_is_unlocked_nothing_of_several_is_shown(home: DaemonHome, str
         withdraw(home, one)
 
 
-# With a desk that is told what to answer
+# With a scripted daemon port
 
 
 def of(asked: list[dict[str, Any]]) -> str:
-    """Their ids, as the page names them."""
+    """Return their ids as the page names them."""
     return ",".join(one["approval_id"] for one in asked)
 
 
 async def card_of(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Response:
-    """Their page."""
+    """Open the page for these requests."""
     return await browser.get(f"/approvals/together?of={of(asked)}")
 
 
 async def approved(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Response:
-    """What the second step sends, followed to the list."""
+    """Send the form of the second step, and follow it to the list."""
     digest = ",".join(one["digest"] for one in asked)
     token = browser.session.token("approve together", of(asked), digest, "all")
     fields = {"token": token, "of": of(asked), "digest": digest, "read": "all"}
@@ -195,10 +193,10 @@ async def approved(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Respo
 
 
 @pytest.mark.parametrize(("asked", "why"), [one for one in APART if "2 to 10" not in one[1]])
-async def test_what_asks_for_a_look_of_its_own_is_listed_with_a_page_for_each(
+async def test_requests_that_are_not_alike_are_listed_with_a_page_for_each(
     asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
-    """No button, no link from the queue, and a form that was made for it decides nothing. The control is the next test."""
+    """The list has no button, the queue no link, and a forged form decides nothing. The control is the next test."""
     desk = ToldDesk()
     desk.questions = asked()
     async with browser_of(desk) as browser:
@@ -214,8 +212,8 @@ async def test_what_asks_for_a_look_of_its_own_is_listed_with_a_page_for_each(
     assert not [who for who, _ in desk.told if who.startswith("act-")]
 
 
-async def test_the_first_that_is_not_taken_ends_it_and_says_why() -> None:
-    """What was approved by then stays so; the rest is not sent. Without it all of them are."""
+async def test_the_first_refused_decision_stops_the_rest_and_says_why() -> None:
+    """Requests approved before it stay approved; later ones are not sent. The control approves all three."""
     for fails in (True, False):
         desk = FailingDesk("act-20261121T040002-0123456789abcdef0002" if fails else "")
         desk.questions = [mail(number) for number in (1, 2, 3)]
@@ -231,21 +229,21 @@ async def test_the_first_that_is_not_taken_ends_it_and_says_why() -> None:
 
 
 class FailingDesk(ToldDesk):
-    """One whose disk is full for one decision."""
+    """A daemon port whose disk is full for one decision."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
 
     async def decide(self, key: Any, asked: Any) -> Any:
-        """Not that one."""
+        """Refuse that decision, and take all others."""
         if asked.approval_id == self._name:
             raise AileronError(FailureClass.BUSY, "the disk is full")
         return await super().decide(key, asked)
 
 
-async def test_a_session_without_a_key_decides_them_one_by_one() -> None:
-    """A passkey is touched for each: the queue leads to no page of several, and that page has no button."""
+async def test_a_session_without_a_key_decides_requests_one_by_one() -> None:
+    """Each decision takes a touch of the passkey: the queue has no link to a page of several, and that page no button."""
     desk = ToldDesk()
     desk.questions = [mail(1), mail(2)]
     async with browser_of(desk) as browser:
@@ -262,8 +260,8 @@ async def test_a_session_without_a_key_decides_them_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-async def test_the_current_state_of_each_is_read_where_a_person_opens_the_page(is_elsewhere: bool) -> None:
-    """Not because a page of elsewhere led here."""
+async def test_each_current_state_is_read_only_if_a_person_opens_the_page(is_elsewhere: bool) -> None:
+    """A link from another site reads none."""
     desk = ReadDesk()
     desk.questions = ann_and_bob()
     async with browser_of(desk) as browser:
@@ -276,8 +274,8 @@ async def test_the_current_state_of_each_is_read_where_a_person_opens_the_page(i
     assert desk.read == ([] if is_elsewhere else [one["approval_id"] for one in desk.questions])
 
 
-async def test_one_whose_agent_is_contradicted_keeps_all_of_them_back() -> None:
-    """The pair of the test above."""
+async def test_a_contradiction_of_one_agent_stops_all_of_them() -> None:
+    """This is the pair of the test of current states: here one of them differs."""
     desk = ReadDesk(bob="mallory@evil.example")
     desk.questions = ann_and_bob()
     async with browser_of(desk) as browser:
@@ -288,7 +286,7 @@ async def test_one_whose_agent_is_contradicted_keeps_all_of_them_back() -> None:
 
 
 class ReadDesk(ToldDesk):
-    """One whose service has Ann, and Bob or somebody else."""
+    """A daemon port whose service has Ann, and Bob or another name, as recipients."""
 
     def __init__(self, bob: str = "bob@example.com") -> None:
         super().__init__()
@@ -296,14 +294,14 @@ class ReadDesk(ToldDesk):
         self._has = iter(("ann@example.com", bob))
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """What is there."""
+        """Return a preview with the next recipient."""
         self.read.append(approval_id)
         return Preview([PreviewField("To", next(self._has), multiline=False)], None, None, "sha256:" + "2" * 64)
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-async def test_hostile_text_of_several_is_harmless(text: str) -> None:
-    """In the list, where it has an alarm, and on the card, where it is the name of an agent."""
+async def test_hostile_text_of_several_requests_is_harmless(text: str) -> None:
+    """The text is in the list, where it raises an alarm, and on the card, where it is an agent's name."""
     for more in ({"note": as_in_a_file(text)}, {}):
         desk = ToldDesk()
         desk.questions = [{**mail(number, **more), "agent": as_in_a_file(text)} for number in (1, 2)]

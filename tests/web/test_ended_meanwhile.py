@@ -1,6 +1,6 @@
-"""A session that ends while something is done in it: nothing more is shown, and what was done is said.
+"""A session of the page that ends during a request: nothing more is shown, and the outcome of the request is told.
 
-On a desk of the test's own, which stops in the middle.
+The tests use a scripted daemon port that stops in the middle.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ pytestmark = pytest.mark.anyio
 
 
 async def asked_for(browser: Browser) -> None:
-    """The person locks the page, in another tab."""
+    """Lock the page, as the person does in another tab."""
     await browser.sessions.lock(browser.session, "asked")
 
 
 def over(desk: ToldDesk) -> None:
-    """Its time is over."""
+    """Advance the clock beyond the session's time."""
     desk.now += 901
 
 
 async def while_held(
     desk: ToldDesk, asks: Callable[[], Awaitable[httpx.Response]], end: Callable[[], Awaitable[None]]
 ) -> str:
-    """What is answered where the session ends in the middle of it."""
+    """Return the answer to a request during which the session ends."""
     found: list[httpx.Response] = []
 
     async def ask() -> None:
@@ -46,8 +46,8 @@ async def while_held(
 
 
 @pytest.mark.parametrize("how", ["goes on", "locked", "over"])
-async def test_a_preview_that_was_read_for_a_session_is_shown_in_it_alone(how: str) -> None:
-    """A service may take its time, and what it says is not for a page that is locked by then."""
+async def test_a_preview_is_shown_only_while_its_session_lasts(how: str) -> None:
+    """A service may be slow, and its answer must not be shown on a page that was locked meanwhile."""
     desk = ToldDesk()
     desk.questions, desk.holds = [previewed()], "preview"
     async with browser_of(desk) as browser:
@@ -65,8 +65,8 @@ async def test_a_preview_that_was_read_for_a_session_is_shown_in_it_alone(how: s
 
 
 @pytest.mark.parametrize("how", ["locked", "over"])
-async def test_a_decision_that_was_recorded_before_the_session_ended_is_said_to_be(how: str) -> None:
-    """By what is on record then."""
+async def test_a_decision_recorded_before_the_session_ended_is_told(how: str) -> None:
+    """The page says what is on record then."""
     desk = ToldDesk()
     desk.questions, desk.holds = [asking()], "decide"
     async with browser_of(desk) as browser:
@@ -79,8 +79,8 @@ async def test_a_decision_that_was_recorded_before_the_session_ended_is_said_to_
     assert "The request is decided. On record: denied." in page
 
 
-async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_count() -> None:
-    """It ended before anything was signed: the question waits."""
+async def test_a_decision_too_late_for_its_session_does_not_count_and_says_so() -> None:
+    """The session ended before anything was signed: the question still waits."""
     desk = ToldDesk()
     desk.questions, desk.holds = [previewed()], "preview"
     async with browser_of(desk) as browser:
@@ -89,7 +89,7 @@ async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_coun
     assert "Your decision was not recorded: the request still waits." in page
 
 
-async def test_who_decided_and_comes_back_to_a_locked_page_is_told_what_became_of_it() -> None:
+async def test_a_locked_page_tells_its_browser_what_became_of_the_decision() -> None:
     """The session ended between the decision and the page that shows it. Another process with the cookie is told nothing."""
     desk = ToldDesk()
     desk.questions = [asking()]
@@ -103,8 +103,8 @@ async def test_who_decided_and_comes_back_to_a_locked_page_is_told_what_became_o
         assert said not in (await browser.get(f"/approvals/{ASKED}")).text
 
 
-async def test_a_page_that_waits_for_news_hears_at_once_that_it_is_locked() -> None:
-    """And not with the next that is new."""
+async def test_a_page_that_waits_for_news_is_told_at_once_that_it_is_locked() -> None:
+    """The answer does not wait for the next news."""
     desk = ToldDesk()
     async with browser_of(desk) as browser:
         known = (await browser.get("/approvals/news?known=x")).json()["news"]
@@ -121,7 +121,7 @@ async def test_a_page_that_waits_for_news_hears_at_once_that_it_is_locked() -> N
 
 
 async def test_a_page_that_waits_for_news_is_answered_when_the_daemon_stops() -> None:
-    """Nothing is new; a daemon that stops would wait for this request as long as for any other."""
+    """A stopping daemon waits for all its requests, and so would wait for this one."""
     desk, answers = ToldDesk(), []
     async with browser_of(desk) as browser:
         known = (await browser.get("/approvals/news?known=x")).json()["news"]

@@ -1,6 +1,6 @@
-"""A yes counts for the newest preview of its plan, whoever had it read: this page, another one, or a command at a terminal.
+"""A yes counts only for the newest preview, whether this page, another page or a command at a terminal loaded it.
 
-Each with its control: the yes that counts. What one page does with what it read itself is in test_deciding_here.py.
+Each test has its control: the yes that counts. What one page does with its own previews is in test_deciding_here.py.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SINCE = "the current state was loaded again"
 
 @pytest.fixture
 def terminal(home: DaemonHome) -> KeptApprover:
-    """Who signs at a terminal, with the key that the page opens."""
+    """Return an approver who signs at a terminal, with the key that the page opens."""
     return KeptApprover.of(home)
 
 
 @pytest.fixture
 def other(home: DaemonHome) -> PageClient:
-    """Another browser that was unlocked."""
+    """Return another browser with an unlocked page."""
     client = PageClient(home)
     assert client.unlock().status == 200
     return client
@@ -35,31 +35,31 @@ def other(home: DaemonHome) -> PageClient:
 
 @pytest.fixture
 def asked(home: DaemonHome, upstream: CountingServer) -> dict[str, Any]:
-    """A question whose preview shows what the service says; that is what the agent says, so far."""
+    """Ask a question whose preview shows the service's answer, which so far equals the agent's."""
     upstream.page = MINE
     return home.asked("previewed", {"path": MINE})
 
 
 def opened(browser: PageClient, asked: dict[str, Any]) -> Reply:
-    """Its page."""
+    """Open the question's page."""
     return browser.get(f"/approvals/{asked['approval_id']}")
 
 
 def says_yes(browser: PageClient, page: Reply) -> Reply:
-    """Both steps, from this page on."""
+    """Take both steps of a yes, from this page on."""
     confirm = browser.submit(page.form("/approve"))
     return browser.submit(confirm.form("/decide"), word="yes")
 
 
 def waits(home: DaemonHome, asked: dict[str, Any]) -> bool:
-    """Whether nothing is decided."""
+    """Return whether the question is still pending."""
     return bool(home.result(asked, wait=0)["status"] == "pending_approval")
 
 
-def test_what_a_terminal_read_before_the_page_did_is_not_decided(
+def test_a_preview_that_a_terminal_read_before_the_page_is_not_approved(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """A yes to it is refused; the page's own, to what it read since, counts."""
+    """A yes to it is refused; the page's own yes, to the newer preview, counts."""
     before, effects = terminal.preview(home, asked["approval_id"])["digest"], upstream.effects
     upstream.page = SWAPPED
     page = opened(person, asked)
@@ -73,10 +73,10 @@ def test_what_a_terminal_read_before_the_page_did_is_not_decided(
     assert (home.result(asked)["status"], upstream.effects) == ("completed", effects + 1)
 
 
-def test_what_the_page_read_before_a_terminal_did_is_not_decided(
+def test_a_preview_that_the_page_read_before_a_terminal_is_not_approved(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """The page says so, and shows what is there now when it is looked at again: a yes to that counts."""
+    """The page says so, and shows the newer state when it is opened again: a yes to that counts."""
     page = opened(person, asked)
     upstream.page = SWAPPED
     now = terminal.preview(home, asked["approval_id"])["digest"]
@@ -91,10 +91,10 @@ def test_what_the_page_read_before_a_terminal_did_is_not_decided(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_what_one_browser_read_before_another_did_is_not_decided(
+def test_a_preview_that_one_browser_read_before_another_is_not_approved(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """The first one's yes is refused, the second one's counts."""
+    """The first browser's yes is refused, the second one's counts."""
     first = opened(person, asked)
     upstream.page = SWAPPED
     second = opened(other, asked)
@@ -108,20 +108,20 @@ def test_what_one_browser_read_before_another_did_is_not_decided(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_what_two_browsers_read_alike_is_decided_by_either(
+def test_equal_previews_of_two_browsers_are_approved_by_either(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any]
 ) -> None:
-    """It is the same that is there, and so the same that is signed."""
+    """Both saw the same state, so the same digest is signed."""
     first = opened(person, asked)
     assert opened(other, asked).form("/approve").fields["digest"] == first.form("/approve").fields["digest"]
     assert says_yes(person, first).status == 200
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_no_counts_whatever_was_read_since(
+def test_a_no_counts_whatever_preview_was_read_since(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """Nothing happens by it."""
+    """A no is safe, because nothing runs."""
     first = opened(person, asked)
     upstream.page = SWAPPED
     opened(other, asked)
@@ -130,10 +130,10 @@ def test_a_no_counts_whatever_was_read_since(
     assert home.result(asked)["status"] == "denied"
 
 
-def test_a_reading_that_fails_leaves_the_newest_what_it_was(
+def test_a_failed_preview_leaves_the_newest_one_valid(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """Neither the one before it comes to count again, nor does the newest cease to."""
+    """An older preview does not count again, and the newest still does."""
     before = terminal.preview(home, asked["approval_id"])["digest"]
     upstream.page = SWAPPED
     newest = terminal.preview(home, asked["approval_id"])["digest"]

@@ -1,6 +1,6 @@
-"""What only its preview may change is not approved on the page without that; a no is always there.
+"""A request that needs its preview is not approved on the page without one; a no is always offered.
 
-On a desk of the test's own: what a database says is in tests/e2e/test_postgres_in_the_jail.py.
+The tests use a scripted daemon port; previews of a database are in tests/e2e/test_postgres_in_the_jail.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHOWN = Preview([PreviewField("Changes", "1 row", multiline=True)], None, None, 
 
 
 def desk_with(shown: Preview) -> ToldDesk:
-    """One question, whose preview says this."""
+    """Return a daemon port with one question, whose preview is this."""
     desk = ToldDesk()
     desk.questions = [questions.question(questions.rehearsed(), approval_id=ASKED)]
     desk.shown = shown
@@ -26,7 +26,7 @@ def desk_with(shown: Preview) -> ToldDesk:
 
 @pytest.mark.parametrize("shown", [FAILED, SHOWN], ids=["failed", "shown"])
 async def test_a_yes_is_offered_only_with_a_preview_that_shows_something(shown: Preview) -> None:
-    """With the reason in its place, and the way to tell the agent."""
+    """Otherwise the reason stands in its place, beside the button to deny."""
     async with browser_of(desk_with(shown)) as browser:
         page = " ".join((await browser.get(f"/approvals/{ASKED}")).text.split())
 
@@ -37,8 +37,8 @@ async def test_a_yes_is_offered_only_with_a_preview_that_shows_something(shown: 
 
 
 @pytest.mark.parametrize("shown", [FAILED, SHOWN], ids=["failed", "shown"])
-async def test_a_form_of_before_approves_nothing_that_was_not_seen(shown: Preview) -> None:
-    """Nothing is signed, at either step; the same form counts where the preview shows something, and a no is taken."""
+async def test_a_forged_form_approves_nothing_without_a_preview(shown: Preview) -> None:
+    """Both steps sign nothing; the same form counts if the preview shows something, and a no is accepted."""
     desk = desk_with(shown)
     digest = shown.digest or desk.questions[0]["digest"]
     async with browser_of(desk) as browser:

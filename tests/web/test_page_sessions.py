@@ -1,4 +1,4 @@
-"""How long an unlocked page lasts, how many there are, and that its key is gone afterwards. On a clock of the test's own."""
+"""Sessions of unlocked pages: how long they last, how many there are, and that their keys are wiped, on a test's clock."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def desk() -> Any:
-    """The daemon."""
+    """Return a scripted daemon port."""
     return ToldDesk()
 
 
 @pytest.fixture
 def sessions(desk: Any) -> Sessions:
-    """Of that daemon."""
+    """Return the sessions of that daemon port."""
     told: DaemonPort = desk
     return Sessions(told, KnownCallers(), now=lambda: desk.now)
 
 
 def why(sessions: Sessions, cookies: list[str]) -> Ended | None:
-    """Why the session of these is over."""
+    """Return why the session of these cookies ended."""
     past = sessions.past_of(cookies)
     return None if past is None else past.why
 
 
-async def test_a_page_is_locked_after_fifteen_minutes_however_busy(sessions: Sessions, desk: Any) -> None:
-    """Not a moment later, used or not, and its key is wiped then."""
+async def test_a_page_locks_after_fifteen_minutes_however_busy(sessions: Sessions, desk: Any) -> None:
+    """The time does not depend on use, and the key is wiped at its end."""
     key = Key()
     session, cookie = await sessions.open(key, key.key_id, Process(1))
     for _ in range(29):
@@ -61,8 +61,8 @@ async def test_a_page_is_locked_after_fifteen_minutes_however_busy(sessions: Ses
     assert (sessions.of_cookies([cookie]), key.is_wiped, why(sessions, [cookie])) == (None, True, "over")
 
 
-async def test_its_end_comes_without_anybody_asking(sessions: Sessions, desk: Any) -> None:
-    """The task that serves them ends it; and when that is cancelled, all of them."""
+async def test_a_session_ends_in_time_without_any_request(sessions: Sessions, desk: Any) -> None:
+    """The serving task ends it; cancelling that task ends all sessions."""
     first, second = Key(), Key()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sessions.serve)
@@ -76,8 +76,8 @@ async def test_its_end_comes_without_anybody_asking(sessions: Sessions, desk: An
     assert sessions.count == 0
 
 
-async def test_another_process_locks_it(sessions: Sessions, desk: Any) -> None:
-    """At once, before it is answered anything."""
+async def test_a_request_from_another_process_locks_the_page(sessions: Sessions, desk: Any) -> None:
+    """The session ends at once, before the process gets any answer."""
     key = Key()
     session, cookie = await sessions.open(key, key.key_id, Process(1))
     with pytest.raises(StolenError):
@@ -88,8 +88,8 @@ async def test_another_process_locks_it(sessions: Sessions, desk: Any) -> None:
     assert desk.told[1:] == [(session.id, "process"), ("page", "process")]
 
 
-async def test_one_more_than_there_can_be_ends_the_oldest(sessions: Sessions) -> None:
-    """And no other."""
+async def test_one_session_too_many_ends_the_oldest(sessions: Sessions) -> None:
+    """All other sessions stay open."""
     keys = [Key() for _ in range(MAX_SESSIONS + 1)]
     cookies = [(await sessions.open(key, key.key_id, Process(1)))[1] for key in keys]
 
@@ -106,13 +106,13 @@ async def test_one_more_than_there_can_be_ends_the_oldest(sessions: Sessions) ->
         (
             lambda desk: desk.__dict__.update(status="locked", key_id=None),
             False,
-        ),  # the vault: it decides nothing meanwhile
+        ),  # the vault is locked: it names no approver
     ],
 )
-async def test_another_approver_locks_it(
+async def test_a_new_approver_locks_the_page(
     sessions: Sessions, desk: Any, change: Callable[[Any], None], is_locked: bool
 ) -> None:
-    """A vault that is locked names nobody, and contradicts nobody."""
+    """A locked vault does not name an approver, and so contradicts none."""
     key = Key()
     await sessions.open(key, key.key_id, Process(1))
     change(desk)
@@ -121,7 +121,7 @@ async def test_another_approver_locks_it(
     assert key.is_wiped is is_locked
 
 
-async def test_what_is_not_on_record_is_not_unlocked(sessions: Sessions, desk: Any) -> None:
+async def test_an_unlocking_that_cannot_be_recorded_fails(sessions: Sessions, desk: Any) -> None:
     """The key is wiped, and there is no session."""
     desk.is_full, key = True, Key()
     with pytest.raises(AileronError):
@@ -130,8 +130,8 @@ async def test_what_is_not_on_record_is_not_unlocked(sessions: Sessions, desk: A
     assert (key.is_wiped, sessions.count) == (True, 0)
 
 
-async def test_a_page_may_be_opened_without_a_key(sessions: Sessions, desk: Any) -> None:
-    """It shows; what unlocks it in another way signs in another way."""
+async def test_a_page_can_be_opened_without_a_key(sessions: Sessions, desk: Any) -> None:
+    """Such a session shows pages; a change of the approver ends it too."""
     session, cookie = await sessions.open(None, "passkey:one", Process(1))
     await sessions.end_due()
 
@@ -142,8 +142,8 @@ async def test_a_page_may_be_opened_without_a_key(sessions: Sessions, desk: Any)
     assert sessions.of_cookies([cookie]) is None
 
 
-async def test_what_a_passkey_unlocked_ends_with_that_passkey(sessions: Sessions, desk: Any) -> None:
-    """Revoked, or while the vault that knows is locked; what another unlocked goes on."""
+async def test_a_session_of_a_passkey_ends_with_that_passkey(sessions: Sessions, desk: Any) -> None:
+    """The passkey was revoked; the session of another key goes on."""
     session, cookie = await sessions.open(None, "webauthn:one", Process(1))
     _, other = await sessions.open(Key(), "ed25519:one", Process(1))
     await sessions.end_due()
@@ -156,8 +156,8 @@ async def test_what_a_passkey_unlocked_ends_with_that_passkey(sessions: Sessions
     assert sessions.of_cookies([other]) is not None
 
 
-async def test_a_cookie_is_not_kept(sessions: Sessions) -> None:
-    """Nor said by anything that might be printed."""
+async def test_a_session_does_not_keep_its_cookie(sessions: Sessions) -> None:
+    """Printing the session does not reveal it either."""
     session, cookie = await sessions.open(Key(), "ed25519:one", Process(1))
 
     assert cookie not in repr(session)
@@ -165,7 +165,7 @@ async def test_a_cookie_is_not_kept(sessions: Sessions) -> None:
 
 
 async def test_previews_are_bounded_in_number_and_size(sessions: Sessions) -> None:
-    """The oldest go; the newest stays however large."""
+    """The oldest are dropped; the newest stays, however large it is."""
     session, _ = await sessions.open(Key(), "ed25519:one", Process(1))
     for number in range(MAX_PREVIEWS + 1):
         session.keep_preview(f"act-{number}", "d", _preview("x"))
@@ -177,8 +177,8 @@ async def test_previews_are_bounded_in_number_and_size(sessions: Sessions) -> No
     assert session.preview_of("large", "d") is None
 
 
-async def test_a_forms_token_is_of_its_words_and_their_borders(sessions: Sessions) -> None:
-    """`ab`, `c` is not `a`, `bc`; and one session's is not another's."""
+async def test_a_forms_token_depends_on_every_field_and_its_borders(sessions: Sessions) -> None:
+    """The fields `ab`, `c` differ from `a`, `bc`; and a token of one session is invalid in another."""
     first, second = [(await sessions.open(Key(), "ed25519:one", Process(1)))[0] for _ in range(2)]
 
     assert first.is_token(first.token("a", "bc"), "a", "bc")

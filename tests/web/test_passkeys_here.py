@@ -1,4 +1,4 @@
-"""A passkey at the page, without a browser: what is checked before it is given a challenge, and once more when it answers."""
+"""Passkeys at the page, without a browser: the checks before a challenge is given, and again when it is answered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if child:
 
 @pytest.fixture(scope="module")
 def device(home: DaemonHome) -> Device:
-    """With a passkey that the approver's key agreed to on the page."""
+    """Make a device with a passkey that the approver's key enrolled on the page."""
     made = Device(home)
     asked = made.made().body
     person = PageClient(home)
@@ -47,14 +47,14 @@ def device(home: DaemonHome) -> Device:
 
 
 def answered(device: Device, told: dict[str, Any]) -> dict[str, str]:
-    """The fields that the page's script adds to a form."""
+    """Return the fields that the page's script adds to a form."""
     (asked,) = told["statements"]
     signature = device.answer(asked["publicKey"]["challenge"]).spelled()
     return {"at": told["at"], "key_id": asked["key_id"], "signature": signature}
 
 
 def touched(stranger: PageClient, device: Device, to: str = "", **lie: str) -> Reply:
-    """Unlock with it."""
+    """Unlock the page with the passkey, or try to with false fields."""
     told = json.loads(stranger.post("/approvals/passkeys/unlocking", {}).text)
     fields = {"to": to, "nonce": told["nonce"], **answered(device, told), **lie}
     answer = stranger.post("/approvals/passkeys/unlock", fields)
@@ -62,19 +62,19 @@ def touched(stranger: PageClient, device: Device, to: str = "", **lie: str) -> R
 
 
 def challenged(client: PageClient, form: Form, **values: str) -> Reply:
-    """What the page's script is told for a form."""
+    """Return what the page's script is told for a form."""
     return client.post(form.action.replace("/decide", "/challenge"), {**form.fields, **values})
 
 
 def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Of a question."""
+    """Return the status of a question."""
     return str(home.result(asked, wait=0)["status"])
 
 
-def test_what_was_read_anew_in_between_is_another_question(
+def test_a_preview_read_again_makes_earlier_challenges_invalid(
     home: DaemonHome, stranger: PageClient, device: Device, upstream: CountingServer
 ) -> None:
-    """No challenge is given for what was shown before, and an answer to an older challenge decides nothing."""
+    """The earlier form gets no challenge, and an answer to an earlier challenge decides nothing."""
     upstream.page = "90 to mira"
     asked = home.asked("previewed", {"path": "/effect/anew"})
     page = touched(stranger, device, asked["approval_id"])
@@ -96,8 +96,8 @@ def test_what_was_read_anew_in_between_is_another_question(
     assert state(home, asked) == "denied"
 
 
-def test_a_challenge_takes_the_forms_token_and_its_word(home: DaemonHome, stranger: PageClient, device: Device) -> None:
-    """As the decision does: changed, of another deed, without its word, or with a reason that is not the one signed."""
+def test_a_challenge_needs_the_forms_token_and_word(home: DaemonHome, stranger: PageClient, device: Device) -> None:
+    """The checks are those of the decision: a wrong token, another form's token, a missing word, an unsigned reason."""
     asked = home.asked("gated")
     page = touched(stranger, device, asked["approval_id"])
     confirm = stranger.submit(page.form("/approve")).form("/decide")
@@ -123,10 +123,10 @@ def test_a_challenge_takes_the_forms_token_and_its_word(home: DaemonHome, strang
     assert home.result(asked)["status"] == "completed"
 
 
-def test_what_a_passkey_unlocked_decides_nothing_by_itself(
+def test_a_page_unlocked_by_a_passkey_decides_nothing_without_a_touch(
     home: DaemonHome, stranger: PageClient, device: Device
 ) -> None:
-    """There is no key in it: the form without an answer is refused."""
+    """The session has no key, so a form without the passkey's answer is refused."""
     asked = home.asked("mild")
     form = touched(stranger, device, asked["approval_id"]).form("/decide", decision="deny")
     refused = stranger.post(form.action, form.fields)
@@ -135,8 +135,8 @@ def test_what_a_passkey_unlocked_decides_nothing_by_itself(
     assert state(home, asked) == "pending_approval"
 
 
-def test_an_unlock_counts_once_for_its_own_nonce(home: DaemonHome, device: Device) -> None:
-    """Sent twice, with another nonce, another time, another key's name; and from no page of ours."""
+def test_an_answer_to_unlock_counts_once_and_only_for_its_nonce(home: DaemonHome, device: Device) -> None:
+    """The answer is refused if it is repeated, has another nonce, time or key, or comes from another site."""
     first, second = PageClient(home), PageClient(home)
     told = json.loads(first.post("/approvals/passkeys/unlocking", {}).text)
     fields = {"to": "", "nonce": told["nonce"], **answered(device, told)}
@@ -150,8 +150,10 @@ def test_an_unlock_counts_once_for_its_own_nonce(home: DaemonHome, device: Devic
     assert second.cookie is None
 
 
-def test_adding_and_revoking_take_the_sessions_token(home: DaemonHome, person: PageClient, device: Device) -> None:
-    """And adding takes the approver's key, which what a passkey unlocked has not."""
+def test_adding_and_revoking_a_passkey_take_the_sessions_token(
+    home: DaemonHome, person: PageClient, device: Device
+) -> None:
+    """Adding also takes the approver's key, which a session of a passkey does not have."""
     page = person.get("/approvals/passkeys")
     add, revoke = page.form("/register"), page.form("/revoke", key_id=device.key_id)
     for path, fields in (
@@ -169,10 +171,10 @@ def test_adding_and_revoking_take_the_sessions_token(home: DaemonHome, person: P
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
-def test_a_process_that_cannot_be_told_is_asked_for_no_passkey(
+def test_a_process_that_cannot_be_identified_gets_no_challenge(
     home: DaemonHome, device: Device, is_shared: bool
 ) -> None:
-    """Two that hold one connection, as one that hides: nobody could say who is shown what waits, so nothing is begun."""
+    """Two processes that share a connection cannot be told apart, like a process that hides, so nothing is begun."""
     port = port_of(home)
     since = len(home.must("GET", "/v1/audit?type=approval.refused&limit=1000")["events"])
     words = [sys.executable, "-c", _SHARED, str(port), str(int(is_shared))]

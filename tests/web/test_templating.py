@@ -1,4 +1,4 @@
-"""What every page has in common, and that it costs the daemon nothing before the first one."""
+"""Common rules of all pages: escaping, and no cost for the daemon before the first page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from aileron.web import templating
 from tests.support.hostile_text import CORPUS, assert_harmless
 
 
-def test_templates_are_not_imported_before_the_first_page() -> None:
-    """Nor by anything else of the daemon: its rooms do without them."""
+def test_the_template_engine_is_not_imported_before_the_first_page() -> None:
+    """The daemon's other modules do without it."""
     program = (
         "import sys, aileron.daemon.rooms; print([name for name in ('jinja2', 'markupsafe') if name in sys.modules])"
     )
@@ -25,8 +25,8 @@ def test_templates_are_not_imported_before_the_first_page() -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_what_a_template_prints_is_harmless_even_where_nobody_thought_of_it(text: str) -> None:
-    """Hidden characters are spelled out, and it is escaped; what is ours passes."""
+def test_a_template_escapes_everything_it_prints(text: str) -> None:
+    """Hidden characters are spelled out and markup is escaped, even in a template that forgets to; our markup passes."""
     environment = templating.page_templates().templates
     shown = environment.from_string("<p>{{ text }}</p>").render(text=text)
 
@@ -35,13 +35,13 @@ def test_what_a_template_prints_is_harmless_even_where_nobody_thought_of_it(text
 
 
 def test_a_name_that_a_template_does_not_know_is_an_error() -> None:
-    """And no empty place."""
+    """The alternative would be an empty place on the page."""
     with pytest.raises(jinja2.UndefinedError):
         templating.page_templates().templates.from_string("{{ nothing }}").render()
 
 
 def test_neither_style_nor_script_can_end_its_element() -> None:
-    """They stand in the page as they are."""
+    """Both are inserted into the page as they are."""
     environment = templating.page_templates().templates
 
     for name in ("style", "script"):

@@ -1,4 +1,4 @@
-"""What the page shows of a run, and of rows that make no sense. On a desk of the test's own."""
+"""Views of runs and of malformed rows on the page, with a scripted daemon port."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.web.daemon_port import ASKED, ToldDesk, asking, browser_of
 
 pytestmark = pytest.mark.anyio
 
-# Before it is unlocked
+# The locked page
 
 
-async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
-    """The rest is turned away in words; and once nobody waits, the next is looked at."""
+async def test_only_a_bounded_number_of_unlocking_programs_wait() -> None:
+    """The others are turned away with an explanation; once none waits, the next is admitted."""
     desk = ToldDesk()
     desk.holds = "process"
     turned_away: list[bool] = []
@@ -41,8 +41,8 @@ async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
     assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
 
 
-async def test_two_questions_about_one_action_are_told_apart_in_the_queue() -> None:
-    """By the beginning of what they were asked with, harmless; what has none has no empty line."""
+async def test_two_questions_about_one_action_are_distinguishable_in_the_queue() -> None:
+    """The row has its headline, escaped."""
     desk = ToldDesk()
     lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", ""]
     desk.questions = [asking(approval_id=f"{ASKED[:-1]}{n}", headline=line) for n, line in enumerate(lines)]
@@ -54,7 +54,7 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_queue() -> N
     assert page.count('class="name"') == len(lines)
 
 
-# What came of a question
+# The outcome of a question
 
 _SENT = {
     "at": "2026-01-01T00:00:00Z",
@@ -68,8 +68,8 @@ _CAME = {"at": "2026-01-01T00:00:01Z", "type": "egress.finished", "step": "s", "
 
 
 @pytest.mark.parametrize(("scrubbed", "is_cut"), [(0, False), (2, False), (0, True)])
-async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbed: int, is_cut: bool) -> None:
-    """As a terminal does."""
+async def test_a_run_says_what_was_scrubbed_and_whether_its_record_is_cut(scrubbed: int, is_cut: bool) -> None:
+    """The page uses the words of the terminal."""
     desk = ToldDesk()
     desk.questions = [asking(status="completed", audit_id="run-1")]
     events = [
@@ -119,10 +119,8 @@ _ERROR = {**_OTHER, "audit_id": None, "details": {}}
         ("cancelled", {}, "Withdrawn: nothing ran"),
     ],
 )
-async def test_what_came_of_it_stands_in_a_line_below_the_sentence(
-    status: str, found: dict[str, Any], said: str
-) -> None:
-    """In the words of the card, with what came back, or why not."""
+async def test_the_result_stands_in_a_line_below_the_headline(status: str, found: dict[str, Any], said: str) -> None:
+    """The line has the words of the card, with the result or the reason of a failure."""
     desk = ToldDesk()
     desk.questions = [asking(status=status, audit_id="run-1")]
     desk.came = {"status": status, **found}
@@ -132,8 +130,8 @@ async def test_what_came_of_it_stands_in_a_line_below_the_sentence(
     assert said in page.words
 
 
-async def test_what_came_back_is_harmless_in_its_line() -> None:
-    """It is another's text: in quotes that it cannot close, hidden characters spelled out, and never markup."""
+async def test_a_result_is_harmless_in_its_line() -> None:
+    """The text is the service's: in quotes that it cannot close, with hidden characters spelled out, and never markup."""
     desk = ToldDesk()
     desk.questions = [asking(status="completed", audit_id="run-1")]
     desk.came = {"result": {"to\u202e": "<b>” · ✓ done"}}
@@ -143,7 +141,7 @@ async def test_what_came_back_is_harmless_in_its_line() -> None:
     assert '<p class="result">to\\u202e: “&lt;b&gt;\' · ✓ done”</p>' in page.replace("&#39;", "'")
 
 
-# What makes no sense
+# Malformed rows
 
 
 @pytest.mark.parametrize(
@@ -159,8 +157,8 @@ async def test_what_came_back_is_harmless_in_its_line() -> None:
         7,
     ],
 )
-def test_a_moment_that_cannot_be_is_shown_as_it_came(moment: object) -> None:
-    """And has no countdown."""
+def test_an_impossible_time_is_shown_as_it_came(moment: object) -> None:
+    """The page shows no countdown for it."""
     assert (local_time(moment), milliseconds(moment)) == (str(moment), 0)
 
 
@@ -171,8 +169,8 @@ def test_a_moment_that_cannot_be_is_shown_as_it_came(moment: object) -> None:
         {"decided_at": "9999-12-31T23:59:59-14:00", "status": "denied"},
     ],
 )
-async def test_a_question_of_an_impossible_time_is_shown(change: dict[str, str]) -> None:
-    """In the queue and by itself."""
+async def test_a_question_with_an_impossible_time_is_shown(change: dict[str, str]) -> None:
+    """The queue and the question's own page show it."""
     desk = ToldDesk()
     desk.questions = [asking(**change)]
     async with browser_of(desk) as browser:
@@ -193,8 +191,8 @@ async def test_a_question_of_an_impossible_time_is_shown(change: dict[str, str])
     ids=str,
 )
 @pytest.mark.parametrize("status", ["pending_approval", "denied"])
-async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, object], status: str) -> None:
-    """With all its fields, and with what to do; the next page is answered."""
+async def test_a_malformed_question_gets_a_page_that_says_so(change: dict[str, object], status: str) -> None:
+    """The error page has a content security policy and says what to do; the next page is answered."""
     desk = ToldDesk()
     desk.questions = [asking(status=status) | change]
     async with browser_of(desk) as browser:
@@ -202,7 +200,7 @@ async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, obje
         after = await browser.get("/approvals")
 
     if page.status_code != 200:
-        assert page.status_code in (500, 409)  # the second: what it is about is none
+        assert page.status_code in (500, 409)  # 409: its subject is malformed
         assert ("This request cannot be shown." if page.status_code == 500 else "cannot be shown in full") in page.text
         assert page.status_code == 409 or f"aileron approval show {ASKED}" in page.text
         assert "Traceback" not in page.text
@@ -210,8 +208,8 @@ async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, obje
     assert after.status_code == 200
 
 
-async def test_rows_without_an_id_do_not_end_the_page() -> None:
-    """The control of the other tests here: this one cannot be shown."""
+async def test_a_row_without_an_id_gets_an_error_page() -> None:
+    """This is the control of the other tests here: this question cannot be shown."""
     desk = ToldDesk()
     desk.questions = [{"status": "denied"}]
     async with browser_of(desk) as browser:

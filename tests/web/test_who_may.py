@@ -1,4 +1,4 @@
-"""Who is let in, and whose forms count: the browser that unlocked, from the page itself, with the token of that very form."""
+"""The browsers that are let in, and the forms that count: from the page itself, in its session, with that form's token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps([answer.status, answer.read().decode()]))
 
 
 def stolen(client: PageClient, path: str = "/approvals") -> tuple[int, str]:
-    """What another process of this user is answered that has the client's cookie."""
+    """Return the answer to another process of this user that has the client's cookie."""
     words = [sys.executable, "-c", THIEF, str(client.port), str(client.cookie), path]
     said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
     status, text = json.loads(said)
@@ -39,21 +39,21 @@ def stolen(client: PageClient, path: str = "/approvals") -> tuple[int, str]:
 
 
 def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """Events of one type, oldest first."""
+    """Return the events of one type, oldest first."""
     found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
     return found
 
 
 @pytest.fixture
 def confirm(home: DaemonHome, person: PageClient) -> Form:
-    """The form that approves a question which can be undone."""
+    """Return the form that approves a question about a run that can be undone."""
     asked = home.asked("mild")
     page = person.get(f"/approvals/{asked['approval_id']}")
     return person.submit(page.form("/approve")).form("/decide")
 
 
 def state(home: DaemonHome, form: Form) -> str:
-    """Of the question that a form decides."""
+    """Return the status of the question that a form decides."""
     return str(home.must("GET", f"/v1/action-approvals/{form.action.split('/')[2]}")["status"])
 
 
@@ -78,10 +78,10 @@ def state(home: DaemonHome, form: Form) -> str:
         ({"Content-Type": "application/json"}, 415, "not the form of a page"),
     ],
 )
-def test_a_form_of_elsewhere_counts_for_nothing(
+def test_a_form_sent_by_another_site_is_refused(
     home: DaemonHome, person: PageClient, confirm: Form, headers: dict[str, str | None], status: int, why: str
 ) -> None:
-    """With the right cookie and the right token; the same form, sent by the page, is a decision."""
+    """The cookie and token are right; the same form, sent by the page, is a decision."""
     sent = {name: None if value is None else value.format(port=person.port) for name, value in headers.items()}
     refused = person.post(confirm.action, confirm.fields, **sent)
 
@@ -104,10 +104,10 @@ def test_a_form_of_elsewhere_counts_for_nothing(
         {"decision": "deny"},
     ],
 )
-def test_a_form_that_was_changed_counts_for_nothing(
+def test_a_changed_form_is_refused(
     home: DaemonHome, person: PageClient, confirm: Form, change: dict[str, str | None]
 ) -> None:
-    """Its token is for exactly what it does."""
+    """The token of a form covers exactly what the form does."""
     fields = {name: value for name, value in {**confirm.fields, **change}.items() if value is not None}
     refused = person.post(confirm.action, fields)
 
@@ -115,10 +115,10 @@ def test_a_form_that_was_changed_counts_for_nothing(
     assert state(home, confirm) == "pending_approval"
 
 
-def test_a_token_is_of_one_session_one_question_and_one_deed(
+def test_a_token_is_valid_for_one_session_one_question_and_one_form(
     home: DaemonHome, person: PageClient, confirm: Form
 ) -> None:
-    """Another session's, another question's, and that of another form of the same page are none."""
+    """Tokens of another session, another question, or another form of the same page are refused."""
     other = PageClient(home)
     other.unlock()
     theirs = other.submit(other.get(confirm.action.replace("/decide", "")).form("/approve")).form("/decide")
@@ -137,7 +137,7 @@ def test_a_token_is_of_one_session_one_question_and_one_deed(
     refused = person.post(f"/approvals/{second}/decide", confirm.fields)
     assert refused.status == 403
     assert state(home, confirm) == "pending_approval"
-    assert other.post(theirs.action, theirs.fields).status == 303  # both may: it is the same person's
+    assert other.post(theirs.action, theirs.fields).status == 303  # both sessions are the same person's
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,16 @@ def test_a_token_is_of_one_session_one_question_and_one_deed(
     ],
     ids=["twice", "unknown", "no value", "not ASCII", "not UTF-8", "many", "large"],
 )
-def test_what_is_no_form_is_refused_in_words(person: PageClient, confirm: Form, body: bytes) -> None:
-    """And the page goes on."""
+def test_a_malformed_form_is_refused_with_an_explanation(person: PageClient, confirm: Form, body: bytes) -> None:
+    """The page goes on working."""
     refused = person.post(confirm.action, body)
 
     assert refused.status in (400, 413), refused.words
     assert person.get("/approvals").status == 200
 
 
-def test_a_form_that_does_not_arrive_is_not_waited_for(person: PageClient, confirm: Form) -> None:
-    """Beyond its time the connection is answered, or closed."""
+def test_a_form_that_does_not_arrive_times_out(person: PageClient, confirm: Form) -> None:
+    """The answer is 408, after the time for a body."""
     with socket.create_connection(("127.0.0.1", person.port), timeout=30) as connection:
         lines = [
             f"POST {confirm.action} HTTP/1.1",
@@ -178,8 +178,8 @@ def test_a_form_that_does_not_arrive_is_not_waited_for(person: PageClient, confi
         assert b" 408 " in connection.recv(4096).split(b"\r\n", 1)[0]
 
 
-def test_every_answer_has_the_fields_that_bind_it(home: DaemonHome, person: PageClient, stranger: PageClient) -> None:
-    """Pages, refusals, redirects, news: no frame, no cache, no source, no other place for a form."""
+def test_every_answer_has_the_security_headers(home: DaemonHome, person: PageClient, stranger: PageClient) -> None:
+    """Pages, refusals, redirects and news may not be framed or cached, load nothing, and send forms only to the page."""
     asked = home.asked("mild")["approval_id"]
     answers = [
         person.get("/approvals"),
@@ -202,7 +202,7 @@ def test_every_answer_has_the_fields_that_bind_it(home: DaemonHome, person: Page
 
 @pytest.mark.parametrize("path", ["/approvals", "/worker.js", "/v1/actions", "/mcp", "/openai/v1/worker.js"])
 def test_a_service_workers_script_is_one_that_removes_itself(stranger: PageClient, path: str) -> None:
-    """On every path of the port, for anybody; the same request for anything else is answered as ever."""
+    """This holds on every path of the port and for every caller; any other request is answered normally."""
     headers = {"Service-Worker": "script", "Sec-Fetch-Dest": "serviceworker", "Sec-Fetch-Site": "same-origin"}
     told = stranger.get(path, **headers)
 
@@ -215,8 +215,8 @@ def test_a_service_workers_script_is_one_that_removes_itself(stranger: PageClien
 # The process that unlocked
 
 
-def test_a_cookie_in_another_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
-    """It is on record, and the browser is told; before that, the same cookie let its own process in."""
+def test_a_cookie_from_another_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
+    """The refusal is recorded, and the browser is told; before, the cookie worked in its own process."""
     assert person.get("/approvals").status == 200
     refusals, locked = len(of_kind(home, "approval.refused")), len(of_kind(home, "page.locked"))
     asked = home.asked("say", {"text": "for one pair of eyes"})
@@ -234,8 +234,8 @@ def test_a_cookie_in_another_process_is_refused_and_locks_the_page(home: DaemonH
     assert "Waiting for you" not in after.words
 
 
-def test_a_cookie_from_a_process_that_hides_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
-    """A process that is not dumpable cannot be looked into, unless by root: it may be anybody."""
+def test_a_cookie_from_a_hidden_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
+    """A process that is not dumpable can be inspected by root only, so it could be any program."""
     hidden = "import ctypes; assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0\n" + THIEF
     words = [sys.executable, "-c", hidden, str(person.port), str(person.cookie), "/approvals"]
     status, text = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout)
@@ -245,16 +245,16 @@ def test_a_cookie_from_a_process_that_hides_is_refused_and_locks_the_page(home: 
     assert "Waiting for you" not in person.get("/approvals").words
 
 
-def test_a_cookie_that_came_over_several_connections_of_one_process_is_one_session(person: PageClient) -> None:
-    """Over either address, as often as it likes."""
+def test_one_process_may_use_several_connections(person: PageClient) -> None:
+    """They go to either loopback address, any number of times."""
     for address in ("127.0.0.1", "::1") * 3:
         client = PageClient.__new__(PageClient)
         client.__dict__.update(person.__dict__, _address=address)
         assert "Waiting for you" in client.get("/approvals").words
 
 
-def test_a_cookie_is_looked_for_among_others_of_its_name(home: DaemonHome, person: PageClient) -> None:
-    """Another server on localhost may set one: it is none, and does not take the person's away."""
+def test_the_cookie_is_found_among_others_of_its_name(home: DaemonHome, person: PageClient) -> None:
+    """Another server on localhost may set one of this name: it does not count, and does not displace the right one."""
     own = person.cookie
     name = str(own).partition("=")[0]
     person.cookie = f"{name}={'A' * 43}; {own}; other=1"
@@ -263,8 +263,8 @@ def test_a_cookie_is_looked_for_among_others_of_its_name(home: DaemonHome, perso
     assert "Approver passphrase" in person.get("/approvals").words
 
 
-def test_locking_ends_it_for_good(home: DaemonHome, person: PageClient) -> None:
-    """The old cookie opens nothing, and says why."""
+def test_locking_the_page_ends_its_session_for_good(home: DaemonHome, person: PageClient) -> None:
+    """The old cookie opens nothing; the page then says that it was locked."""
     old = person.cookie
     page = person.submit(person.get("/approvals").form("/lock"))
     assert "Approver passphrase" in page.words
@@ -275,7 +275,7 @@ def test_locking_ends_it_for_good(home: DaemonHome, person: PageClient) -> None:
 
 
 def test_a_browser_that_an_agent_started_unlocks_nothing(home: DaemonHome) -> None:
-    """A child of a session's process may be driven by it: refused, with the right passphrase; the same program else is not."""
+    """An agent may drive its child processes, so they are refused even with the right passphrase; others are not."""
     program = """
 import http.client, subprocess, sys
 if sys.argv[1] == "agent":
@@ -332,11 +332,11 @@ os.write(write, f"{answer.status} {'An agent started this browser' in answer.rea
 
 
 @pytest.mark.parametrize(("has_token", "said"), [(True, "403 True"), (False, "303 False")])
-def test_a_browser_that_left_its_family_is_known_by_the_token_it_was_started_with(
-    home: DaemonHome, has_token: bool, said: str
-) -> None:
-    """Two forks and a session of its own: no ancestor is the agent. Without the token in its environment nobody knows it: what
-    protects then is the passphrase, which the agent has not.
+def test_a_detached_browser_is_recognized_by_the_sessions_token(home: DaemonHome, has_token: bool, said: str) -> None:
+    """The browser forked twice and called setsid, so no ancestor is the agent.
+
+    The token in its environment gives it away. Without the token it is not recognized: then only the passphrase protects,
+    which the agent does not have.
     """
     with subprocess.Popen(["sleep", "60"]) as agent:
         opened = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/", "pid": agent.pid})
@@ -354,8 +354,8 @@ def test_a_browser_that_left_its_family_is_known_by_the_token_it_was_started_wit
     assert ran.stdout == said
 
 
-def test_what_an_agent_is_launched_with_is_what_the_page_looks_for() -> None:
-    """One name in two places, which may not import each other."""
+def test_the_launcher_and_the_page_use_the_same_token_variable() -> None:
+    """The name stands in two places, which may not import each other."""
     assert launched.TOKEN_VARIABLE == TOKEN_VARIABLE
 
 
@@ -364,7 +364,7 @@ def test_what_an_agent_is_launched_with_is_what_the_page_looks_for() -> None:
 
 @pytest.fixture
 def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """One that a test may break."""
+    """Make a home that a test may break."""
     with paged_home(upstream) as made:
         yield made
 
@@ -382,13 +382,13 @@ for passphrase in ["wrong wrong"] * 5 + [right]:
 
 
 def guessed(home: DaemonHome) -> list[str]:
-    """What a new process is answered that guesses five times, and then knows."""
+    """Return the answers to a new process that guesses five times, and then sends the right passphrase."""
     words = [sys.executable, "-c", _GUESSER, str(port_of(home)), APPROVER]
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.split()
 
 
-def test_wrong_passphrases_have_a_rate(own_home: DaemonHome) -> None:
-    """Five in a minute of one process; then not even the right one. The person's browser unlocks meanwhile."""
+def test_wrong_passphrases_of_a_process_are_limited(own_home: DaemonHome) -> None:
+    """Even the right one is refused after five in a minute. The person's browser can unlock meanwhile."""
     assert guessed(own_home) == ["403"] * 5 + ["429"]
     client = PageClient(own_home)
     assert client.unlock().status == 200
@@ -399,8 +399,8 @@ def test_wrong_passphrases_have_a_rate(own_home: DaemonHome) -> None:
     assert (refused.status, "5 wrong passphrases within a minute" in refused.words) == (429, True)
 
 
-def test_wrong_passphrases_of_all_programs_together_have_a_rate(own_home: DaemonHome) -> None:
-    """Twenty in a minute; then nobody's is tried, nor is a new process's."""
+def test_wrong_passphrases_of_all_programs_together_are_limited(own_home: DaemonHome) -> None:
+    """Further passphrases are not tried after twenty in a minute, not even that of a new process."""
     for _ in range(4):
         assert guessed(own_home) == ["403"] * 5 + ["429"]
     refused = PageClient(own_home).unlock()
@@ -410,7 +410,7 @@ def test_wrong_passphrases_of_all_programs_together_have_a_rate(own_home: Daemon
 
 
 def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_home: DaemonHome) -> None:
-    """Also after a daemon that was killed: nothing of a session is on disk."""
+    """This holds even after a kill: sessions are not on disk."""
     asked = own_home.asked("mild")
     client = PageClient(own_home)
     page = client.unlock(to=asked["approval_id"])
@@ -427,8 +427,8 @@ def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_ho
     assert client.unlock(to=asked["approval_id"]).form("/approve")
 
 
-def test_another_approver_ends_every_page(own_home: DaemonHome) -> None:
-    """And the key of before opens none; the new one does."""
+def test_a_new_approver_ends_every_page(own_home: DaemonHome) -> None:
+    """The earlier key unlocks no page; the new one does."""
     client = PageClient(own_home)
     assert client.unlock().status == 200
     first = KeptApprover.of(own_home)
@@ -442,13 +442,13 @@ def test_another_approver_ends_every_page(own_home: DaemonHome) -> None:
     (own_home.path / "approver.json").write_bytes(kept)
     refused = client.unlock()
     assert (refused.status, "is not the one of this home's approver" in refused.words) == (409, True)
-    (own_home.path / "approver.json.new").write_bytes(new)  # as where `approver init` ended too early
+    (own_home.path / "approver.json.new").write_bytes(new)  # as when `approver init` was interrupted
     (own_home.path / "approver.json.new").chmod(0o600)
     assert client.unlock("another passphrase").status == 200
 
 
 def test_a_locked_vault_unlocks_no_page_and_decides_nothing(own_home: DaemonHome) -> None:
-    """It says how to open the vault; a page that was unlocked before decides again once it is open."""
+    """The page says how to open the vault; a page unlocked before decides again once the vault is open."""
     asked = own_home.asked("mild")
     client = PageClient(own_home)
     page = client.unlock(to=asked["approval_id"])
@@ -466,7 +466,7 @@ def test_a_locked_vault_unlocks_no_page_and_decides_nothing(own_home: DaemonHome
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
 def test_another_user_of_the_machine_unlocks_nothing_and_writes_nothing(home: DaemonHome) -> None:
-    """Not even with the passphrase; and what they try is no row of this home's record."""
+    """The user is refused even with the passphrase, and the attempt adds no row to this home's record."""
     refusals = len(of_kind(home, "approval.refused"))
     program = """
 import encodings.idna, http.client, os, sys
