@@ -1,4 +1,4 @@
-"""What every test has: Hypothesis profiles, and no way to the home or the desktop of whoever runs the tests."""
+"""Settings and fixtures of every test: Hypothesis profiles, and no access to the home or desktop of the user who runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.upstream import Authority
 
 pytest_plugins = ("tests.support.pinned", "tests.support.shards")
 
-# What is collected stays until the end: to search it for cycles, again and again while it grows, is a third of collecting it.
+# Collected tests stay until the end: searching them for cycles, again and again as they grow, takes a third of the collection.
 gc.disable()
 
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
@@ -36,7 +36,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write down what each file of tests takes, where somebody asks."""
+    """Record what each file of tests takes, if the environment asks for it."""
     if costs.FOLDER in os.environ:
         config.pluginmanager.register(costs.Files(Path(os.environ[costs.FOLDER])))
 
@@ -53,7 +53,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_real_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A test that forgets to name its home gets an empty one, never the user's."""
+    """Give tests that forget to name their home an empty one, never the user's."""
     os.environ["AILERON_HOME"] = str(tmp_path_factory.mktemp("nobody") / "home")
     for name in ("AILERON_VAULT_PASSPHRASE", "AILERON_NEW_VAULT_PASSPHRASE"):
         os.environ.pop(name, None)
@@ -61,16 +61,16 @@ def _no_real_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_real_desktop() -> None:
-    """What the tests ask for is not announced on the desktop of whoever runs them."""
+    """Keep questions of the tests off the desktop of the user who runs them."""
     for name in ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"):
         os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> None:
-    """A shell that runs the tests in the background ignores SIGINT and SIGQUIT for them, nohup(1) SIGHUP.
+    """Restore the handling of SIGINT, SIGQUIT and SIGHUP where it is ignored, as programs that the tests start inherit that.
 
-    What they start inherits that.
+    A shell that runs the tests in the background ignores SIGINT and SIGQUIT for them, and nohup(1) SIGHUP.
     """
     for number, how in (
         (signal.SIGINT, signal.default_int_handler),
@@ -83,13 +83,13 @@ def _interruptible() -> None:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Of the certificates of servers that this run starts; trusted where a test says so."""
+    """Return the authority for certificates of servers that this run starts; trusted only where a test says so."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="session")
 def readable_python() -> Iterator[Path]:
-    """One that an ordinary user can execute, with Aileron: made for the first who needs it."""
+    """Yield a Python with Aileron that an ordinary user can execute: made for the first test that needs it."""
     folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
     yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
     shutil.rmtree(folder)
@@ -97,13 +97,13 @@ def readable_python() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _derived_once() -> None:
-    """A passphrase and a salt that were stretched once in this run are not again (tests/support/derived.py)."""
+    """Remember derived keys, so that a passphrase and a salt are stretched once in this run (tests/support/derived.py)."""
     derived.remember(derived.folder())
 
 
 @pytest.fixture(scope="module")
 def real_derivation() -> Iterator[None]:
-    """Every passphrase is stretched: for tests of that, of the memory and the time it takes, and of salts."""
+    """Stretch every passphrase for real: for tests of stretching, of its memory and time, and of salts."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(aileron.passphrase, "stretch", derived.STRETCH)
         patched.setattr(aileron.passphrase, "new_salt", derived.NEW_SALT)
@@ -112,7 +112,7 @@ def real_derivation() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def real_processes(real_derivation: None) -> Iterator[None]:
-    """Daemons and commands are interpreters of their own: for tests of how one begins, and of what others see of it."""
+    """Start daemons and commands as real interpreters: for tests of how one starts, and of what other processes see of it."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(forks, "is_allowed", False)
         yield
@@ -120,12 +120,12 @@ def real_processes(real_derivation: None) -> Iterator[None]:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The one event loop the daemon runs on (docs/adr/0009-async-library.md)."""
+    """Return the only event loop that the daemon runs on (docs/adr/0009-async-library.md)."""
     return "asyncio"
 
 
 _SMALL: Final = ("frames", "model", "egress", "actions", "registry", "ledger", "audit", "vault", "architecture")
-"""Rooms whose tests start little: when something there is broken, all else is."""
+"""Rooms whose tests start few processes: when something there is broken, all else is."""
 _LONG: Final = (
     "tui",
     "e2e",
@@ -141,13 +141,13 @@ _LONG: Final = (
     "sandbox",
     "cell",
 )
-"""Rooms whose files take long, the longest first: what is begun last should be over soon."""
+"""Rooms whose files take long, the longest first: files that start last should be over soon."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In one process what starts jails comes last: when something small is broken, it is said first.
+    """Run tests that start jails last in one process, so that a small fault is reported first.
 
-    Of several side by side each takes the next file, and those that take long come first.
+    Shards side by side each take the next file, so files that take long come first.
     """
     if config.option.shards > 1:
         items.sort(key=lambda item: (*_LONG, _room(item)).index(_room(item)))

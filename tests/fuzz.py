@@ -1,11 +1,11 @@
-"""Every property, again and again, within one budget: `python -m pytest -p tests.fuzz FOLDER…`, which is `make fuzz`.
+"""A plugin that runs properties again and again within a budget: `python -m pytest -p tests.fuzz FOLDER…`, or `make fuzz`.
 
-A plugin of pytest. Only what Hypothesis drives is run; each such test gets an equal share of AILERON_FUZZ_S (600 s), and begins
-anew with other examples until its share is used up: a cheap property is tried millions of times, a dear one thousands. A
-failure ends that test at once, as ever, with the example that shows it. What was found before is tried first: Hypothesis keeps
-it in .hypothesis, and what people kept is in tests/attacks/corpus and in `@example`.
+It runs only tests that Hypothesis drives. Each gets an equal share of AILERON_FUZZ_S (600 s), and starts anew with other examples
+until its share is used up: a cheap property is tried millions of times, an expensive one thousands. A failure ends that test at
+once, as ever, with the example that shows it. Earlier findings are tried first: Hypothesis keeps them in .hypothesis, and people
+in tests/attacks/corpus and in `@example`.
 
-Not here: what is tried (the properties themselves), how many examples a round has (the profile `fuzz` in tests/conftest.py).
+Not here: the properties themselves, how many examples a round has (the profile `fuzz` in tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 _BUDGET_S: Final = float(os.environ.get("AILERON_FUZZ_S", "600"))
 _shares: Final[dict[str, tuple[int, float]]] = {}
-"""By test: rounds, and seconds they took."""
+"""Rounds, and the seconds they took, by test."""
 
 
 def _is_fuzzed(item: pytest.Item) -> bool:
@@ -28,7 +28,7 @@ def _is_fuzzed(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has no examples to vary."""
+    """Leave out tests without examples to vary."""
     left_out = [item for item in items if not _is_fuzzed(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _is_fuzzed(item)]
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Rounds of one test until its share is over; at least one."""
+    """Run rounds of one test until its share is over; at least one."""
     if not _is_fuzzed(pyfuncitem):
         return None
     share_s = _BUDGET_S / max(1, len(pyfuncitem.session.items))
@@ -50,6 +50,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How often each was begun: one that had a single round is dear, and wants a look."""
+    """Show how many rounds each test had: a test with a single round is expensive, and needs a look."""
     for name, (rounds, seconds) in _shares.items():
         terminalreporter.write_line(f"{rounds:6} rounds {seconds:7.1f} s  {name}")
