@@ -1,6 +1,6 @@
-"""The attack suite once more, as an ordinary user: started by root, in a copy of the checkout that this user can read.
+"""Second run of the attack suite, as an ordinary user: root starts it in a copy of the checkout that this user can read.
 
-Runs in the process of the tests; the copy is below a directory of the test run's own and goes with it.
+This module runs in the process of the tests; the copy is in a directory of the test run's own, and is removed with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["SAME_USER", "OtherUser"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_S: Final = 900.0
-"""The whole suite on a busy machine; three minutes on two idle cores."""
+"""Seconds for the whole suite on a busy machine; it takes three minutes on two idle cores."""
 _TREE: Final = ("aileron", "sandbox", "connectors", "tests", "docs", "pyproject.toml", "README.md", "SECURITY.md")
 _NEEDED: Final = ("aileron", "pytest", "pytest-timeout", "hypothesis", "trustme", "radicale", "websockets")
 _TESTS: Final = (
@@ -28,16 +28,16 @@ _TESTS: Final = (
     "tests/sandbox/test_jail_landlock_mode.py",
     "tests/daemon/test_landlock_mode.py",
     "tests/logins/test_mail_from_a_jail.py",
-    "tests/daemon/test_secrets_elsewhere.py::test_a_secret_in_pass_is_lent_and_left_nowhere",
+    "tests/daemon/test_secrets_elsewhere.py::test_a_secret_in_pass_is_lent_and_stored_nowhere",
 )
 SAME_USER: Final = tuple(
     sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "attacks").glob("test_same_user*.py"))
 )
-"""What a process of the user themselves tries; root is not tried at all."""
+"""Tests of what a process of the same user tries; they are not run as root."""
 
 
 class OtherUser:
-    """A run of the suite as UID, in the background. `finish` waits; `close` ends it and takes the copy away."""
+    """A run of the suite as UID, in the background. `finish` waits; `close` ends it and removes the copy."""
 
     def __init__(self, folder: Path, tests: tuple[str, ...] = _TESTS) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class OtherUser:
             raise
 
     def finish(self) -> tuple[int, str, Tally | None]:
-        """Exit status, what it printed, what it counted (None where it did not come so far). Waits DEADLINE_S at most."""
+        """Return exit status, output, and tally (None if the run ended before it wrote one). Waits DEADLINE_S at most."""
         try:
             status = self._process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -76,7 +76,7 @@ class OtherUser:
             return status, printed, None
 
     def close(self) -> None:
-        """End it if it still runs, and remove the copy."""
+        """End the run if it is still going, and remove the copy."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
