@@ -1,7 +1,7 @@
-"""The words that people read: help has one form, and no sentence uses a phrase that the glossary retires.
+"""The words that people read: help, messages, pages and docstrings follow the rules of docs/development/writing.md.
 
-The rules, with examples: docs/development/writing.md. Not here: names in the code (test_public_names.py), and whether
-what a command needs is documented (test_docs.py).
+Help has one form, no sentence uses a phrase that the glossary retires, and docstrings open with sentences.
+Not here: names in the code (test_public_names.py), and whether a command's needs are documented (test_docs.py).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ VERBS = frozenset(
     Manage Move Open Print Read Remove Replace Resume Revoke Run Search See Set Show Sign Start Stop Store Trust Unlock Update
     Verify Withdraw Write""".split()
 )
-"""What a command's help begins with. A new command adds its verb."""
+"""First words of a command's help. A new command adds its verb."""
 
 
 # Help
 
 
 class Helped(NamedTuple):
-    """One command or group, with the words it is typed with."""
+    """A command or group, with the words to type."""
 
     words: str
     command: Any
@@ -49,7 +49,7 @@ class Helped(NamedTuple):
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[Helped]:
-    """Every command and group that is shown, itself first."""
+    """Yield every command and group that is shown, the outermost first."""
     yield Helped(" ".join(path) or "aileron", command)
     for name, inner in getattr(command, "commands", {}).items():
         if not inner.hidden:
@@ -58,7 +58,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[Helped]:
 
 @functools.cache
 def every_command() -> list[Helped]:
-    """All of `aileron`."""
+    """Return every command of `aileron`."""
     from typer.main import get_command
 
     from aileron.cli.typer_app import app
@@ -67,7 +67,7 @@ def every_command() -> list[Helped]:
 
 
 def wrong_summary(text: str) -> str | None:
-    """What is wrong with a command's first line; None where nothing is."""
+    """Return what is wrong with the first line of a command's help, or None."""
     first = text.split()[0] if text else ""
     if first not in VERBS:
         return f"{first!r} is not an imperative that is known"
@@ -77,7 +77,7 @@ def wrong_summary(text: str) -> str | None:
 
 
 def wrong_option(text: str) -> str | None:
-    """The same, of the help of an option or an argument; typer's and our `[default: …]` may follow the full stop."""
+    """Return what is wrong with the help of an option or argument, or None. `[default: …]` may follow its full stop."""
     said = re.sub(r" \[default: [^]]+\]$", "", text)
     if not said[:1].isupper():
         return "no capital letter at the beginning"
@@ -113,7 +113,7 @@ def test_the_help_of_an_option_is_a_short_sentence() -> None:
 
 @pytest.mark.parametrize("one", every_command(), ids=lambda one: one.words)
 def test_help_cuts_nothing_off_on_80_columns(one: Helped) -> None:
-    """A list of commands that ends in `...` leaves the reader to guess."""
+    """A list of commands may not end in `...`: the reader would have to guess."""
     context = one.command.make_context(one.words, [], resilient_parsing=True, terminal_width=80)
     shown = one.command.get_help(context)
 
@@ -124,7 +124,7 @@ def test_help_cuts_nothing_off_on_80_columns(one: Helped) -> None:
 
 
 class Text(NamedTuple):
-    """A sentence that people meet, and where."""
+    """A sentence of the product or its documentation, and where it stands."""
 
     where: str
     text: str
@@ -132,7 +132,7 @@ class Text(NamedTuple):
 
 @functools.cache
 def retired() -> dict[str, str]:
-    """Each phrase of the glossary that went from what people read, with what is said now."""
+    """Return the phrases that the glossary retires, each with its replacement."""
     section = GLOSSARY.read_text(encoding="utf-8").partition("### In sentences")[2]
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", section, re.MULTILINE)[1:]  # its first is the head of the table
     return {phrase.strip(): now for phrases, now in rows for phrase in phrases.split(",")}
@@ -140,13 +140,13 @@ def retired() -> dict[str, str]:
 
 @functools.cache
 def pattern() -> re.Pattern[str]:
-    """Any of them, as words of their own, in any case."""
+    """Return a pattern that finds a retired phrase as whole words, in any case."""
     phrases = sorted(retired(), key=len, reverse=True)
     return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, phrases))})(?![\w-])", re.IGNORECASE)
 
 
 def literals(path: Path) -> Iterator[Text]:
-    """The texts of a module that are no docstrings and no single words; `…` is what is filled in."""
+    """Yield a module's texts other than docstrings and single words; `…` stands for a value that is filled in."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # of attributes, too
@@ -160,7 +160,7 @@ def literals(path: Path) -> Iterator[Text]:
 
 
 def messages() -> Iterator[Text]:
-    """What the product says: the texts of its modules, and every help."""
+    """Yield the texts of the product's modules, and every help."""
     for room in ("aileron", "sandbox/aileron_sandbox"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if "templates" not in path.parts:
@@ -170,7 +170,7 @@ def messages() -> Iterator[Text]:
 
 
 def pages() -> Iterator[Text]:
-    """The lines of the documentation, without links' targets and without the table that retires these words."""
+    """Yield the lines of the documentation, without targets of links and the table of retired phrases."""
     for path in (*(ROOT / name for name in AT_THE_TOP), *sorted((ROOT / "docs").rglob("*.md"))):
         if UNCHECKED_DOCS & {*path.relative_to(ROOT).parts}:
             continue
@@ -184,7 +184,7 @@ def pages() -> Iterator[Text]:
 
 
 def old_words(texts: Iterator[Text]) -> list[str]:
-    """Each place with a retired phrase, and what to write instead."""
+    """Return each place with a retired phrase, and what to write instead."""
     return [
         f"{one.where}: {found[0]!r}; write {retired()[found[0].lower()]!r}"
         for one in texts
@@ -193,7 +193,7 @@ def old_words(texts: Iterator[Text]) -> list[str]:
 
 
 def test_no_message_or_help_uses_a_phrase_that_went() -> None:
-    """Of the product's own sentences; the check finds one that is there."""
+    """The check finds a phrase that is there, and none in the product's own sentences."""
     assert len(retired()) > 20
     assert old_words(iter([Text("x", "Exit code 5: a Person  said no.")])) != []
     assert old_words(iter([Text("x", "Denied by a person.")])) == []
@@ -204,8 +204,57 @@ def test_no_message_or_help_uses_a_phrase_that_went() -> None:
 
 
 def test_no_page_uses_a_phrase_that_went() -> None:
-    """Line by line."""
+    """Pages are read line by line."""
     every = list(pages())
 
     assert len(every) > 2000
     assert old_words(iter(every)) == []
+
+
+# Docstrings
+
+FRAGMENTS = frozenset(
+    """After All,of Also And As At Because Before Between But By Everything For From How If In It Its No Nobody None Not Nothing
+    Of On Once One Or Since So Something That The,same There These Those To Too Until What Whatever When Where Whether Which
+    While Who Whoever Whom Whose Why With Without""".split()
+)
+"""First words of docstrings that answer an unspoken question; a comma stands for the space between two words."""
+
+
+def opens_as_fragment(docstring: str) -> bool:
+    """Return whether the docstring begins with one of FRAGMENTS, as a word of its own."""
+    first, second = [*docstring.split(), "", ""][:2]
+    word = first.rstrip(".,:;!?")
+    return word in FRAGMENTS or f"{word},{second.rstrip('.,:;')}" in FRAGMENTS
+
+
+def docstrings(path: Path) -> Iterator[Text]:
+    """Yield the docstrings of a module, its classes and functions, and the strings below its fields and constants."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
+            value = getattr(statement, "value", None)
+            if isinstance(statement, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield Text(f"{path.relative_to(ROOT)}:{statement.lineno}", value.value.strip())
+
+
+def fragments(*folders: str) -> list[str]:
+    """Return the docstrings below `folders` that open as fragments, with their places. Templates become other people's files."""
+    return [
+        f"{one.where}: {one.text.splitlines()[0]}"
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "templates" not in path.parts
+        for one in docstrings(path)
+        if opens_as_fragment(one.text)
+    ]
+
+
+def test_a_docstring_opens_with_a_sentence() -> None:
+    """`Return whether the cell can see path.`, and not `Whether it is shown, by this path.`"""
+    wrong = ("Whether it is shown.", "What: it is.", "The same, for a page.", "All of it.", "It.", "None.")
+    right = ("Return whether the cell can see path.", "All actions of a home.", "The same-origin policy.", "No-op.", "")
+    assert [opens_as_fragment(text) for text in (*wrong, *right)] == [True] * len(wrong) + [False] * len(right)
+    assert len(list(docstrings(Path(__file__)))) > 20
+
+    assert fragments("aileron", "sandbox", "connectors", "tests", "benchmarks") == []
