@@ -303,7 +303,7 @@ def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attac
     attack.denied("in a frame", 403, status(home, request(home, "GET /approvals", *shown)))
 
     link = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
-    for path in ("/v1/models", "/v1/messages/x", "/mcp", "/v1/actions"):
+    for path in ("/v1/models", "/v1/messages/x", "/mcp", "/v1/actions", "/inject/x/v1/models"):
         attack.denied(f"a link to {path}", 403, status(home, request(home, f"GET {path}", *link, token=token)))
         for dest in ("document", "script", "iframe", "serviceworker"):
             typed = ("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate", f"Sec-Fetch-Dest: {dest}")
@@ -312,6 +312,7 @@ def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attac
             )
     attack.control("a link to a page", 200, status(home, request(home, "GET /approvals", *link)))
     attack.control("a program", 200, status(home, request(home, "GET /v1/actions", token=token)))
+    attack.control("a program, below /inject", 401, status(home, request(home, "GET /inject/x/v1/models", token=token)))
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def _is_link_to_a_page(scope: Scope) -> bool:
 
 def _is_for_programs(scope: Scope) -> bool:
     """Return whether the path is for programs, not pages: content of others, shown as a page, would have our page's origin."""
-    return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/v1", "/mcp"))
+    return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/mcp", "/v1", *PATHS))
 
 
 def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:
