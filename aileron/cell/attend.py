@@ -152,9 +152,11 @@ class _Attendance:
         self._shown: list[Pump] = []
         """The pump that writes to the terminal, if there is one; `_piped` has all other pumps for output."""
         self._piped: list[Pump] = []
-        self._at_terminal = contextlib.ExitStack()
-        self._undo.callback(self._at_terminal.close)
         self._terminal = self._undo_close(Terminal.maybe(streams))
+        self._at_terminal = contextlib.ExitStack()
+        self._undo.callback(
+            self._at_terminal.close
+        )  # before the terminal is closed: a closed descriptor cannot leave the loop
         if self._terminal is not None and cell.terminal is not None:
             self._terminal.copy_to(cell.terminal)
             self._connect_terminal(self._terminal, cell.terminal)

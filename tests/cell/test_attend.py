@@ -113,6 +113,8 @@ def test_an_agent_killed_by_a_signal_exits_like_in_a_shell() -> None:
 def test_a_program_that_cannot_be_executed_is_an_error() -> None:
     """The error is the kernel's."""
     assert b"FileNotFoundError: [Errno 2]" in piped("/nonexistent").stderr
+    with RawTerminal(attended("/nonexistent"), ENVIRONMENT) as at:
+        at.until(b"FileNotFoundError: [Errno 2]")
 
 
 # Signals
