@@ -63,10 +63,11 @@ SEMVER: Final = (
 )
 """Grammar of versions, compiled when the first one is checked: that takes 1 ms, and few commands check one."""
 MAX_VERSION: Final = 128
-_MAX_QUOTED: Final = 300  # characters of a name in a message; a host name has 253, and a port with its colon six
-"""MAX_VERSION, in characters: SemVer has no limit, published versions have under 40, and a number of thousands of digits cannot
-be compared.
+"""Characters of a version: SemVer has no limit, published versions have under 40, and a number of thousands of digits cannot be
+compared.
 """
+_MAX_QUOTED: Final = 300
+"""Characters of a name in a message; a host name has 253, and a port with its colon six."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
 FQN: Final = rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+"
 """Grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""

@@ -250,13 +250,15 @@ class _Wire:
     def __init__(self, stream: tcp.Stream, limit_bytes: int) -> None:
         self._stream: Final = stream
         self._file: Final = stream.makefile("rb")
+        self._limit_bytes: Final = limit_bytes
         self._left_bytes = limit_bytes
 
     def read(self, size: int) -> bytes:
         data: bytes = self._file.read(min(size, self._left_bytes + 1))
         self._left_bytes -= len(data)
         if self._left_bytes < 0:
-            raise TooLarge("the server sends more", "24 MiB of one connection", "ask for less")
+            most = f"{self._limit_bytes / (1 << 20):.3g} MiB of one connection"
+            raise TooLarge("the server sends more", most, "ask for less")
         return data
 
     def write(self, data: bytes) -> int:

@@ -344,9 +344,10 @@ class ImapFilter(Filter):
             if not taken:
                 break
             passed += taken
-        if len(self._ahead) > (_MAX_COMMAND if self._asked is None else _MAX_AHEAD):
+        most_bytes = _MAX_COMMAND if self._asked is None else _MAX_AHEAD
+        if len(self._ahead) > most_bytes:
             raise LoginError(
-                Problem.NOT_ALLOWED, f"a line, or what is sent ahead of an answer, has more than {_MAX_COMMAND} bytes"
+                Problem.NOT_ALLOWED, f"a line, or what is sent ahead of an answer, has more than {most_bytes} bytes"
             )
         if passed:
             yield Passed(to_server=bytes(passed))

@@ -96,7 +96,6 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
         last_capability = kernel.last_capability()  # now, while the host's /proc is visible
         step = "loopback"
         _set_loopback_up()
-        last_capability = kernel.last_capability()  # again, before the root changes
         step = ""  # from here on the root's own
         root.build()
         root.enter()
