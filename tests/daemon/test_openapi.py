@@ -232,6 +232,6 @@ def test_no_description_has_an_accidental_markdown_code_block() -> None:
     schemas = openapi_document(__version__)["components"]["schemas"]
     described = {name: schema["description"] for name, schema in schemas.items() if "description" in schema}
 
-    assert "One `[[operations]]` entry" in described["Operation"]
+    assert "An `[[operations]]` entry" in described["Operation"]
     assert "\n\n" in described["Operation"]
     assert [name for name, text in described.items() if "\n    " in text or not text.strip()] == []

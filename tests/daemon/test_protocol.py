@@ -190,6 +190,7 @@ def test_an_action_written_by_hand_is_announced_and_can_be_called(home: DaemonHo
     text = probe_action("give_back", "text:string", name="by-hand")
     text = text.replace("sha256:bound-at-release", home.must("GET", "/v1/connectors")["connectors"][0]["hash"])
     with agent(home) as connection:
+        connection.ask("tools/list", {})  # only now is the handshake over: what is told before it reaches nobody
         (home.path / "actions" / "by-hand.md").write_text(text)
         assert "by_hand" in told()
         assert connection.call("by_hand", text="x")["status"] == "completed"

@@ -12,7 +12,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ class Home:
         self.kept.parent.mkdir(mode=0o700)
         self.door = DictDoor(offered("quick"), offered("slow"))
         self.signature = 0
+        self.look: Callable[[], int] = lambda: self.signature
         self.http: ASGIApp
 
     @contextlib.asynccontextmanager
@@ -115,7 +117,7 @@ async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
     home = Home(folder)
     with Ledger.open(folder / "ledger.db", folder, "1.2.3") as ledger, anyio.fail_after(DEADLINE_S):
         sessions = Sessions(Audit(ledger), ledger, KnownCallers())
-        protocol = AgentProtocol(home.door, sessions, "1.2.3", lambda: home.signature, home.kept, rest_s=rest_s)
+        protocol = AgentProtocol(home.door, sessions, "1.2.3", lambda: home.look(), home.kept, rest_s=rest_s)
         home.http = protocol.http
         with socket.socket(socket.AF_UNIX) as listener:
             listener.setblocking(False)
@@ -251,6 +253,24 @@ async def test_the_process_has_its_sockets_and_nothing_else(tmp_path: Path) -> N
         assert ("Seccomp:\t2" in status, "NoNewPrivs:\t1" in status) == (True, True)
         assert os.stat(f"/proc/{hidden.pid}/environ").st_uid == 0
         assert {os.readlink(link).partition(":")[0] for link in opened} == {"socket", "anon_inode"}
+
+
+async def test_a_change_right_after_the_first_list_is_told(tmp_path: Path) -> None:
+    """The first check of the actions comes before any agent can list them, however long it takes."""
+    has_changed = threading.Event()
+
+    def look() -> int:
+        has_changed.wait(0.5)
+        return home.signature
+
+    async with served(tmp_path) as home:
+        home.look = look
+        async with home.agent() as peer:
+            await peer.say({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+            assert (await peer.hear())["id"] == 1
+            home.signature += 1
+            has_changed.set()
+            assert (await peer.hear())["method"] == "notifications/tools/list_changed"
 
 
 @pytest.mark.parametrize("changes", [False, True])

@@ -158,6 +158,7 @@ async def test_the_current_state_of_each_is_read_and_signed(world: World) -> Non
     asked = ask_about_two(world, "ann@example.com", "bob@example.com")
     async with world.console((120, 40)) as shown:
         await shown.unlock()
+        await shown.until("CURRENT STATE, LOADED")
         await shown.settled()
         await shown.press("a", "A")
         await shown.until("approve all 2")
@@ -190,6 +191,7 @@ async def test_a_contradiction_of_one_agent_stops_all_of_them(world: World) -> N
     ask_about_two(world, "ann@example.com", "mallory@evil.example")
     async with world.console((120, 40)) as shown:
         await shown.unlock()
+        await shown.until("CURRENT STATE, LOADED")
         await shown.settled()
         await shown.press("a", "A")
         await shown.until_told("the service has “mallory@evil.example”")

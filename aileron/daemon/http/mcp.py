@@ -262,11 +262,17 @@ class AgentProtocol:
 
     async def _run_one(self) -> bool:
         """Run a process from its start to its end. Return whether it ended because no agent needed it any longer."""
+        listed: object = None
+        with contextlib.suppress(OSError):  # no thread for this check: agents are told of a change that may be none
+            (
+                listed,
+                _,
+            ) = await self._look()  # before an agent can list the actions, or a change after that could go unnoticed
         try:
             async with protocol_process(self._version, self._rest_s) as process:
                 self._process = process
                 self._up.set()
-                return await self._until_over(process)
+                return await self._until_over(process, listed)
         except (OSError, MessageError) as error:
             _log.error("the process that speaks with agents could not be spoken to: %s", error)
             return False
@@ -279,10 +285,10 @@ class AgentProtocol:
         if self._up.is_set():
             self._up = anyio.Event()
 
-    async def _until_over(self, process: ProtocolProcess) -> bool:
+    async def _until_over(self, process: ProtocolProcess, listed: object) -> bool:
         is_done = False
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._tell_changes, process)
+            tasks.start_soon(self._tell_changes, process, listed)
             is_done = await process.wait_over()
             self._go_down()  # at once, or an agent that comes now would be lost
             tasks.cancel_scope.cancel()
@@ -305,16 +311,18 @@ class AgentProtocol:
         """Return a value that changes whenever the kept answers may have changed: the actions, or the limited sessions."""
         return await in_thread(self._signature), self._sessions.limited()
 
-    async def _tell_changes(self, process: ProtocolProcess) -> None:
-        known: tuple[object, frozenset[str]] | None = None
+    async def _tell_changes(self, process: ProtocolProcess, listed: object) -> None:
+        """Tell the agents of this process when the actions change from `listed`, and keep the answers up to date."""
+        kept: tuple[object, frozenset[str]] | None = None
         while True:
             with contextlib.suppress(OSError):  # no thread for this check; or process gone: see `wait_over`
                 found = actions, limited = await self._look()
-                if known is not None and actions != known[0]:
+                if actions != listed:
                     await process.tell(Changed())
-                if found != known:
+                    listed = actions
+                if found != kept:
                     await self._keep_answers(process, limited)
-                    self._seen = known = found
+                    self._seen = kept = found
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
