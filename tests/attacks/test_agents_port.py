@@ -58,8 +58,10 @@ sys.stdin.readline()
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """A home with an action that runs at once and one that asks."""
-    with asking_home() as made:
+    """A home with an action that runs at once and one that asks. The providers' names are not looked up: nobody is at port 1."""
+    with asking_home(
+        'gateway.upstreams = {anthropic.url = "http://127.0.0.1:1", openai.url = "http://127.0.0.1:1"}'
+    ) as made:
         yield made
 
 

@@ -26,7 +26,7 @@ from tests.support import forks
 from tests.support.answers import check_answer
 from tests.support.canary import scan
 from tests.support.memories import command_of, descendants_of
-from tests.support.waiting import try_lock, wait_ended, wait_until
+from tests.support.waiting import Late, try_lock, wait_ended, wait_until
 
 __all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
 
@@ -207,9 +207,15 @@ class DaemonHome:
         pid = self.daemon_pid
         if pid is None:
             return
-        with contextlib.suppress(OSError):
-            self.operator.ask("POST", "/v1/stop")
-        self._wait_gone(pid)
+        try:
+            said = repr(self.operator.ask("POST", "/v1/stop").body)
+        except OSError as error:
+            said = repr(error)  # it is ending already
+        try:
+            self._wait_gone(pid)
+        except Late as late:
+            late.add_note(f"asked to stop, it said {said}")
+            raise
 
     def kill(self) -> None:
         """Kill the daemon with SIGKILL. Wait until it and its ingress processes have ended, so that its ports are free."""
@@ -255,9 +261,11 @@ def daemon_home() -> Iterator[DaemonHome]:
 
 
 @contextlib.contextmanager
-def asking_home() -> Iterator[DaemonHome]:
+def asking_home(settings: str = "") -> Iterator[DaemonHome]:
     """Yield a home with an open vault and two actions of the probe: `give-back` runs at once, `ask-first` is gated."""
     with daemon_home() as home:
+        if settings:
+            home.configure(settings)
         home.install_probe()
         home.unlock()
         home.bind_probe()
