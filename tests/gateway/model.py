@@ -196,9 +196,8 @@ class _Messages:
                 case Think():
                     content.append({"type": "thinking", "thinking": step.text, "signature": f"signed {step.text}"})
                 case Use():
-                    args = step.args if isinstance(step.args, dict) else {"raw": step.args}
                     content.append(
-                        {"type": "tool_use", "id": f"toolu_{number}_{place}", "name": step.name, "input": args}
+                        {"type": "tool_use", "id": f"toolu_{number}_{place}", "name": step.name, "input": step.args}
                     )
                 case Search():
                     content.append(
@@ -237,7 +236,8 @@ class _Messages:
                     deltas.append({"type": "signature_delta", "signature": block["signature"]})
                 case "tool_use":
                     empty["input"] = {}
-                    parts = ["", *_halves(json.dumps(block["input"]))]
+                    given = block["input"]
+                    parts = ["", *_halves(given if isinstance(given, str) else json.dumps(given))]
                     deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
             yield _event({"type": "content_block_start", "index": index, "content_block": empty})
             for delta in deltas:
