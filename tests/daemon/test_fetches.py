@@ -741,19 +741,26 @@ def test_a_connector_without_consent_is_asked_about(
 
 
 def test_an_unsigned_connector_in_the_store_does_not_run_without_consent(
-    signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
+    signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer, tmp_path: Path
 ) -> None:
-    """An action file that names the connector does not count as consent to it."""
+    """An action file that names the connector does not count as consent to it, whether it is added or put there by hand."""
     pin = publisher.connector("1.0.0", unsigned=True)
     planted(signed, pin, forge)
     text = publisher.text("mine", "1.0.0", [pin]).replace('source = "', '# source = "')
+    (signed.path / "actions").mkdir()
+    (signed.path / "actions" / "mine.md").write_text(text, encoding="utf-8")
+    archive = tmp_path / "mail.tar.gz"
+    archive.write_bytes(forge.archives[pin.name, pin.version])
 
     asked = signed.ask("POST", "/v1/actions", {"text": text, "file": "mine.md"})
-    if not asked.is_error:
-        approver.decide(signed, asked.body["approval_id"])
     ran = signed.run("mine")
+    approver.agree(signed, signed.ask("POST", "/v1/connectors", {"path": str(archive)}))
+    approver.agree(signed, signed.ask("POST", "/v1/actions", {"text": text, "file": "mine.md", "replace": True}))
 
-    assert ran.status != 200, ran.body
+    for refused_one in (asked, ran):
+        assert word(refused_one) == "consent_required", refused_one.body
+        assert f"{pin.name}@{pin.version} ({pin.hash}) is stored but was never approved" in str(refused_one.body)
+    assert signed.run("mine").status == 200  # the control
 
 
 def test_an_update_refuses_a_version_that_was_moved(own: DaemonHome, publisher: Publisher) -> None:
