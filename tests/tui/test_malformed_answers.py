@@ -168,6 +168,6 @@ async def test_a_malformed_preview_is_reported(world: World) -> None:
     async with world.console((80, 45)) as shown:
         await shown.unlock()
         for _ in range(2):
-            await shown.until_told("!")
+            await shown.until_told("unexpected answer from the daemon")
             await shown.press("p")
         await shown.until("only-for-the-approver")
