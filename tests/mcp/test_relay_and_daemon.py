@@ -130,13 +130,24 @@ def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome):
 
 
 def test_a_relay_whose_agent_leaves_during_a_call_exits_quietly(home: DaemonHome, upstream: CountingServer):
-    """Closing standard input ends the relay with code 0 and no message; the call had begun."""
-    with Agent(home.path) as agent:
+    """Closing standard input ends the relay with code 0 and no message; the call goes on, and its result is on record."""
+    upstream.requests.clear()
+    with Agent(home.path) as agent, upstream.holding():
         agent.initialize()
-        agent.request("tools/call", call("fetch", path="/slow?gone"))
-        wait_until(lambda: ("GET", "/slow?gone") in [seen[:2] for seen in upstream.requests], "the service is asked")
+        agent.request("tools/call", call("fetch", path="/held"))
+        wait_until(lambda: ("GET", "/held") in [seen[:2] for seen in upstream.requests], "the service is asked")
         agent.close()
         assert agent.wait() == (0, "")
+        (run,) = home.must("GET", "/v1/audit?type=run.requested&action=fetch&limit=1")["events"]
+        assert finished(home, run["run"]) == []
+
+    ended = wait_until(lambda: finished(home, run["run"]), "the run ends")
+    assert (run["args"], ended[0]["status"]) == ({"path": "/held"}, "completed")
+
+
+def finished(home: DaemonHome, run_id: str) -> list[dict[str, Any]]:
+    """Return the event that a run has ended; nothing while it goes on."""
+    return [event for event in home.events(run_id) if event["type"] == "run.finished"]
 
 
 def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(home: DaemonHome, upstream: CountingServer):
