@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from aileron.importing.fetching import is_url, load
+from aileron.importing.found import described
 from aileron.importing.reading import MAX_BYTES, MAX_FILES, DocumentError
 
 DOCUMENT = b'{"openapi": "3.1.0"}'
@@ -118,7 +119,7 @@ def test_redirects_are_bounded(server: Server) -> None:
     [
         (answered(b"no", "404 Not Found"), "answered with status 404; download the document and give the file$"),
         (answered(b"no", "405 Method Not Allowed"), "for an MCP server, give mcp\\+http://"),
-        (answered(b"<html>"), "not JSON|not an|YAML|html"),
+        (answered(b"<html>"), "^document: not an OpenAPI document: it is no object$"),
         (answered(gzip.compress(DOCUMENT), "200 OK", b"Content-Encoding: gzip"), "not UTF-8"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{", "cannot be fetched"),
         (b"SSH-2.0-x\r\n", "cannot be fetched"),
@@ -127,13 +128,10 @@ def test_redirects_are_bounded(server: Server) -> None:
     ],
 )
 def test_a_response_that_is_no_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
-    """A compressed response is not decompressed. A page of HTML is the exception: it loads as a YAML string."""
+    """A compressed response is not decompressed. A page of HTML is read as a YAML string, which describes no API."""
     server.says(answer)
-    if b"<html>" in answer:
-        assert load([server.origin]).document == "<html>"  # as YAML; what it describes is asked later
-        return
     with pytest.raises(DocumentError, match=words):
-        load([server.origin])
+        described(load([server.origin]))
 
 
 def test_an_oversized_response_is_cut_off(server: Server) -> None:
