@@ -282,13 +282,18 @@ def _imports(path: Path) -> set[str]:
 
 
 def _imports_of(tree: ast.AST) -> set[str]:
+    return {name for name in _names_of(tree) if name.split(".")[0] in OURS}
+
+
+def _names_of(tree: ast.AST) -> set[str]:
+    """Return everything that is imported, ours or not."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return {name for name in names if name.split(".")[0] in OURS}
+    return names
 
 
 def _is_below(name: str, prefix: str) -> bool:
@@ -399,15 +404,24 @@ def test_only_the_previews_module_requests_previews() -> None:
     assert callers == ["aileron.daemon.decisions.previews"]
 
 
-def test_only_the_ledger_speaks_sql() -> None:
-    """Only aileron/ledger imports sqlite3."""
-    wrong = [
-        module
-        for module, path in _modules()
-        if "import sqlite3" in path.read_text(encoding="utf-8") and not _is_below(module, "aileron.ledger")
-    ]
+def _speaks_sql(source: str) -> bool:
+    return "sqlite3" in source and any(_is_below(name, "sqlite3") for name in _names_of(ast.parse(source)))
 
-    assert wrong == []
+
+def test_only_the_ledger_speaks_sql() -> None:
+    """Only aileron/ledger imports sqlite3, and it does."""
+    speakers = [module for module, path in _modules() if _speaks_sql(path.read_text(encoding="utf-8"))]
+
+    assert "aileron.ledger.sqlite" in speakers
+    assert [module for module in speakers if not _is_below(module, "aileron.ledger")] == []
+
+
+def test_an_import_of_sqlite3_is_found_in_any_form() -> None:
+    """This is the control of the test above. A text that only names the module imports nothing."""
+    forms = ["import sqlite3", "import sqlite3 as sql", "from sqlite3 import connect", "import os, sqlite3.dbapi2"]
+
+    assert [form for form in forms if not _speaks_sql(f"def f():\n    {form}\n")] == []
+    assert not _speaks_sql('"""No import sqlite3 here."""\n')
 
 
 def test_background_tasks_get_their_threads_from_one_place() -> None:
