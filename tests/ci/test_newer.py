@@ -52,6 +52,7 @@ def test_rooms_that_import_modules_that_differ_between_versions_run(table: dict[
             differing.setdefault(room, set()).update(imported(path) & table["modules"].keys())
     rooms = {room for room, modules in differing.items() if modules and (ROOT / room).is_dir()}
 
+    assert {room.partition("/")[0] for room in rooms} == set(SOURCES)  # the control
     assert (
         sorted(room for room in rooms if folder_of(room) not in runs and room not in table["by_the_demo"]["rooms"])
         == []
