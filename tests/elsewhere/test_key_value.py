@@ -126,6 +126,7 @@ async def test_concurrent_fetches_all_get_the_value(authority: Authority, store:
     """Each of the five fetches is a request of its own."""
     async with fetching(authority, store.address) as fetcher:
         got: list[bytes] = []
+        before = len(store.seen)
 
         async def one() -> None:
             got.append(await fetched(fetcher, store.at("mail/home"), TOKEN))
@@ -134,3 +135,4 @@ async def test_concurrent_fetches_all_get_the_value(authority: Authority, store:
             for _ in range(5):
                 tasks.start_soon(one)
     assert got == [VALUE.encode()] * 5
+    assert [seen.target for seen in store.seen[before:]] == ["/v1/secret/data/mail/home"] * 5
