@@ -1,10 +1,11 @@
-"""Store of the texts that a person consented to, by digest: changed files are compared with them.
+"""Store of the texts that a person consented to, by digest. Changed files are compared with these texts.
 
-Runs in the daemon. Trusts no file of its directory: a text is there only if its sha256 digest is its file's name. The vault, not
-this store, says which texts were consented to. Adding a file here therefore gains nothing; removing one makes the next change of
-that action look like a new action.
+Runs in the daemon. Trusts no file of its directory: a stored text counts only if its sha256 digest is its file's name. The
+vault, not this store, says which texts were consented to. Adding a file here therefore gains nothing; removing one makes the
+next change of that action look like a new action.
 
-Source: docs/reference/consents.md. Not here: which digest has consent (model/consent.py), what widens (widening.py).
+Source: docs/reference/consents.md. Not here: which digest has consent (model/consent.py), which changes widen a consent
+(widening.py).
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from aileron.model.document import MAX_DOCUMENT_BYTES
 __all__ = ["MAX_TEXT_BYTES", "AgreedTexts"]
 
 MAX_TEXT_BYTES: Final = max(MAX_DOCUMENT_BYTES, 1 << 20)
-"""Bytes of the largest text, an action file or a configuration's certificates and settings: 1 MiB, as for config.toml."""
+"""1 MiB: maximum size of a text in bytes, as for config.toml.
+
+Texts are action files, or a configuration's certificates and settings.
+"""
 
 
 class AgreedTexts:
-    """The texts below `directory`, which is created with the first text."""
+    """The texts stored in `directory`, which is created with the first text."""
 
     def __init__(self, directory: Path) -> None:
         self._directory: Final = directory

@@ -1,19 +1,18 @@
-"""Choice of the credential for a run: the one that the caller named, or the only one. Never the best of several.
+"""Choice of the credential for a run: the one that the caller named, or the only one. There is no choice of a best credential.
 
-Pure; no secret is seen. Trusts nobody: the name is a caller's, what is asked for is a publisher's manifest.
+Pure; handles no secret. Nothing is trusted: the name comes from a caller, and the requests from a publisher's manifest.
 
 For each connector of an action that needs a credential, the candidates are the bindings made for it and its kind. Operations that
 run as a role that only reads use only bindings of such a role, and other operations never use these.
-1. If the caller named some of the candidates, these are meant; otherwise all that serve.
-2. A binding serves what its consent covers: if this very version asks for more, the binding is suspended.
-3. Exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do. But if the connector's
-   operations name no credential, and the caller named none either, nothing is used instead.
+1. If the caller named some of the candidates, only these are considered; otherwise all usable candidates are.
+2. A binding can be used for what its consent covers. If this version of the connector asks for more, the binding is suspended.
+3. Exactly one binding is used. If there is none or several, or if it is suspended, the error is `binding_required`, with what a
+   person can do. But if the connector's operations name no credential, and the caller named none either, no credential is used.
 
 Rules
-- A suspended binding is never chosen. If it is named, or is the only one, the error says its name and what is new.
-- A caller names one or more, with commas between: KIND/SERVICE/IDENTITY, or only the IDENTITY of any of them. One name can serve
-  several connectors of an action. A name that matches no binding of the action is refused, and so is one that matches two of a
-  connector.
+- A suspended binding is never chosen. If it is named, or is the only one, the error has its name and what is new.
+- A caller names one or more bindings, separated by commas: KIND/SERVICE/IDENTITY, or only the IDENTITY. One name can stand for
+  bindings of several connectors. A name that matches no binding of the action, or two bindings of one connector, is refused.
 
 Source: docs/reference/bindings.md, docs/adr/0024-what-a-binding-reaches.md. Not here: lending (vault/lend.py), asking a person
 (cli/bind.py).
@@ -40,22 +39,22 @@ from aileron.model.plan import CredentialUse
 __all__ = ["MAX_CHOICES", "Bindings", "Choice", "choices", "credentials", "named"]
 
 MAX_CHOICES: Final = 32
-"""Choices that are listed: a person or a model reads them all, and nobody has as many accounts of one service."""
+"""Maximum number of choices that are listed: a person or a model reads them all, and nobody has so many accounts."""
 _MAX_QUOTED: Final = 200
-"""Characters of a caller's text that a message quotes: a binding's name has at most 194."""
+"""Maximum number of characters of a caller's text that a message quotes; a binding's name has at most 194."""
 
 
 class Bindings(Protocol):
-    """The bindings, as the vault knows them: no secret, and no need to unlock."""
+    """The bindings as the vault lists them, without secrets and without the need to unlock it."""
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """Return every binding of `kind` made for this connector."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that a caller can name if several bindings could serve.
+    """A value that a caller can give if several bindings could be used.
 
-    `value` is what the caller names; `uses` has the binding that is then used, for each connector with a choice.
+    `value` is the text that the caller gives; `uses` has the binding that is then used, for each connector with a choice.
     """
 
     value: str
@@ -63,7 +62,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Need(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector of an action, the credential that it needs, and the bindings made for it, by name."""
+    """A connector of an action, the credential that it needs, and the bindings made for the connector, by name."""
 
     connector: str
     version: str
@@ -73,14 +72,15 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     is_idle: bool
     """True if the operations that the action uses name no credential."""
     only_reads: bool = False
-    """True if its operations run only as a role that only reads."""
+    """True if the connector's operations run only as a role that only reads."""
     others: int = 0
     """Number of the connector's bindings for the other role, which these operations never use."""
 
     @property
     def other_role(self) -> str:
-        """Words for a message: that credentials of the other role are bound, which these operations do not use.
-        Empty if there are none.
+        """Text for a message: credentials of the other role are bound, which these operations do not use.
+
+        Empty if there are no such credentials.
         """
         if not self.others:
             return ""
@@ -91,7 +91,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one for one in self.bound if not self.new_for(one))
 
     def new_for(self, candidate: Candidate) -> tuple[str, ...]:
-        """Return what the connector asks for beyond the binding's consent, in words; empty if the binding serves."""
+        """Return in words what the connector asks for beyond the binding's consent; empty if the binding can be used."""
         if candidate.reach is None:
             return ("everything: it was created before Aileron recorded what a binding may reach",)
         return candidate.reach.widened_to(self.asked)
@@ -101,7 +101,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(wanted: str | None) -> frozenset[str] | None:
-    """Return the names that a caller gave, or None if they gave none."""
+    """Return the names that a caller gave, or None if the caller gave none."""
     return None if wanted is None else frozenset(part.strip() for part in wanted.split(","))
 
 
@@ -112,10 +112,12 @@ def credentials(
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
 ) -> dict[str, CredentialUse | None]:
-    """Return the one binding to use for each of `manifests`, by key; None if none is needed. AileronError(binding_required).
+    """Return for each key of `manifests` the binding to use, or None if no credential is needed.
 
-    `idle` has the keys whose operations name no credential: nobody is asked which one to use for them. `reading` has the keys
-    whose operations run only as a role that only reads.
+    Raises AileronError(binding_required) if there is not exactly one usable binding.
+
+    `idle` has the keys whose operations name no credential: the caller is not asked to choose a binding for them. `reading` has
+    the keys whose operations run only as a role that only reads.
     """
     needs = _needs(manifests, bindings, idle, reading)
     chosen = _chosen(needs, wanted)
@@ -131,8 +133,8 @@ def choices(
     """Return the values between which a caller can choose, ordered by name;
     empty if there is nothing to choose, or no choice works.
 
-    One more than MAX_CHOICES means that there are more than are listed. Each value means exactly its bindings, whatever else
-    is bound by now.
+    MAX_CHOICES + 1 values mean that there are more than can be listed. Each value stands for exactly its bindings, whatever
+    other bindings exist now.
     """
     needs = {key: need for key, need in _needs(manifests, bindings, idle, reading).items() if not need.is_idle}
     if any(not need.serving for need in needs.values()):
@@ -146,7 +148,7 @@ def choices(
 
 
 def _choice(needs: Mapping[str, _Need], uses: Mapping[str, Candidate]) -> Choice | None:
-    """Return the shortest value that means exactly these bindings; None if there is none."""
+    """Return the shortest value that stands for exactly these bindings; None if there is none."""
     for value in _spellings(list(uses.values())):
         try:
             chosen = _chosen(needs, value)
@@ -200,7 +202,7 @@ def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candida
 
 
 def _one(need: _Need, meant: tuple[Candidate, ...], wanted: str | None) -> Candidate:
-    """Return the binding to use: the one of `meant`, or, if none of this connector's was named, the one that serves."""
+    """Return the binding to use: the only one in `meant`, or, if no binding of this connector was named, the only usable one."""
     several = meant or need.serving
     if not several and len(need.bound) == 1:
         several = need.bound
@@ -283,7 +285,7 @@ def _required(message: str, need: _Need, **more: Any) -> AileronError:
 
 
 def _facts(candidates: Sequence[Candidate]) -> dict[str, Any]:
-    """Return the names to choose from, and the account of each that has a known one."""
+    """Return the names to choose from, and the account of each binding whose account is known."""
     listed = candidates[:MAX_CHOICES]
     facts: dict[str, Any] = {"choices": [str(one.name) for one in listed]}
     accounts = {str(one.name): one.account for one in listed if one.account is not None}

@@ -1,12 +1,12 @@
-"""Checks of an action, and of a call of it, against the operations that its connectors declare.
+"""Checks of an action, and of a call of the action, against the operations that its connectors declare.
 
 Pure. Nobody should have to decide about a call that cannot work, such as one of an operation that does not exist or with an
-argument that it does not accept. The connector would refuse it as well, but only after the approval. The record of operations is
-the publisher's: it can make a call impossible, and never possible. If a manifest records none, nothing is refused here.
+argument that it does not accept. The connector would refuse it as well, but only after the approval. The publisher records
+the operations: the record can only make calls impossible. If a manifest records none, nothing is refused here.
 
     check_action   faults that every call of this file would have: for the author, when the file is added, validated or released
-    check_call     faults of this very call: for the caller, before anybody is asked
-    check_seen     that a preview shows every change that a person has to see before
+    check_call     faults of one call: for the caller, before a person is asked
+    check_seen     a missing or wrong preview of changes that a person must see first
     seen_steps     the steps that make such changes
     value_problem  the fault of one argument
 
@@ -41,16 +41,16 @@ from aileron.model.preview import EFFECTS_LABEL
 __all__ = ["check_action", "check_call", "check_seen", "seen_steps", "value_problem"]
 
 _MAX_NAMED: Final = 20
-"""Operations that a message lists; its details have all of them."""
+"""Maximum number of operations that a message lists; its details have all of them."""
 
 
 def check_action(
     action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
 ) -> None:
-    """Check that each step, and the preview, can be carried out by some call.
+    """Check that some call can execute each step and the preview.
 
-    `manifest` returns the manifest of a connector, or None if it is not known: then its steps are not checked. AileronError:
-    unknown_op (`details`: operations), invalid_request with `file`.
+    `manifest` returns the manifest of a connector, or None if it is unknown; steps of such a connector are not checked. Raises
+    AileronError: unknown_op (`details`: operations), or invalid_request with `file`.
     """
     required = {connector.name: connector for connector in action.connectors}
     declared = {spec.name: spec for spec in action.inputs}
@@ -72,10 +72,9 @@ def check_action(
 
 
 def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
-    """Check that a step that changes only what a person saw is the only such step,
-    and has a preview by an operation that shows it.
+    """Check that at most one step changes only what a person saw, and that the preview's operation shows its changes.
 
-    AileronError(invalid_request), also if the preview has a line with the label that Aileron uses itself.
+    Raises AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.
     """
     previewed, changing = _previewed(manifests), seen_steps(action, manifests)
     if not changing:
@@ -114,7 +113,7 @@ def _previewed(manifests: Mapping[Fqn, ConnectorManifest | None]) -> set[tuple[F
 
 def check_call(step: Step, manifest: ConnectorManifest) -> None:
     """Check that the operation of this step accepts its arguments.
-    AileronError: unknown_op, bad_input (`details`: arguments).
+    Raises AileronError: unknown_op, or bad_input (`details`: arguments).
     """
     if manifest.operations is None:
         return
@@ -133,7 +132,7 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
 
 def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, Any], tuple[str, ...]]]:
     """Yield for each step its id, connector, operation, its own `inputs`,
-    and the names of the inputs that are added to these.
+    and the names of the action's inputs that are added to `inputs`.
     """
     names = tuple(spec.name for spec in action.inputs)
     for step in action.steps:
@@ -162,7 +161,7 @@ def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
 
 def _problems(operation: Operation, args: Mapping[str, Any], later: set[str]) -> Iterator[tuple[str, str]]:
     """Yield each faulty argument and its fault.
-    Answers of earlier steps fill those in `later`: their values are not known yet.
+    The arguments in `later` are filled from results of earlier steps, so their values are not known yet.
     """
     for name in args:
         if (problem := _unknown(operation, name)) is not None:
@@ -184,7 +183,7 @@ def _unknown(operation: Operation, name: str) -> str | None:
 
 
 def value_problem(parameter: Parameter, value: object) -> str | None:
-    """Return the fault of `value` as this argument, or None. The value is not quoted: it may be long, or private."""
+    """Return what is wrong with `value` as this argument, or None. The value may be long or private, so it is not quoted."""
     kinds = _kinds(value)
     if parameter.types and not kinds & set(parameter.types):
         return f"the operation accepts {_expected(parameter)}"
@@ -206,7 +205,7 @@ def value_problem(parameter: Parameter, value: object) -> str | None:
 
 
 def _kinds(value: object) -> set[str]:
-    """Return the types that a value has; an integer is a number too."""
+    """Return the types that a value has; an integer also counts as a number."""
     match value:
         case None:
             return {"null"}
@@ -237,18 +236,18 @@ def _or(types: tuple[str, ...]) -> str:
 
 class _Given(msgspec.Struct, frozen=True, kw_only=True):
     """The value that a file gives for a parameter:
-    its possible types, whether it is always given, and the value if the file has it.
+    its possible types, whether it is always given, and the value itself if the file contains it.
     """
 
     kinds: frozenset[str] | None
     is_always: bool = True
     value: Any = msgspec.UNSET
     source: str | None = None
-    """Name of the input that the value comes from."""
+    """Name of the input that the value comes from; None if it does not come from an input."""
 
     @classmethod
     def input(cls, spec: InputSpec) -> _Given:
-        """Return what an input of the call gives, passed on unchanged. The value of a number input can be an integer."""
+        """Return a description of a call's input that is passed on unchanged. The value of a number input can be an integer."""
         kinds = frozenset(
             {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(spec.type, {spec.type})
         )
@@ -256,7 +255,7 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def written(cls, value: object, declared: Mapping[str, InputSpec]) -> _Given:
-        """Return what a value under `inputs` gives: a literal, a reference, or words with references in them."""
+        """Return a description of a value under `inputs`: a literal, a reference, or text that contains references."""
         if not isinstance(value, str):
             return cls(kinds=frozenset(_kinds(value)), value=msgspec.UNSET if isinstance(value, list | dict) else value)
         found = pieces(value)

@@ -1,17 +1,18 @@
-"""Rules of an action's arguments: read from `[[inputs]]`, shown to a model, and checked against a call.
+"""Rules for an action's arguments: read from `[[inputs]]`, shown to a model, and used to check a call.
 
-Pure. A rule is a JSON Schema (2020-12) made of the keywords below and no others. Unknown keywords are refused, so that
-nothing is shown to a model that is not enforced. Patterns are RE2's, whose time is linear in the text: rule and text are
-strangers'.
+Pure. A rule is a JSON Schema (2020-12) made only of the keywords below. Unknown keywords are refused, so that
+everything shown to a model is also enforced. Patterns are RE2's, which take linear time, because rule and text are
+untrusted.
 
 Rules
-- A scalar's rule is in keys of its own (`enum`, `pattern`, `minimum` …); an array's or object's is `schema`.
-- A default has to fit its own rule; an input with a default is always there.
+- A scalar's rule is in separate keys (`enum`, `pattern`, `minimum` …); the rule of an array or object is `schema`.
+- A default must fit the input's rule; an input with a default always has a value.
 - If a value does not fit a pattern, the error has the input's description, which says in words what to write.
-- A rule is narrower than another if it accepts nothing that the other refuses: only if that is plain, keyword by keyword.
+- A rule is narrower than another if it accepts nothing that the other refuses: this holds only if it is evident keyword by
+  keyword.
 
 Source: docs/reference/action-file.md; JSON Schema 2020-12, Validation; https://github.com/google/re2/wiki/Syntax. Not here:
-which keys a file may have (manifest.py), the question that a wider rule asks (widening.py).
+which keys a file may have (manifest.py), the consent that a wider rule needs (widening.py).
 """
 
 from __future__ import annotations
@@ -54,23 +55,23 @@ _FITS: Final[dict[str, tuple[str, ...]]] = {
 _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
 """Keywords that an action file spells differently, with the file's spelling."""
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
-"""Spelling of these keywords as keys of `[[inputs]]`."""
+"""The keywords of a scalar's rule, spelled as keys of `[[inputs]]`."""
 MAX_CHOICES: Final = 256
-"""Values of one `enum`: enough for all countries or all currencies, the longest lists that people choose from."""
+"""Maximum number of values in an `enum`: all countries or all currencies, the longest lists that people choose from."""
 MAX_PATTERN: Final = 512
-"""Characters of a pattern; RFC 5322's address in full has fewer than 450."""
+"""Maximum number of characters in a pattern; the complete pattern of RFC 5322's address has fewer than 450."""
 _MAX_RULE_BYTES: Final = 16 << 10
-"""16 KiB of one rule: each tool's schema takes space in the context of a model."""
+"""16 KiB: maximum size of a rule, because each tool's schema takes space in a model's context."""
 _MAX_PROPERTIES: Final = 64
-"""Properties of one object: forms that people fill in have fewer than half of that."""
+"""Maximum number of properties in an object; forms that people fill in have fewer than half as many."""
 MAX_LENGTH: Final = 1 << 20
-"""The largest count that a rule may name: all of a step's arguments together have 48 KiB."""
+"""The largest count that a rule may specify; all arguments of a step together have at most 48 KiB."""
 _MAX_DEPTH: Final = 32
-"""Levels of one argument: twice what a rule can describe."""
+"""Maximum number of nested levels in an argument: twice what a rule can describe."""
 _SHOWN: Final = 200
-"""Characters of a refused value's place, and of its rule, that a message shows."""
+"""Maximum number of characters shown in a message of a refused value's place, and of its rule."""
 _DESCRIBED: Final = 500
-"""Characters of an input's description that a message adds for a pattern: tools describe an argument in fewer."""
+"""Maximum number of characters of an input's description in a message about a pattern; tools use fewer."""
 
 EXPECTED: Final = {
     "string": "a string",
@@ -80,7 +81,7 @@ EXPECTED: Final = {
     "array": "an array",
     "object": "an object",
 }
-"""Words for a value of each type, for an error if the value is missing or of another type."""
+"""Text for a value of each type, for an error about a missing value or one of another type."""
 _TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 _LOWER: Final = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _UPPER: Final = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
@@ -98,7 +99,10 @@ _KEYWORDS: Final = frozenset(
 
 
 def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
-    """Return the rule in the keys of a scalar input; empty if there is none. AileronError with file and line."""
+    """Return the rule in the keys of a scalar input; empty if there is none.
+
+    Raises AileronError with file and line if it is invalid.
+    """
     rule = {keyword: entry.value(key) for keyword, key in zip(_FITS, SCALAR_KEYS, strict=True) if key in entry}
     for keyword in rule:
         if kind not in _FITS[keyword]:
@@ -111,7 +115,7 @@ def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
-    """Return the rule in `schema` of an array or object. AileronError with file and line."""
+    """Return the rule in the `schema` of an array or object. Raises AileronError with file and line if it is invalid."""
     rule = {key: value for key, value in entry.free("schema").items() if key != "type"}
     try:
         if entry.free("schema").get("type", kind) != kind:
@@ -125,9 +129,9 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def rule_problem(rule: dict[str, Any], *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
-    """Return why a rule, with its type, cannot be an input's; None if it can.
+    """Return why a rule, which includes its type, cannot be the rule of an input; None if it can.
 
-    `most_bytes` allows more for a rule that is made smaller later.
+    `most_bytes` is the size limit, which is larger for a rule that is made smaller later.
     """
     try:
         _check(rule, "")
@@ -143,7 +147,7 @@ def _spelled(keyword: str) -> str:
 
 def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
     """Raise ValueError unless `schema` has only known keywords with valid values.
-    The reader of the document bounds its depth.
+    The reader of the document has limited the schema's depth.
 
     `spelled` returns the file's spelling of a keyword.
     """
@@ -219,8 +223,8 @@ def _told(error: Exception) -> str:
 
 
 def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str]) -> None:
-    """Raise ValueError if no value could fit: a lower bound above the upper, a choice of another type,
-    an undescribed required name.
+    """Raise ValueError if no value could fit: a lower bound above the upper bound, an enum value of another type,
+    or a required property that is not described.
     """
     for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
         if low in schema and high in schema and schema[low] > schema[high]:
@@ -238,12 +242,15 @@ def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str])
 
 
 def fragment(kind: str, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rule as a JSON Schema, with its type: a model is shown it, and values are checked against it."""
+    """Return the rule with its type as a JSON Schema, which is shown to a model and used to check values."""
     return {"type": kind, **rule}
 
 
 def argument_problem(spec: InputSpec, value: object) -> str | None:
-    """Return None, or what was found and what was expected. The value itself is not quoted: it may be long, or private."""
+    """Return the error text for a wrong value, or None. The text has the expected and the actual form, but not the value.
+
+    The value is not quoted because it may be long or private.
+    """
     if not _IS_OF_TYPE[spec.type](value):
         hint = "; leave an optional input out" if value is None and not spec.required else ""
         return f"{_found(value)}; expected {EXPECTED[spec.type]}{hint}"
@@ -272,7 +279,7 @@ def _found(value: object) -> str:
 
 
 def _rule_problem(kind: str, rule: Mapping[str, Any], value: Any) -> str | None:
-    """Return why a value of the right type breaks its rule, or None. Names the rule and the place, never the value."""
+    """Return why a value of the right type breaks its rule, or None. The text names the rule and the place, never the value."""
     if not rule and kind not in ("array", "object"):
         return None
     if (unsayable := next(_unsayable(value), None)) is not None:
@@ -303,7 +310,7 @@ def _words(keyword: str, rule: Any, value: Any) -> str:
 
 
 def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the numbers without an exact canonical form, and the text that is not Unicode, at any depth that is allowed."""
+    """Yield the faults of numbers without an exact canonical form and of text that is not Unicode, down to the allowed depth."""
     match value:
         case dict() | list() if depth == _MAX_DEPTH:
             yield f"it is nested deeper than {_MAX_DEPTH} levels"
@@ -326,7 +333,7 @@ def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=256)
 def _validator(schema: bytes) -> Validator:
-    """Return the validator of a schema, given in canonical spelling."""
+    """Return the validator for a schema that is given in canonical spelling."""
     import msgspec
 
     return _dialect()(msgspec.json.decode(schema))
@@ -334,7 +341,7 @@ def _validator(schema: bytes) -> Validator:
 
 @functools.cache
 def _dialect() -> Any:
-    """Return jsonschema's validator class with two changes: patterns are RE2's, and 1.0 is no integer."""
+    """Return jsonschema's validator class with two changes: patterns are RE2's, and 1.0 is not an integer."""
     import jsonschema
 
     return jsonschema.validators.extend(
@@ -398,7 +405,7 @@ _IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def is_narrower(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether `before` accepted all that `after` accepts: true only if each keyword says so by itself."""
+    """Return whether `before` accepted everything that `after` accepts. True only if each keyword alone shows it."""
     return all(_holds_as_much(keyword, before, after) for keyword in before)
 
 

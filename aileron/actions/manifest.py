@@ -1,20 +1,20 @@
 """Reader of an action file: TOML between two `+++` lines, then Markdown.
 
 Turns the text into an `ActionFile` whose every value has been checked, or says what is wrong, with file and
-line. Pure. The text comes from strangers, is read by people and by language models, and says what will be
-done: nothing in it is ignored and nothing is guessed.
+line. Pure. The text is untrusted, is read by people and by language models, and specifies what will be
+done. So nothing in it is ignored and nothing is guessed.
 
 Rules
 - The frontmatter ends at the first line that is exactly `+++`. Everything after it is the body, unchanged.
-- `${args.NAME}` names a declared input, `${STEP.PATH}` a step before this one. Any other `${` is an error, so that a typing
-  mistake is not sent as it stands.
-- A longer string can only name an input that is always there: only the author knows what the text would be
-  without it.
+- `${args.NAME}` names a declared input, `${STEP.PATH}` an earlier step. Any other `${` is an error, so that a typing
+  mistake is not sent literally.
+- A reference within a longer string can only name an input that always has a value, because only the author knows what the
+  text would be without a value.
 - `sha256:bound-at-release` is a source file's hash; in an installed file it is an error.
-- A preview must not do what the gate holds back: its operation is none of the file's steps.
+- A preview must not do what the gate holds back: its operation must not be that of a step.
 
-Source: docs/reference/action-file.md, checked against `SCHEMA`. Not here: whether the connector grants what a
-step asks (resolve.py), and what an agent is shown (mcp/).
+Source: docs/reference/action-file.md, checked against `SCHEMA`. Not here: whether the connector grants a
+step's requests (resolve.py), and what an agent is shown (mcp/).
 
 >>> parse_action("name = 1", file="a.md")
 Traceback (most recent call last):
@@ -78,25 +78,26 @@ _ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _EXPIRES_IN_S: Final = range(1, 24 * 3600 + 1)
-"""Seconds that an approval can wait: after a day, a person no longer has in mind what they approved."""
+"""Allowed seconds that an approval can wait; after a day, a person no longer remembers what they approved."""
 _UNDO_WINDOW_S: Final = range(3600 + 1)
-"""Seconds that an approved run can be held:
-after an hour nobody thinks "oh no" any more, and a longer wait would be a schedule.
+"""Allowed seconds for which an approved run can be held.
+
+After an hour nobody wants to cancel a run any more, and a longer wait would be a schedule.
 """
 _MAX_TAGS: Final = 8
-"""Tags of an action: a service, a kind of work and a team are three."""
+"""Maximum number of an action's tags; a service, a kind of work and a team are three."""
 _MAX_RENDERED: Final = 32
-"""Lines of a preview: nobody reads more than a screen of them before a decision."""
+"""Maximum number of lines in a preview; nobody reads more than a screen of them before a decision."""
 _MAX_LABEL: Final = 64
-"""Characters of a label, so that it stands beside its value on one line."""
+"""Maximum number of characters of a label, so that it fits on one line with its value."""
 _MAX_PATH: Final = 512
-"""Characters of a path into an answer; the longest of a known service has under 80."""
+"""Maximum number of characters of a path into a result; the longest path for a known service has under 80."""
 _PATH: Final = re.compile(r"(?:\.\.\.)?[^.]+(?:\.[^.]+){0,15}")
 _TYPES: Final[tuple[str, ...]] = get_args(InputType)
 
 _FENCE: Final = "+++"
 _SOME: Final = range(1, MAX_NUMBER + 1)
-"""Number of entries: at least one."""
+"""Allowed number of entries if there must be at least one."""
 _NOT_EMPTY: Final = r".*\S.*"
 
 
@@ -374,9 +375,9 @@ SCHEMA: Final = {
 
 
 def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
-    """Read an action file; errors call it `file`. AileronError(invalid_request) with line and fix.
+    """Parse an action file, which errors call `file`. Raises AileronError(invalid_request) with line and fix if it is invalid.
 
-    `allow_placeholder` lets `sha256:bound-at-release` stand for a hash: only for a text that `action add` will bind.
+    `allow_placeholder` allows `sha256:bound-at-release` as a hash; use it only for a text that `action add` will bind.
     """
     parts = _split(text, file)
     table = read_document(parts.frontmatter, SCHEMA, file=file, boundary=Boundary.ACTION, first_line=2)
@@ -406,8 +407,8 @@ def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> Ac
 def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequence[str]]) -> str:
     """Return the text with each placeholder hash replaced by the only pin that `pins(name, version)` returns.
 
-    AileronError(not_found) where none is installed, (invalid_request) where several are: only a person
-    can say which one is meant. Everything else in the file stays byte for byte.
+    Raises AileronError(not_found) if no such connector is installed, and (invalid_request) if several are, because
+    only a person can choose one. The rest of the file stays unchanged.
     """
     unbound = parse_action(text, file=file, allow_placeholder=True)
     needed = [connector for connector in unbound.connectors if connector.hash == UNBOUND_HASH]
@@ -423,7 +424,7 @@ def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequen
 
 
 def input_schema(action: ActionFile) -> dict[str, Any]:
-    """Return the JSON Schema of the arguments, as a language model is shown it."""
+    """Return the JSON Schema of the arguments, as shown to a language model."""
     return {
         "type": "object",
         "properties": {spec.name: _shown(spec) for spec in action.inputs},
@@ -443,7 +444,7 @@ class _Parts(NamedTuple):
 
 
 def _split(text: str, file: str) -> _Parts:
-    """Cut the text at the fences. The bounds and hidden characters of the whole text are checked here, once."""
+    """Split the text at the `+++` lines. This is where the complete text's size and hidden characters are checked."""
     check_text(text, file=file, boundary=Boundary.ACTION)
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip("\r\n") != _FENCE:
@@ -595,8 +596,8 @@ def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
 
 
 def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule | None) -> str:
-    """Return the summary, or refuse it if a place cannot be filled by an argument that is always there or by a line of the
-    preview.
+    """Return the summary. Raises AileronError if a placeholder is neither an argument that always has a value nor a line of
+    the preview.
     """
     text = table.string("summary")
     try:
@@ -624,7 +625,7 @@ def _op(entry: Table) -> str:
 
 def _given(entry: Table, subject: str, known: _Known) -> dict[str, Any]:
     """Return the `inputs` of a step or a preview:
-    their keys must be argument names, and their references must name what is known.
+    their keys must be argument names, and their references must be to known inputs and steps.
     """
     for key, value in entry.free("inputs").items():
         if not _ARGUMENT.fullmatch(key):
@@ -635,7 +636,7 @@ def _given(entry: Table, subject: str, known: _Known) -> dict[str, Any]:
 
 
 def _reference_problems(value: Any, known: _Known) -> Iterator[str]:
-    """Yield the faults of the references inside one value. The reader of the document bounds its depth."""
+    """Yield what is wrong with the references inside one value. The reader of the document has limited the value's depth."""
     if isinstance(value, dict):
         for key, member in value.items():
             if "${" in key:

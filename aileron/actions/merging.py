@@ -1,11 +1,11 @@
 """Merge of an action file's new version with the user's own edits of the old one.
 
-Pure. Lines are merged, as in version control: what only one side changed is taken, and if both changed the same lines in two
-ways, a person has to choose. Adjacent lines count as the same lines, because a sentence goes on. In a generated file each
-line is a fact of its own, so there they do not (`merged_closely`).
+Pure. Lines are merged, as in version control: a change by only one side is taken, and if both sides changed the same lines
+differently, a person must choose. Adjacent lines count as the same lines, because a sentence may continue on the next line. In a
+generated file each line is a separate fact, so `merged_closely` treats adjacent lines as different.
 
-Source: docs/tutorial/publish-and-update.md; the merge3 package for the algorithm. Not here: what may be done with the result
-(it is parsed and needs consent as any file, actions/manifest.py and actions/widening.py).
+Source: docs/tutorial/publish-and-update.md; the merge3 package for the algorithm. Not here: parsing the result and the
+consent that it needs, which are as for any file (actions/manifest.py and actions/widening.py).
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ MINE: Final = "<<<<<<< yours"
 THEIRS: Final = ">>>>>>> published"
 _BETWEEN: Final = "======="
 _MAX_LINES: Final = 3000
-"""Lines of a text that is compared line by line:
-known action files have some hundred, and 256 KiB of the worst lines take minutes.
+"""Maximum number of lines of a text that is compared line by line.
+
+Known action files have about a hundred, and 256 KiB of the worst lines take minutes.
 """
 _Lines = Sequence[str]
 _Settling = Callable[[_Lines, _Lines, _Lines], list[str] | None]
-"""Function that makes base, mine and theirs of one place into one text, or returns None if a person has to choose."""
+"""Function that combines base, mine and theirs at one place, or returns None if a person must choose."""
 
 
 class Merged(NamedTuple):
     """A merged text. `conflicts` counts the places where both sides changed the same lines;
-    the text has both, between markers.
+    the text has both versions, between markers.
     """
 
     text: str
@@ -50,8 +51,8 @@ def merged(base: str, mine: str, theirs: str) -> Merged:
 
 
 def merged_closely(base: str, mine: str, theirs: str) -> Merged:
-    r"""Merge like `merged`, but changes of adjacent lines are no conflict:
-    only those of one line, or insertions at one place.
+    r"""Merge like `merged`, but changes to adjacent lines do not conflict:
+    only changes to the same line, or insertions at the same place, do.
 
     >>> merged_closely("a\nb\n", "a\nnew\nb\n", "a\nB\n")
     Merged(text='a\nnew\nB\n', conflicts=0)
@@ -84,7 +85,7 @@ def _nothing(base: _Lines, mine: _Lines, theirs: _Lines) -> list[str] | None:
 
 
 class _Edit(NamedTuple):
-    """A change: the lines of the base from `begin` up to `end`, and the lines that replace them."""
+    """A change: the lines of the base from `begin` up to but not including `end`, and the lines that replace them."""
 
     begin: int
     end: int
@@ -110,7 +111,10 @@ def _edits(base: _Lines, changed: _Lines) -> list[_Edit]:
 
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:
-    """Return the changes as a unified diff; empty if there are none. For very long texts that differ, return all of both."""
+    """Return the changes as a unified diff; empty if there are none.
+
+    If very long texts differ, all lines of both are in the diff.
+    """
     was, would_be = (_ended(text.splitlines(keepends=True)) for text in (before, after))
     if max(len(was), len(would_be)) <= _MAX_LINES:
         return "".join(difflib.unified_diff(was, would_be, *names))
@@ -125,5 +129,5 @@ def _conflict(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
 
 
 def _ended(lines: Sequence[str]) -> list[str]:
-    """Return the lines with a line end after the last."""
+    """Return the lines, with a line end added to the last one if it has none."""
     return [*lines[:-1], lines[-1] if lines[-1].endswith("\n") else f"{lines[-1]}\n"] if lines else []

@@ -1,6 +1,6 @@
-"""Guesses from the name of an operation, for the author of a new connector or action file, who then checks them.
+"""Guesses from an operation's name, which the author of a new connector or action file then checks.
 
-Pure. Nothing is decided by a guess: it is written into a file of the author's, and if the name says nothing, there is no guess.
+Pure. A guess decides nothing: it is only written into a file of the author's. If the name is not telling, there is no guess.
 
 >>> guessed_effect("delete_note"), guessed_effect("frobnicate")
 (<Effect.DELETE: 'delete'>, None)

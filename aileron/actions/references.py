@@ -1,13 +1,13 @@
 """References in the values of an action file: `${args.NAME}` and `${STEP.PATH}`.
 
-Pure. A text is cut into pieces once: words that stay as they are, arguments of the call, and values out of the answers of earlier
-steps. The value that replaces a piece is never scanned again, so no argument and no upstream can write a reference.
+Pure. A text is split into pieces only once: literal words, arguments of the call, and values from the results of earlier
+steps. The value that replaces a piece is never scanned again, so no argument and no service can insert a reference.
 
     ${args.to}                an argument of the call
-    ${find.messages.0.id}     of the step `find`: in its answer, under `messages`, the first, its `id`
+    ${find.messages.0.id}     the `id` of the first of the `messages` in the result of the step `find`
 
-Source: docs/reference/action-file.md. Not here: which inputs and steps there are (manifest.py), putting arguments in
-(resolve.py), putting answers in (executor/interpolation.py).
+Source: docs/reference/action-file.md. Not here: which inputs and steps exist (manifest.py), inserting arguments
+(resolve.py), inserting results (executor/interpolation.py).
 
 >>> pieces("from ${find.subject}")
 ('from ', StepValue(step='find', path=('subject',)))
@@ -30,7 +30,7 @@ _REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
 _ARGUMENT: Final = re.compile(r"args\.([a-z][a-z0-9_]{0,63})")
 _PART: Final = re.compile(r"[A-Za-z0-9_@-]{1,128}")
 _MAX_PARTS: Final = 16
-"""Parts of one path: answers of services nest less than ten deep."""
+"""Maximum number of parts of one path; results of services are nested less than ten deep."""
 
 
 class Argument(NamedTuple):
@@ -43,7 +43,7 @@ Piece = str | Argument | StepValue
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """Return the pieces of `text` in order, without empty words. ValueError for a `${` that is no reference."""
+    """Return the pieces of `text` in order, without empty words. Raises ValueError for a `${` that does not begin a reference."""
     found: list[Piece] = []
     end = 0
     for match in _REFERENCE.finditer(text):

@@ -1,23 +1,23 @@
-"""The resolver: it turns an invocation and an action file into a `Plan`, everything that would be done, exact and frozen.
+"""The resolver, which turns an invocation and an action file into a `Plan`: exactly what would be done, frozen.
 
-Pure: the manifests and the names of bindings come in through two Protocols, nothing is written, no secret is
-seen. Trusts neither side: the arguments are an agent's, the file is a stranger's, the manifest is a
-publisher's. A plan grants no more than all of them agree on.
+Pure: manifests and names of bindings are read through two Protocols, nothing is written, and no secret is
+handled. All inputs are untrusted: an agent gives the arguments, an unknown author the file, a
+publisher the manifest. A plan grants only what all three allow.
 
 In this order
-1. Every argument is one the action declares, of its type. No coercion.
+1. Every argument is declared by the action, and of its type. No coercion.
 2. Every pinned connector is installed with exactly those bytes.
 3. Every step's operation is in the action's own `capabilities`.
-4. Every credential that a connector needs is bound for what it asks, and exactly one binding is meant (choosing.py).
+4. Every credential that a connector needs is bound for all that it requests, and exactly one binding is chosen (choosing.py).
 5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too, and the plan
-   has its place: the run fills it, there and nowhere else.
+   has its place, which is the only place that the run fills.
 6. Every operation exists in its connector, and accepts its arguments (fitting.py).
 
 A preview is resolved with its action, as a step that only reads. Egress limits its Grant to safe methods, and to streams of
-logins that can be limited to reading. It takes 5 seconds at most, and gets only its own `inputs`.
+logins that can be limited to reading. A preview takes at most 5 seconds, and gets only its own `inputs`.
 
-Source: docs/reference/action-file.md. Not here: who must be asked (approvals/), opening bytes and secrets
-(the run).
+Source: docs/reference/action-file.md. Not here: whether a person must be asked (approvals/), reading connector bytes and
+secrets (the run).
 """
 
 from __future__ import annotations
@@ -78,32 +78,35 @@ __all__ = [
 
 
 class Connectors(Protocol):
-    """The installed connectors, as the registry's store knows them."""
+    """The installed connectors, as listed by the registry's store."""
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """Return the verified manifest of exactly these bytes. AileronError(not_found) or (hash_mismatch)."""
+        """Return the verified manifest of exactly these bytes.
+
+        Raises AileronError: not_found if the connector is not installed, hash_mismatch if its bytes differ.
+        """
 
 
 class Accepted(Protocol):
-    """The changed tools of MCP servers that a person accepted."""
+    """The consents to changed tools of MCP servers."""
 
     def __call__(self, pin: ConnectorPin, op: str, /) -> str | None:
-        """Return the digest of the tool that was accepted last; None if it is the one that the connector was made with."""
+        """Return the digest of the tool that was last accepted; None if it is the one that the connector was made from."""
 
 
 def nothing_accepted(_pin: ConnectorPin, _op: str, /) -> str | None:
-    """Return None: every tool has to be as it was when its connector was made."""
+    """Return None, so that every tool must be as it was when its connector was made."""
     return None
 
 
 PREVIEW_STEP: Final = "preview"
 """The id of a preview's only step."""
 _MAX_UNKNOWN: Final = 10
-"""Arguments without an input that an error lists: a body of a megabyte has room for a hundred thousand."""
+"""Maximum number of undeclared arguments that an error lists; a request body of a megabyte has room for a hundred thousand."""
 _MAX_SHOWN: Final = 64
-"""Characters of such an argument's name that an error shows: an input's name has no more."""
+"""Maximum number of characters of an undeclared argument's name that an error shows; an input's name has no more."""
 PREVIEW_TIMEOUT_S: Final = 5
-"""Seconds that a preview can take. A person waits for it; most services answer a read in under one second."""
+"""Maximum duration of a preview in seconds. A person waits for it; most services answer a read in under one second."""
 
 
 def resolve(
@@ -116,7 +119,7 @@ def resolve(
     accepted: Accepted = nothing_accepted,
 ) -> Plan:
     """Return the plan of what `invocation` of `action` would do.
-    AileronError says which of the steps above refused, and the fix.
+    Raises AileronError saying which of the module's checks refused, and the fix.
     """
     args = _checked_args(invocation.args, action)  # 1
     required = {connector.name: connector for connector in action.connectors}
@@ -162,8 +165,8 @@ def resolve(
 def with_args(plan: Plan, args: dict[str, Any], *, connectors: Connectors) -> Plan:
     """Return the plan with other arguments: those of each step and of the preview change, and nothing else.
 
-    Pins, hosts, credentials and limits stay those of `plan`; `connectors` is used to check the operations. AileronError:
-    bad_input as for a run, not_found if a connector is gone; hash_mismatch if the plan's steps are not those of its own text.
+    Pins, hosts, credentials and limits stay those of `plan`; `connectors` is used to check the operations. Raises AileronError:
+    bad_input as for a run; not_found if a connector is gone; hash_mismatch if the plan's steps do not match its own text.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -184,7 +187,7 @@ def with_args(plan: Plan, args: dict[str, Any], *, connectors: Connectors) -> Pl
 def preview_plan(plan: Plan) -> Plan:
     """Return the plan that runs only the preview of `plan`, to show it to a person. It needs no approval.
 
-    AileronError(invalid_request) if the action has no preview.
+    Raises AileronError(invalid_request) if the action has no preview.
     """
     if plan.preview is None:
         message = f"action {plan.action!r} has no preview"
@@ -201,12 +204,12 @@ def check_as_resolved(
     settings: Settings,
     accepted: Accepted = nothing_accepted,
 ) -> ActionFile:
-    """Return the action file inside `plan`, if resolving that file again, with the plan's arguments and bindings,
-    gives the same plan.
+    """Return the action file inside `plan` after checking that resolving that file again gives the same plan.
 
-    For a plan of which something runs before a person has signed it. It comes out of a file that others can write, so none of
-    its own statements about hosts, credentials or reading only is trusted. The caller must still check that this action file
-    has consent. AileronError: hash_mismatch, or what `resolve` raises.
+    The file is resolved with the plan's arguments and bindings. This check is for a plan of which a part, such as the preview,
+    runs before a person has signed it. Others can write the file that stores the plan, so none of its statements about hosts,
+    credentials or reading only is trusted. The caller must still check that the action file has consent. Raises AileronError:
+    hash_mismatch if the plans differ, or what `resolve` raises.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -227,21 +230,21 @@ def check_as_resolved(
 
 
 class _Chosen:
-    """The existing bindings, limited to those that a plan names."""
+    """The existing bindings, limited to those that a plan uses."""
 
     def __init__(self, bindings: Bindings, uses: frozenset[tuple[str, BindingName]]) -> None:
         self._bindings = bindings
         self._uses = uses
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
-        """Return the bindings of `kind` made for this connector that the plan names."""
+        """Return the bindings of `kind` made for this connector that the plan uses."""
         return [one for one in self._bindings.candidates(connector, kind) if (connector, one.name) in self._uses]
 
 
 def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bindings) -> tuple[Choice, ...]:
     """Return the values that a caller of `action` can give as the invocation's `binding`; empty if there is no choice.
 
-    Choices for its preview are included, as in a run. AileronError if a connector is not installed.
+    Choices for its preview are included, as in a run. Raises AileronError if a connector is not installed.
     """
     pins = {connector.name: _pin(connector) for connector in action.connectors}
     used = {step.connector for step in action.steps} | ({action.preview.connector} if action.preview else set())
@@ -253,9 +256,9 @@ def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bin
 def used_credentials(
     action: ActionFile, *, connectors: Connectors, bindings: Bindings, binding: str | None = None
 ) -> tuple[str, ...]:
-    """Return the names of the bindings that a run of `action` would use now, sorted, without those of its preview.
+    """Return the sorted names of the bindings that a run of `action` would use now, without those of its preview.
 
-    `binding` decides between several, as in an invocation. AileronError as for a run.
+    `binding` chooses between several bindings, as in an invocation. Raises AileronError as for a run.
     """
     required = {connector.name: connector for connector in action.connectors}
     pins = [_pin(required[step.connector]) for step in action.steps]
@@ -269,21 +272,21 @@ def used_credentials(
 class _Roles(NamedTuple):
     """The roles for which an action's connectors need credentials.
 
-    Each connector has one role, and a second one if some of its operations run only as a role that only reads.
+    Each connector has one role, and a second if some of its operations run only as a role that only reads.
     """
 
     keys: dict[tuple[str, str], str]
-    """Key of the role of each operation that is used, by pin and name."""
+    """Key of the role of each operation that is used, by the connector's pin and the operation's name."""
     manifests: dict[str, ConnectorManifest]
     """Manifests of the connectors, by the key of the role."""
     idle: frozenset[str]
-    """Keys of the roles of which this action uses only operations that name no credential."""
+    """Keys of the roles whose used operations name no credential."""
     reading: frozenset[str]
     """Keys of the roles that only read."""
 
 
 def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Roles:
-    """Return the roles for the operations that the action uses of the connectors in `manifests`, which has them by pin."""
+    """Return the roles for the operations that the action uses. `manifests` has the connectors' manifests by pin."""
     required = {connector.name: str(_pin(connector)) for connector in action.connectors}
     used = [(required[step.connector], step.op) for step in action.steps]
     if action.preview is not None:
@@ -304,10 +307,10 @@ def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Role
 
 
 def _check_own_text(plan: Plan, action: ActionFile) -> None:
-    """Raise AileronError(hash_mismatch) unless the text of `plan` has its digest,
-    and the steps of `plan` are those of the text.
+    """Raise AileronError(hash_mismatch) unless the text in `plan` matches its digest,
+    and the steps of `plan` match the text.
 
-    A plan may come out of a file that others can write.
+    The check is needed because others can write the file that stores the plan.
     """
     planned = [(step.id, step.connector.name, step.op) for step in plan.steps]
     written = [(step.id, str(step.connector), step.op) for step in action.steps]
@@ -329,7 +332,7 @@ def _not_its_own(plan: Plan) -> AileronError:
 
 
 def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
-    """Return the arguments in declared order. One error has all problems, so that an agent can fix them together."""
+    """Return the arguments in declared order. One AileronError reports all problems, so that an agent can fix them together."""
     declared = {spec.name: spec for spec in action.inputs}
     problems: dict[str, str] = {}
     unknown = [name for name in given if name not in declared]
@@ -363,9 +366,9 @@ def _pin(connector: RequiredConnector) -> ConnectorPin:
 
 
 def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: ConnectorManifest) -> None:
-    """Refuse an operation that the action's own capabilities do not include.
+    """Raise AileronError if the action's own capabilities do not include the operation.
 
-    They include it by name, or by the kind or a scope of the connector's credential.
+    Capabilities include an operation by name, or by the kind or a scope of the connector's credential.
     """
     whole_credential = set[str]()
     if manifest.credential is not None:
@@ -390,7 +393,7 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
 
 
 def grant_of(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
-    """Return what a step of this connector can reach with these settings and this credential."""
+    """Return the reach of a step of this connector with these settings and this credential."""
     hosts = frozenset(manifest.hosts)
     plain = hosts & settings.egress_private_plain
     return Grant(
@@ -421,9 +424,9 @@ def _preview_spec(rule: PreviewRule) -> StepSpec:
 
 
 def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
-    """Return the preview of `step`, limited to reading and to a few seconds, because a person waits for it.
+    """Return a preview that runs `step`, limited to reading, and to a few seconds because a person waits for the preview.
 
-    WebSockets, and streams without a login, are removed: they cannot be limited to reading.
+    WebSockets, and streams without a login, are removed, because they cannot be limited to reading.
     """
     replace = msgspec.structs.replace
     use, imports = step.grant.credential, step.grant.imports - {HostFunction.WEBSOCKET}
@@ -439,7 +442,7 @@ def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
 
 
 class _Final(NamedTuple):
-    """The arguments of a step, and the places in them that answers of earlier steps fill."""
+    """The arguments of a step, and the places in them that are filled from results of earlier steps."""
 
     args: dict[str, Any]
     filled: tuple[Filled, ...]
@@ -452,7 +455,7 @@ def _final_args(step: StepSpec, args: dict[str, Any]) -> _Final:
 
 
 def _preview_args(step: StepSpec, args: dict[str, Any]) -> _Final:
-    """Return the arguments of a preview's operation: only its own `inputs`, as it does not have the call's parameters."""
+    """Return the arguments of a preview's operation: only its own `inputs`, because it does not take the call's parameters."""
     filled: list[Filled] = []
     given = _substituted(step.inputs, args, "", filled)
     return _bounded(step, _Final(given, tuple(filled)))
@@ -466,17 +469,17 @@ def _bounded(step: StepSpec, final: _Final) -> _Final:
 
 
 class _Absent:
-    """Type of the value of a reference to an optional input that was not given."""
+    """Type of the marker for a reference to an optional input that was not given."""
 
 
 _ABSENT: Final = _Absent()
 
 
 def _substituted(inputs: dict[str, Any], args: dict[str, Any], at: str, filled: list[Filled]) -> dict[str, Any]:
-    """Return `inputs` with references to arguments replaced, once.
-    A reference to an absent optional input is left out with its key.
+    """Return `inputs` with references to arguments replaced; the inserted values are not scanned again.
+    A reference to an absent optional input is removed together with its key.
 
-    `at` is the JSON pointer of these inputs; places that answers fill are added to `filled`.
+    `at` is the JSON pointer of these inputs; places that are filled from results are added to `filled`.
     """
     replaced = {key: _value(value, args, f"{at}/{_escaped(key)}", filled) for key, value in inputs.items()}
     return {key: value for key, value in replaced.items() if value is not _ABSENT}

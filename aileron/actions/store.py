@@ -1,19 +1,19 @@
-"""The directory of installed actions: one `NAME.md` each, owned by the user.
+"""The directory of installed actions, with one file `NAME.md` for each, owned by the user.
 
 Reads every file anew on every call, because anyone with an editor may change one between two calls; only the
-parsing of bytes already seen is remembered. Runs in the daemon. Trusts no file: links, special files, foreign
-names and files that others may write are refused, and a file that does not parse is listed with its problem
+result of parsing unchanged bytes is cached. Runs in the daemon. Trusts no file: links, special files, invalid
+names and files that others may write are refused, and a file that cannot be parsed is listed with its problem
 rather than hidden.
 
 Rules
-- The file's name is the action's name and `.md`; anything else in the directory is a problem that is shown,
-  except hidden files and what is not `.md`.
-- Two actions with one tool name (`a-b`, `a_b`) are both refused, and the second is not added: an agent could
-  not tell which it calls. Nor may one take the name of a tool that is Aileron's own.
+- A file's name is the action's name and `.md`. Any other `.md` file in the directory is shown as a problem, unless
+  it is hidden; files without `.md` are ignored.
+- Two actions with the same tool name (`a-b`, `a_b`) are both refused, and the second is not added, because an agent
+  could not tell which it calls. An action cannot have the name of one of Aileron's own tools.
 - An action is enabled unless the state file says otherwise; a state file that cannot be read disables
   everything.
 
-Source: docs/reference/action-file.md. Not here: consent to what a file newly asks for, the text itself
+Source: docs/reference/action-file.md. Not here: consent to what a file newly requests, parsing the text
 (manifest.py).
 """
 
@@ -38,17 +38,17 @@ from aileron.model.names import ACTION_NAME, RESERVED_TOOLS, tool_name
 __all__ = ["ActionStore", "Listed"]
 
 _MAX_ACTIONS: Final = 1000
-"""Files that are listed at most: an agent with a thousand tools is of no use, and each listing reads them all."""
+"""Maximum number of files that are listed; an agent cannot use a thousand tools, and each listing reads all files."""
 _FEW_ACTIONS: Final = 100
-"""Actions whose names are checked in 0.1 ms, which is not worth a thread."""
+"""Maximum number of actions whose names are checked without a thread; the check takes 0.1 ms."""
 _MAX_STATE_BYTES: Final = 128 << 10
-"""128 KiB for `action-state.json`: a name of 64 characters for each of a thousand actions, and room."""
+"""128 KiB: maximum size of `action-state.json`, enough for a thousand names of 64 characters."""
 _LOCK_DEADLINE_S: Final = 5.0
-"""Seconds to wait for another writer of the state, which needs milliseconds."""
+"""Maximum time to wait, in seconds, for another writer of the state file, which needs milliseconds."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the directory. Exactly one of `action` and `problem` is set."""
+    """A file of the directory: its name, and either the `action` or the `problem`, never both."""
 
     name: str
     enabled: bool
@@ -64,7 +64,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ActionStore:
-    """The actions in `directory`; the file `state` says which of them are disabled."""
+    """The actions in `directory`; the file `state` says which actions are disabled."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self._directory: Final = directory
@@ -73,12 +73,12 @@ class ActionStore:
         # _MAX_ACTIONS.
         self._parsed: Final[dict[str, ActionFile]] = {}
         self._stamps: Final[dict[str, files.Stamp]] = {}
-        """Stamps of the files that the parsed actions were read from."""
+        """Stamps (such as size and time) of the files that the cached actions were parsed from."""
         self._count = 0
         """Number of actions at the last listing of the directory."""
 
     def list_actions(self) -> tuple[Listed, ...]:
-        """Return every `.md` file, sorted by name; the broken ones have their problem."""
+        """Return every `.md` file, sorted by name; a broken file has its problem instead of an action."""
         disabled = self._disabled()
         try:
             with self._opened() as directory:
@@ -89,7 +89,10 @@ class ActionStore:
             return ()
 
     def load(self, name: str) -> ActionFile:
-        """Return the action as its file is now, enabled or not. AileronError(not_found) or (invalid_request)."""
+        """Return the action as its file is now, enabled or not.
+
+        Raises AileronError: not_found if there is no such file, invalid_request if it cannot be used.
+        """
         try:
             with self._opened() as directory:
                 return self._load(directory, name, _alike(name, self._names(directory)))
@@ -97,10 +100,10 @@ class ActionStore:
             raise self._unknown(name) from None
 
     def at_hand(self, name: str) -> ActionFile | None:
-        """Return the action as it was last read, if its file is untouched and there are so few others that loading it again
-        is quick.
+        """Return the action from the cache if its file is unchanged and there are so few other actions that `load` would be
+        quick too; None otherwise.
 
-        Reads nothing and promises nothing: `load` returns what the file says.
+        No file is read, so the result is not guaranteed to be current; `load` returns the file's content.
         """
         stamp = self._stamps.get(name)
         if stamp is None or self._count > _FEW_ACTIONS or stamp != files.stamp(self._directory / f"{name}.md"):
@@ -108,23 +111,23 @@ class ActionStore:
         return self._parsed.get(name)
 
     def maybe_load(self, name: str) -> ActionFile | None:
-        """Return the action like `load`, but None if there is none, or none that can be read."""
+        """Return the action like `load`, but None if there is no such file or it cannot be used."""
         try:
             return self.load(name)
         except AileronError:
             return None
 
     def load_enabled(self, name: str) -> ActionFile:
-        """Return the action for a run, like `load`. AileronError(action_disabled) if the user disabled it."""
+        """Return the action like `load`, for a run. Raises AileronError(action_disabled) if the user disabled the action."""
         action = self.load(name)
         self._check_on(name)
         return action
 
     def check_enabled(self, name: str) -> None:
-        """Check, for a run that was resolved before, that the file still exists, whatever it says now,
+        """Check, for a run that was already resolved, that the file still exists, whatever its content is now,
         and that the action is enabled.
 
-        AileronError(not_found) or (action_disabled).
+        Raises AileronError: not_found if the file is gone, action_disabled if the action is disabled.
         """
         path = self._path(name)
         try:
@@ -135,9 +138,10 @@ class ActionStore:
         self._check_on(name)
 
     def add(self, text: str, *, replace: bool = False) -> ActionFile:
-        """Check an action and write it under its own name, 0600. AileronError(invalid_request) if it cannot be added.
+        """Check an action and write it under its own name with mode 0600. Raises AileronError(invalid_request) if it cannot be
+        added.
 
-        The same text again changes nothing; another text under the same name needs `replace`.
+        Adding the same text again changes nothing; adding another text under the same name requires `replace`.
         """
         action = parse_action(text, file="the new action")
         path = self._path(action.name)
@@ -153,7 +157,7 @@ class ActionStore:
         return action
 
     def check_addable(self, text: str, *, replace: bool = False) -> ActionFile:
-        """Return the action if `add` would accept it now; write nothing. AileronError(invalid_request) as for `add`."""
+        """Return the action if `add` would accept it now, without writing. Raises AileronError(invalid_request) like `add`."""
         action = parse_action(text, file="the new action")
         try:
             with self._opened() as directory:
@@ -165,7 +169,7 @@ class ActionStore:
         return action
 
     def remove(self, name: str) -> None:
-        """Delete the file, whatever is in it. AileronError(not_found) if there is none."""
+        """Delete the action's file, whatever its content. Raises AileronError(not_found) if there is none."""
         path = self._path(name)
         try:
             with (
@@ -179,11 +183,11 @@ class ActionStore:
         self.set_enabled(name, True)  # a new action of that name starts with a clean slate
 
     def is_enabled(self, name: str) -> bool:
-        """Return whether the user left the action enabled."""
+        """Return whether the action is enabled, that is, the user has not disabled it."""
         return name not in self._disabled()
 
     def set_enabled(self, name: str, enabled: bool) -> None:
-        """Enable or disable an action, durably. The action need not exist: a file may come back."""
+        """Enable or disable an action, durably. The action need not exist, because its file may be restored later."""
         self._path(name)  # refuses what is not a name
         with (
             files.open_directory(self._state.parent, files.OTHERS_MAY_WRITE) as directory,
@@ -302,7 +306,7 @@ class ActionStore:
 
 
 def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names by their tool names. If several share one, an agent could not tell which action it calls."""
+    """Return a dict from tool names to action names. If several actions share one, an agent could not tell which it calls."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(tool_name(name), []).append(name)

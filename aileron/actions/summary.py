@@ -1,12 +1,12 @@
-"""The `summary` of an action file: a sentence that says what a call does, with places for its values.
+"""The `summary` of an action file: a sentence that says what a call does, with placeholders for its values.
 
-Pure. Words are the author's. A place in braces is filled with what the preview found under that label, or with the argument
-of that name; a part in brackets is left out if one of its places has no value. Values are never scanned again, so that none can
-add a place. The code that fills them in must quote them, so that none can pass for the author's words.
+Pure. The words are the author's. A placeholder in braces is replaced by the preview's value under that label, or by the argument
+of that name; a part in brackets is left out if one of its placeholders has no value. Values are never scanned again, so that no
+value can add a placeholder. The code that inserts values must quote them, so that none can be taken for the author's words.
 
     Delete {title}[, {starts}]        Delete “Dentist”, “Tue 24 Nov, 10:00”
 
-Source: docs/reference/action-file.md (The summary). Not here: filling it (review/).
+Source: docs/reference/action-file.md (The summary). Not here: inserting the values (review/).
 
 >>> template_of("Delete {title}")
 (Words(text='Delete ', group=None), Place(name='title', group=None))
@@ -20,27 +20,27 @@ from typing import Final, NamedTuple, TypeAlias
 __all__ = ["MAX_SUMMARY", "Part", "Place", "Words", "as_compared", "is_same_name", "template_of"]
 
 MAX_SUMMARY: Final = 120
-"""Characters of a summary: with its values it is read at a glance."""
+"""Maximum number of characters of a summary, so that a person can read it with its values at a glance."""
 _TOKEN: Final = re.compile(r"\{(?P<name>[^{}\[\]]{1,64})\}|(?P<sign>[{}\[\]])|(?P<words>[^{}\[\]]+)")
 _QUOTES: Final = frozenset('"“”„«»')
 
 
 class Words(NamedTuple):
-    """Words of the author, unchanged. `group` is the number of the bracket that they stand in; None outside brackets."""
+    """Words of the author, unchanged. `group` is the number of the bracketed part that they are in; None outside brackets."""
 
     text: str
     group: int | None
 
 
 class Place(NamedTuple):
-    """A place for a value. `group` is as for words."""
+    """A placeholder for a value. `group` is the number of the bracketed part that it is in; None outside brackets."""
 
     name: str
     group: int | None
 
     @property
     def is_optional(self) -> bool:
-        """True if the place can be without a value."""
+        """True if the placeholder may remain without a value."""
         return self.group is not None
 
 
@@ -50,7 +50,7 @@ Part: TypeAlias = Words | Place
 def template_of(text: str) -> tuple[Part, ...]:
     """Return the parts of a summary in order.
 
-    ValueError for a text that is too long or has a quote, and for an open, nested or empty brace or bracket.
+    Raises ValueError for a text that is too long or contains a quote, and for an unclosed, nested or empty brace or bracket.
     """
     if len(text) > MAX_SUMMARY:
         raise ValueError(f"{len(text)} characters, not 1 to {MAX_SUMMARY}")
@@ -81,10 +81,10 @@ def _check_group(parts: list[Part], group: int) -> None:
 
 
 def as_compared(name: str) -> str:
-    """Return a name in the form that is compared: without case, and with spaces for `_` and `-`."""
+    """Return a name normalised for comparison: without case, and with spaces for `_` and `-`."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def is_same_name(one: str, other: str) -> bool:
-    """Return whether two names of a place, an argument or a label mean the same."""
+    """Return whether two names of placeholders, arguments or labels are equivalent."""
     return as_compared(one) == as_compared(other)

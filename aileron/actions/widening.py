@@ -1,18 +1,18 @@
-"""Changes between two versions of an action file: every difference, and whether it widens, so that a person must consent.
+"""Changes between two versions of an action file, and which of them widen the action, so that a person must consent.
 
-Pure; runs in the daemon. Trusts neither file: the one before has the person's last consent, the one after was made by anybody
-with an editor, or came in an archive. The list of what widens is closed, and in one place; other changes are shown, and pass.
+Pure; runs in the daemon. Trusts neither file: the old one has the person's last consent, the new one may be from anybody
+with an editor, or from an archive. The list of widening changes is closed and in one place; other changes are only shown.
 
-Widens
+Changes that widen
 - a new file
-- the gate removed; the preview removed, new or changed in any way, because the person decides by it; and for the same reason
-  the summary, and the effect of a step
+- the gate removed; the preview removed, added or changed in any way, because the person's decision is based on it; for the same
+  reason any change to the summary or to the effect of a step
 - `irreversible` true to false; the question waiting longer; the undo window shorter
-- in `[[requires.connectors]]` and `[[execute]]` everything but a removed entry, and `idempotent` false to true
-- an input that is new, of another type, or no longer required; that accepts more than before, or has another value when it is
-  not given; its label, which stands beside its value when a person decides
+- in `[[requires.connectors]]` and `[[execute]]`: everything except a removed entry; and `idempotent` false to true
+- an input that is new, of another type, or no longer required; that accepts more than before, or has another default; a change of
+  its label, which is shown with its value when a person decides
 
-The values are compared, spelled as JSON: comments and layout do not count, and `1`, `1.0` and `true` are three things.
+Values are compared as JSON text: comments and layout do not count, and `1`, `1.0` and `true` are all different.
 
 Source: docs/reference/consents.md. Not here: which files have consent (model/consent.py, agreed.py), and asking (daemon/).
 """
@@ -33,11 +33,11 @@ from aileron.model.plan import ConnectorPin
 __all__ = ["changes", "consent_of"]
 
 _Facts = Mapping[str, str]
-"""Facts of one entry of a file: the values as text, by key."""
+"""Facts about one entry of a file: its values as text, by key."""
 
 
 def changes(before: ActionFile | None, after: ActionFile) -> tuple[Change, ...]:
-    """Return every difference that a person would want to see, most important first. `before` None: there was no file."""
+    """Return every difference that a person would want to see, most important first. If `before` is None, there was no file."""
     if before is None:
         return (Change.of("file", None, f"{after.name} {after.version}"),)
     return tuple(_differences(before, after))
@@ -51,10 +51,10 @@ def consent_of(
     install: bool,
     replace: bool,
 ) -> ActionFileConsent:
-    """Return the question to a person about `after`, with the hosts and credentials of the connectors that it pins.
+    """Return the question to a person about `after`, with the hosts and credentials of the connectors pinned in `after`.
 
-    `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) passes through: nobody can
-    consent to what cannot be shown.
+    `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) is not caught, because
+    nobody can consent to what cannot be shown.
     """
     pinned = [manifests(ConnectorPin(str(one.name), one.version, one.hash)) for one in after.connectors]
     needs = [manifest.credential for manifest in pinned if manifest.credential is not None]
@@ -139,8 +139,8 @@ def _steps(action: ActionFile) -> dict[str, _Facts]:
 
 
 def _entries(table: str, before: dict[str, _Facts], after: dict[str, _Facts]) -> Iterator[Change]:
-    """Yield the changes of a table's entries. All widen, except the removal of one:
-    additions, changes and another order of the rest.
+    """Yield the changes to a table's entries. All of them widen (additions, changes, another order), except
+    the removal of an entry.
     """
     for name, facts in before.items():
         if name not in after:
@@ -212,5 +212,5 @@ def _together(facts: _Facts) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return one spelling for each value and order of keys: values that TOML distinguishes stay different."""
+    """Return the JSON text of a value, one for each value and order of keys. Values that TOML distinguishes stay different."""
     return json.dumps(value, ensure_ascii=False)
