@@ -100,7 +100,7 @@ class ActionList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionDetail(ActionEntry, frozen=True, kw_only=True):
-    """Response body (200): one action, complete. `text` is the whole file, and `digest` its sha256 digest.
+    """Response body (200): one action with all its details. `text` is the whole file, and `digest` its sha256 digest.
     `input_schema` is the JSON Schema of the arguments, which are an object. `steps` are as written in the file
     (docs/reference/action-file.md). `hosts` are what its installed connectors declare, as `host:port`, sorted.
     """

@@ -63,7 +63,9 @@ class Decision(Body, frozen=True, kw_only=True):
     head_signature: str | None = None
 
     def signed(self) -> Signature | None:
-        """Return the signature, or None if the body has none. AileronError(invalid_request) if only a part of it is given."""
+        """Return the signature, or None if the body has none. Raises AileronError (invalid_request) if only a part of it is
+        given.
+        """
         parts = (self.key_id, self.at, self.signature)
         if parts == (None, None, None) and self.head is None and self.head_signature is None:
             return None
@@ -125,7 +127,7 @@ class PreviewRequest(Body, frozen=True, kw_only=True):
 
 
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to a person. `name` is the action of a run, or what a consent is about. Only a question about a run
+    """A question to a person. `name` is the action of a run, or the name of a consent's subject. Only a question about a run
     has `audit_id`, `action` and `session`, and only one from an agent's session has `agent` and `folder`. Fields about
     the decision, from `decided_at` to `preview`, are absent where they do not apply. Only an entry of a list has the
     fields from `headline` to `differs`. Times are in UTC.
@@ -152,7 +154,9 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | UnsetType = UNSET
     folder: str | UnsetType = UNSET
     headline: str | UnsetType = UNSET
-    """Summary of what would be done or allowed, at most 160 characters; for a run, from the agent's arguments. Lists only."""
+    """Summary of what would be done or allowed, at most 160 characters; for a run, built from the agent's arguments. Present
+    only in lists.
+    """
     verdict: str | UnsetType = UNSET
     """Verdict of the card in a word or two, such as `! PAYS`, `+ creates` or `! LASTING`. Lists only."""
     weight: Literal["light", "marked", "heavy"] | UnsetType = UNSET
@@ -202,7 +206,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(ApprovalEntry, frozen=True, kw_only=True):
-    """Response body (200): one question, complete, with exactly what its digest covers. Only a question about a run can
+    """Response body (200): one complete question, with exactly the data that its digest covers. Only a question about a run can
     have the fields from `plan` to `asked_today`, and only a consent has `subject`. `head` is the newest row of the
     ledger, as `SEQ:HASH`, to be signed together with the decision. `asked_digest` is the digest of the original plan,
     if another one was decided. `difference` is null if there is no earlier call to compare with. `asked_today` is the

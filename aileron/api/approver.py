@@ -67,8 +67,8 @@ class PasskeyMade(Body, frozen=True, kw_only=True):
 
 
 class PageUnlock(Body, frozen=True, kw_only=True):
-    """Proof that whoever decides is at the page, to unlock it: the fields of `PageStatement` (model/decision.py), signed with a
-    passkey or with the approver's key.
+    """Proof that the approver is at the page, which unlocks it: the fields of `PageStatement` (model/decision.py), signed with
+    a passkey or with the approver's key.
     """
 
     nonce: str
@@ -124,7 +124,7 @@ class InventoryKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryReference(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that is kept elsewhere, and which token is sent there for it."""
+    """A secret that is stored outside the vault, its place, and the token that is sent there to fetch it."""
 
     name: str
     kept_at: str

@@ -35,7 +35,7 @@ BindingState = Literal["ok", "suspended", "expired", "failed", "unknown"]
 
 class AddBinding(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/bindings`. `name` is `KIND/SERVICE/IDENTITY`, and `secret` is the name of a stored
-    secret. `details` are what a login needs beside the user name.
+    secret. `details` are what a login needs in addition to the user name.
     """
 
     connector: str
@@ -70,9 +70,9 @@ class BeginSignIn(Body, frozen=True, kw_only=True):
 
 class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
-    `refreshed_at` are about the access token of a sign-in, and `expires_at` also about a client certificate while the
-    vault is unlocked; otherwise, or if they are not known, they are null. Times are in UTC. `details` are those of a
-    login, or absent. `elsewhere` says where the secret is kept; it is absent if the vault has the value.
+    `refreshed_at` are about the access token of a sign-in, and `expires_at` also about a client certificate while the vault is
+    unlocked; otherwise, or if they are not known, they are null. Times are in UTC. `details` are those of a login, or absent.
+    `elsewhere` is the place of a secret that is stored outside the vault; it is absent if the vault has the value.
     """
 
     name: str
@@ -107,11 +107,11 @@ class BindingUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingDetail(BindingEntry, frozen=True, kw_only=True):
-    """Response body (200): one binding, what it was approved for, and what uses it. `reach` is null if the binding was
-    created before reaches were recorded. `grant` is null unless the binding is a sign-in. `certificate` has the public
-    facts about a client certificate, and is absent for other kinds and while the vault is locked. `suspended` lists what the
-    installed versions of its connector request beyond `reach`. `last_used_at` (UTC) is null if no recent request of the
-    connector used the binding.
+    """Response body (200): one binding, the reach it was approved for, and the connector versions and actions that use it.
+    `reach` is null if the binding was created before reaches were recorded. `grant` is null unless the binding is a sign-in.
+    `certificate` has the public facts about a client certificate, and is absent for other kinds and while the vault is locked.
+    `suspended` lists what the installed versions of its connector request beyond `reach`. `last_used_at` (UTC) is null if no
+    recent request of the connector used the binding.
     """
 
     reach: Reach | None

@@ -41,8 +41,8 @@ class InstallConnector(Body, frozen=True, kw_only=True):
 
 
 class RemoveUnused(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/connectors/remove-unused`. With `dry_run`, nothing is removed; the response lists what
-    would be.
+    """Request body of `POST /v1/connectors/remove-unused`. With `dry_run`, no connector is removed; the response lists the
+    connectors that would be removed.
     """
 
     dry_run: bool = False

@@ -81,7 +81,7 @@ class LaunchInForce(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): what the daemon serves, since when (`started_at`, UTC), and with which layers of the jail.
+    """Response body (200): the state of the daemon, its start time (`started_at`, UTC), and the layers of its jails.
     `web` is the address of the pages. `listen` is the address of `daemon.listen`, or null if it is not set. `gateway`
     is keyed by the name of the API. `actions`, `connectors` and `pending` (open questions) are numbers.
     `settings_waiting` names the settings of config.toml that wait for approval, and `settings_at_start` those that take

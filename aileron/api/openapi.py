@@ -43,7 +43,9 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema, its description without the indentation of the source, which Markdown would take for code."""
+    """Return the schema with its description without the indentation of the source, because Markdown would treat indented text
+    as code.
+    """
     if "description" not in schema:
         return schema
     return {**schema, "description": inspect.cleandoc(schema["description"])}

@@ -57,8 +57,8 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (202): the run had not ended when `wait` was over; it goes on. `status` is `running`, or `approved`
-    if the run has not started yet. `poll_after_ms` is in milliseconds.
+    """Response body (202): the run had not ended when the time `wait` was over; it continues. `status` is `running`, or
+    `approved` if the run has not started yet. `poll_after_ms` is in milliseconds.
     """
 
     status: RunStatus = RunStatus.RUNNING
@@ -79,7 +79,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200): the state of a run or of a question. A consent has `kind` and `name` in place of `audit_id`
-    and `action`. Other fields are present where they apply. `reason` and `question` come from a person; `question` is
+    and `action`. Other fields are present only if they apply. `reason` and `question` come from a person; `question` is
     present while it waits for an answer. `executed_arguments` is present if a person changed the arguments.
     `held_until` (UTC) is when an approved run starts; it can be cancelled until then. `error` says why the run failed
     or, with status `approved`, why it has not started.

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class KeyringKeyBody(SecretBody, frozen=True, kw_only=True):
-    """A key that the system's keyring keeps. `id` has 32 hexadecimal digits. `key_base64` is 32 bytes in base64."""
+    """A key that is stored in the system's keyring. `id` has 32 hexadecimal digits. `key_base64` is 32 bytes in base64."""
 
     id: str
     key_base64: str
@@ -82,8 +82,9 @@ class RestoreVault(SecretBody, frozen=True, kw_only=True):
 
 
 class SetSecret(SecretBody, frozen=True, kw_only=True):
-    """Request body of `PUT /v1/secrets/{name}`: either the value, in base64, or a `reference` to where the secret is kept,
-    whose value is fetched now and approved. `token` is the name of the stored secret that authenticates there.
+    """Request body of `PUT /v1/secrets/{name}`: either the value, in base64, or a `reference` to the place where the secret is
+    stored outside the vault; its value is fetched now and approved. `token` is the name of the stored secret that authenticates
+    at that place.
     """
 
     value_base64: str | None = None
@@ -135,8 +136,8 @@ class RestoredVault(VaultState, frozen=True, kw_only=True):
 
 
 class SecretEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The name of one secret, and when it was created and last changed (UTC). `elsewhere` says where the secret is kept; it
-    is absent if the vault has the value.
+    """The name of one secret, and when it was created and last changed (UTC). `elsewhere` is the place of a secret that is
+    stored outside the vault; it is absent if the vault has the value.
     """
 
     name: str

@@ -27,7 +27,7 @@ __all__ = [
 
 class CellFacts(Body, frozen=True, kw_only=True, omit_defaults=False):
     """The hosts that the agent of a session in a cell can reach, at most 128 patterns of the forms
-    `NAME`, `NAME:PORT`, `*.NAME` and `*.NAME:PORT` (docs/reference/sessions.md), and whether a person is asked about others.
+    `NAME`, `NAME:PORT`, `*.NAME` and `*.NAME:PORT` (docs/reference/sessions.md), and whether a person is asked about other hosts.
     """
 
     hosts: list[str] = msgspec.field(default_factory=list)
@@ -48,7 +48,7 @@ class OpenSession(Body, frozen=True, kw_only=True):
     only: list[str] = msgspec.field(default_factory=list)
     cell: CellFacts | None = None
     inject: bool = False
-    """Put the actions as tools into the session's requests to models (docs/reference/injected-tools.md)."""
+    """True to insert the actions as tools into the session's requests to models (docs/reference/injected-tools.md)."""
 
 
 class EndSession(Body, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `aileron launch` started, or null. `ended_at` and `reason` (`ended`, `expired` or `process gone`) are null while the
     session is open. `exit_code` is null if it is not known. Times are in UTC.
     `only` are the selectors of the actions that it can use, and `folder_only` those that the settings have for its folder;
-    either is empty if there is no limit. `cell` is null if the agent is in no cell.
+    either list is empty if there is no limit. `cell` is null if the agent is in no cell.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     folder_only: list[str] = msgspec.field(default_factory=list)
     cell: CellFacts | None = None
     inject: bool = False
-    """True if the actions are put as tools into the session's requests to models."""
+    """True if the actions are inserted as tools into the session's requests to models."""
 
 
 class NewSession(Session, frozen=True, kw_only=True):
@@ -96,8 +96,9 @@ class NewSession(Session, frozen=True, kw_only=True):
 
 
 class HostReached(msgspec.Struct, kw_only=True):
-    """A host, `NAME:PORT`, and the connections to it: how many, how many of those have no end on record (open, or cut off when
-    the daemon ended), and the bytes of TLS that the ended connections carried from the agent (`bytes_up`) and to it.
+    """A host, `NAME:PORT`, and the connections to it: their number, the number of those whose end is not recorded (still open,
+    or cut off when the daemon ended), and the bytes of TLS that the ended connections carried from the agent (`bytes_up`) and
+    to the agent.
     """
 
     host: str
@@ -108,7 +109,9 @@ class HostReached(msgspec.Struct, kw_only=True):
 
 
 class HostRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that was refused, as the agent wrote it or `unknown`; the rule (docs/reference/cell-egress.md), and how often."""
+    """A refused host, as the agent wrote it or `unknown`; the rule that refused it (docs/reference/cell-egress.md); and how
+    often it was refused.
+    """
 
     host: str
     reason: str
@@ -116,8 +119,8 @@ class HostRefused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellConnections(msgspec.Struct, frozen=True, kw_only=True):
-    """Connections of a cell's agent: the 20 hosts with the most bytes, the 20 most often refused, and how many more there
-    are of each. `is_whole` is false if only the newest 20,000 events of the session were read.
+    """Connections of a cell's agent: the 20 reached hosts with the most bytes, the 20 most often refused hosts, and the numbers
+    of further reached and refused hosts. `is_whole` is false if only the newest 20,000 events of the session were read.
     """
 
     reached: list[HostReached]
