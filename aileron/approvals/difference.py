@@ -1,8 +1,8 @@
-"""Differences of a call from the most similar one of the same action that a person approved.
+"""Differences between a call and the most similar approved call of the same action.
 
-Pure; runs in the daemon. A person who approves the tenth call of an action reads what they read nine times, so differences are
-shown on top: another recipient, a larger amount, a new host. If mails go to two people in turn, the newest call is always the
-other one's, and much would differ each time; from the most similar call only what is new differs.
+Pure; runs in the daemon. A person who approves the tenth call of an action has read the same text nine times, so differences are
+shown on top: another recipient, a larger amount, a new host. If mails go to two people in turn, the newest call always goes
+to the other person, and much would differ each time; compared with the most similar call, only new values differ.
 
 >>> [(change.where, change.before, change.after) for change in _arguments({"amount": 10}, {"amount": 1000})]
 [('args.amount (larger)', '10', '1000')]
@@ -25,9 +25,9 @@ __all__ = ["differences", "most_similar"]
 
 
 def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
-    """Return arguments that differ, new hosts, another credential, another connector: in this order.
+    """Return the differences in this order: arguments, new hosts, another credential, another connector.
 
-    `where` names the argument and says how it differs: `args.to (new)`, `args.amount (larger)` or `(smaller)`, `args.cc (added)`
+    `where` names the argument and its kind of change: `args.to (new)`, `args.amount (larger)` or `(smaller)`, `args.cc (added)`
     or `(left out)`. Every difference is marked as widening, except a smaller number and an argument that is left out.
     """
     return (
@@ -39,7 +39,10 @@ def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
 
 
 def most_similar(approved: Iterable[Plan], now: Plan) -> int:
-    """Return the index of the approved call (at least one, the newest first) that differs least; the newest of several."""
+    """Return the index of the approved call that differs least, or of the newest such call.
+
+    `approved` has at least one call, the newest first.
+    """
     counts = [len(differences(before, now)) for before in approved]
     return counts.index(min(counts))
 
@@ -89,13 +92,15 @@ def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Cha
 
 
 def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
-    """Return the credential of each connector; one plan has one for each."""
+    """Return the credential of each connector; a plan has at most one for each."""
     uses = [(step.connector.name, step.grant.credential) for step in steps]
     return {name: use for name, use in uses if use is not None}
 
 
 def _is_another(one: CredentialUse, other: CredentialUse) -> bool:
-    """Return whether the binding differs; or the account or login, if both are known: a name can be bound anew for another."""
+    """Return whether the binding differs, or the known account or login differs, since a binding's name can be reused
+    for another.
+    """
     is_named = one.account is not None and other.account is not None
     is_known = one.bound is not UNSET and other.bound is not UNSET
     return (

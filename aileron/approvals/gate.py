@@ -1,7 +1,7 @@
 """The gate: the only place where a plan becomes an ApprovedPlan.
 
-Runs in the daemon. `admit` decides at once: approved by the rules, approved by a standing grant, or a person is needed and
-nothing is made. `redeem` turns a person's decision into exactly one ApprovedPlan:
+Runs in the daemon. `admit` decides immediately: the plan is approved by the rules or by a standing grant, or a person is
+needed and no ApprovedPlan is made. `redeem` turns a person's decision into exactly one ApprovedPlan:
 
 1. the decision exists and says approve
 2. if an approver exists, it is signed with their key, over these very bytes (signed.py)
@@ -9,9 +9,9 @@ nothing is made. `redeem` turns a person's decision into exactly one ApprovedPla
 4. it has not expired, by the queue and by the signed time
 5. it has not been redeemed before
 
-1, 4 and 5 are one compare-and-set in the durable queue, so two redeemers cannot both win; 3 is checked there and again when
-the ApprovedPlan is made. 2 trusts the open vault and not the queue's file, and so does `spend`, the first thing of a run that was
-approved or let through by a grant: it writes into the vault that this happens once, before anything is done. Left to the
+1, 4 and 5 are one compare-and-set in the durable queue, so two callers cannot both redeem; 3 is checked there and again when
+the ApprovedPlan is made. 2 trusts the open vault and not the queue's file, and so does `spend`, the first step of a run that was
+approved or admitted by a grant: it records the use in the vault before anything is done, so it can happen only once. Left to the
 caller: that the action is still enabled, and that a grant's use is counted in the same commit that records the run.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
@@ -45,14 +45,14 @@ class NeedsPerson(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The plan can be carried out now: by `grant`, whose use is counted with the record of the run, or by the rules alone."""
+    """The plan can be executed now: by `grant`, whose use is counted with the record of the run, or by the rules alone."""
 
     approved: ApprovedPlan
     grant: StandingGrant | None = None
 
 
 class QueuedApproval(msgspec.Struct, frozen=True):
-    """An approval as the queue has it: `digest` is of the plan, or with `preview` of both (model/decision.py)."""
+    """An approval as stored in the queue. `digest` is of the plan, or with `preview` of plan and preview (model/decision.py)."""
 
     approval_id: str
     digest: str
@@ -60,36 +60,42 @@ class QueuedApproval(msgspec.Struct, frozen=True):
     reason: str | None
     signed: Signature | None
     effects: SeenEffects | None = None
-    """Recorded effects that the preview showed; they count if `preview` is their digest."""
+    """Recorded effects that the preview showed. They are valid only if `preview` is their digest."""
 
 
 class Queue(Protocol):
     """The durable queue of questions to a person."""
 
     async def redeem(self, approval_id: str, digest: str, now: float) -> None:
-        """Mark an approved, unexpired question for `digest` as used; durable when it returns.
+        """Mark an approved, unexpired question for `digest` as used; the change is durable on return.
 
-        AileronError: not_found, approval_denied, approval_expired, already_decided (pending, or used before).
+        Raises AileronError: not_found, approval_denied, approval_expired, already_decided (pending, or used before).
         """
         ...
 
 
 class Approver(Protocol):
-    """The approver of this home."""
+    """Access to the approver of this home."""
 
     def consents(self) -> Consents | None:
-        """Return their key and consents, verified; None: decisions are not signed. AileronError vault_locked, hash_mismatch."""
+        """Return the approver's key and consents, verified; None if decisions are not signed.
+
+        Raises AileronError (vault_locked, hash_mismatch).
+        """
         ...
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Record in the vault, sealed and durably, that this decision was used; it can be used until `until` (s since the epoch).
+        """Record durably in the sealed vault that this decision was used; it can be used until `until` (s since the epoch).
 
-        AileronError vault_locked; hash_mismatch if it was used before.
+        Raises AileronError: vault_locked; hash_mismatch if the decision was used before.
         """
         ...
 
     async def spend_use(self, grant_id: str) -> None:
-        """Count one use of a grant, sealed and durably. AileronError vault_locked; consent_required if none is left."""
+        """Count one use of a grant durably in the sealed vault.
+
+        Raises AileronError: vault_locked; consent_required if no use is left.
+        """
         ...
 
 
@@ -101,9 +107,10 @@ class Gate:
         self._approver = approver
 
     def admit(self, plan: Plan, *, spent: Collection[str] = ()) -> Admission | NeedsPerson:
-        """Admit a plan by the rules or by a grant (except those `spent`, by id), or return that a person must decide.
+        """Admit a plan by the rules or by a grant that is not in `spent` (ids); otherwise return that a person must decide.
 
-        Writes nothing: the spine records either before acting on it. AileronError vault_locked, hash_mismatch.
+        Writes nothing: the spine (runs/spine.py) records either result before acting on it. Raises AileronError
+        (vault_locked, hash_mismatch).
         """
         consents = self._approver.consents()
         digest = plan.digest
@@ -116,8 +123,8 @@ class Gate:
         return NeedsPerson(digest, now + plan.approval.expires_in_s)
 
     def check_decided(self, plan: Plan, decided: QueuedApproval) -> None:
-        """Check that the decision on record can be used for `plan`. AileronError vault_locked, unauthorized, hash_mismatch,
-        approval_expired.
+        """Check that the decision on record can be used for `plan`. Raises AileronError (vault_locked, unauthorized,
+        hash_mismatch, approval_expired).
         """
         about = plan.digest if decided.preview is None else digest_with_preview(plan.digest, decided.preview)
         if about != decided.digest:
@@ -143,7 +150,7 @@ class Gate:
             )
 
     async def redeem(self, plan: Plan, decided: QueuedApproval) -> ApprovedPlan:
-        """Use a person's decision, once. Raises AileronError as `check_decided` and `Queue.redeem` do."""
+        """Use a person's decision, at most once. Raises AileronError as `check_decided` and `Queue.redeem` do."""
         self.check_decided(plan, decided)
         await self._queue.redeem(decided.approval_id, decided.digest, time.time())
         return _approve(plan, plan.digest, decided.approval_id, _seen(decided))
@@ -159,7 +166,7 @@ class Gate:
 
 
 def _seen(decided: QueuedApproval) -> str | None:
-    """Return the digest of the decided effects: `preview` is what is signed, so recorded effects count only if they match it."""
+    """Return the digest of the decided effects; None unless the recorded effects match `preview`, which is signed."""
     effects = decided.effects
     return effects.effects if effects is not None and effects.digest == decided.preview else None
 

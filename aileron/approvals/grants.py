@@ -1,13 +1,13 @@
-"""Standing grants: whether one covers a run, and whether one can be made. Pure.
+"""Standing grants: whether a grant covers a run, and whether a grant can be created. Pure.
 
-Runs in the daemon. Trusts neither the caller whose arguments are matched nor the one who requests a grant. A grant that does not
-match costs a question; one that matches too much defeats the gate, so everything unclear is no match.
+Runs in the daemon. Trusts neither the caller whose arguments are matched nor the caller that requests a grant. A grant that
+does not match costs a question; a grant that matches too much defeats the gate, so every unclear case is no match.
 
-Matches only if
+A grant matches only if
 1. the plan is of this action, and its file has exactly the approved bytes
 2. it uses exactly the approved credentials
 3. it is not past `until`
-4. every constraint holds of the plan's own arguments; an argument that is not given fulfils `absent` alone
+4. every constraint holds for the plan's own arguments; a missing argument fulfils only `absent`
 5. the action can be undone
 6. its changes do not need a preview
 
@@ -18,7 +18,7 @@ True
 >>> _holds(Constraint(argument="amount", operator="at_most", value=50), {"amount": True})
 False
 
-Source: docs/reference/consents.md. Not here: how often a grant was used (ledger), who may make one (daemon/).
+Source: docs/reference/consents.md. Not here: the number of uses of a grant (ledger), who may create a grant (daemon/).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from aileron.model.plan import Plan
 __all__ = ["check_grant", "credentials_of", "matches"]
 
 MAX_CONSTRAINTS: Final = 16
-"""Constraints on arguments that are given. A person reads them all before they approve."""
+"""Maximum number of constraints on given arguments. A person reads all of them before they approve."""
 MAX_ABSENT: Final = 64
-"""Arguments that must not be given, which are names in a line."""
+"""Maximum number of arguments that must be absent; they are shown as names in one line."""
 MAX_USES: Final = 1000
-"""Uses of one grant: with more, the action should have no gate instead."""
+"""Maximum number of uses of one grant: if more are needed, the action should have no gate instead."""
 MIN_FOR_S: Final = 60
 MAX_FOR_S: Final = 30 * 24 * 3600
-"""30 days, in seconds: a month later nobody remembers what they approved."""
+"""30 days, in seconds: longest duration of a grant. A month later nobody remembers what they approved."""
 MAX_CHOICES: Final = 64
-"""Values of one `one_of`: still a list that a person reads."""
+"""Maximum number of values of one `one_of`: still a list that a person reads."""
 MAX_VALUE_BYTES: Final = 4 << 10
-"""4 KiB of canonical JSON of one constraint's value."""
+"""4 KiB: maximum size of one constraint's value as canonical JSON."""
 
 
 def matches(grant: StandingGrant, plan: Plan, now: float) -> bool:
@@ -63,12 +63,12 @@ def matches(grant: StandingGrant, plan: Plan, now: float) -> bool:
 
 
 def credentials_of(plan: Plan) -> tuple[str, ...]:
-    """Return the names of the bindings that the plan's steps use, sorted; those of its preview are not among them."""
+    """Return the sorted names of the bindings that the plan's steps use, without those of the plan's preview."""
     return tuple(sorted({str(step.grant.credential.binding) for step in plan.steps if step.grant.credential}))
 
 
 def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int, for_s: int) -> None:
-    """Check that such a grant can be made for `action`. AileronError(invalid_request) with what is wrong."""
+    """Check that such a grant can be created for `action`. Raises AileronError(invalid_request) with the reason."""
     if not action.approval.required:
         raise _refused(f"action {action.name!r} asks nobody: there is nothing to grant")
     if action.approval.irreversible:
@@ -95,7 +95,10 @@ def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int
 
 
 def _problem(constraint: Constraint, spec: InputSpec) -> str | None:
-    """Return what is wrong with a constraint on an argument of this type; without the value, which may be long."""
+    """Return a description of the error in a constraint on an argument of this type, or None.
+
+    The value is omitted, since it may be long.
+    """
     try:
         if len(canonical_json(constraint.value)) > MAX_VALUE_BYTES:
             return f"its value is over {MAX_VALUE_BYTES} bytes"

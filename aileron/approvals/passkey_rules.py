@@ -1,12 +1,12 @@
-"""Rules for the enrollment of a passkey, beside those already enrolled. Pure.
+"""Rules for the enrollment of a passkey, given the passkeys that are already enrolled. Pure.
 
 Runs in the daemon, twice: when a passkey was made, and when the approver's key has signed its enrollment, perhaps a quarter
-of an hour later. Trusts neither its maker nor the stored question.
+of an hour later. Trusts neither the passkey's maker nor the stored question.
 
-1. it was made on this home's own page, at its current port
+1. the passkey was made on this home's own page, at its current port
 2. its key is valid, and its id is that of its contents
 3. it has a name of its own that a person can read, and is not enrolled yet
-4. the maximum of passkeys is not reached
+4. the maximum number of passkeys is not reached
 
 Source: docs/reference/consents.md. Not here: what a browser sent (model/passkey.py), what a passkey decides (model/consent.py).
 """
@@ -23,11 +23,11 @@ from aileron.model.text import hidden_at
 __all__ = ["MAX_NAME_CHARACTERS", "check_enrollable", "check_name"]
 
 MAX_NAME_CHARACTERS: Final = 64
-"""Characters, enough for `Mira's old phone`."""
+"""Maximum number of characters in a passkey's name; enough for `Mira's old phone`."""
 
 
 def check_name(consents: Consents, name: str) -> None:
-    """Check that another passkey, of this name, can be enrolled. AileronError(invalid_request)."""
+    """Check that another passkey with this name can be enrolled. Raises AileronError(invalid_request)."""
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS or name.strip() != name or hidden_at(name) is not None:
         raise _refused(f"a passkey's name is 1 to {MAX_NAME_CHARACTERS} characters that can be seen")
     if any(one.subject.name == name for one in consents.passkeys):  # 3
@@ -37,7 +37,7 @@ def check_name(consents: Consents, name: str) -> None:
 
 
 def check_enrollable(consents: Consents, passkey: PasskeyConsent, origin: str) -> None:
-    """Check that this passkey can be enrolled. AileronError(invalid_request), or PasskeyError for an invalid key."""
+    """Check that this passkey can be enrolled. Raises AileronError(invalid_request), or PasskeyError for an invalid key."""
     if (passkey.rp_id, passkey.origin) != (RP_ID, origin):  # 1
         raise _refused(f"it was made on {passkey.origin!r:.80}, and this home's page is {origin}: make it there")
     check_key(passkey.public_key, passkey.algorithm)  # 2

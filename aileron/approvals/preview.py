@@ -1,12 +1,13 @@
-"""Rendering of a preview: the parts of an operation's output that the action names, as text, in its order.
+"""Rendering of a preview: the parts of an operation's output that the action selects, as text, in the action's order.
 
-Pure; runs in the daemon. Trusts neither side: the paths are of a stranger's file, the output is a connector's, which has it from
-a service, where anybody may have written into it. Hidden characters stay as they are: surfaces make them visible, in all text.
+Pure; runs in the daemon. Trusts neither side: the paths are from an untrusted file, and the output is from a connector, which
+received it from a service, where anybody may have written into it. Hidden characters stay as they are: surfaces make them
+visible, in all text.
 
-A path is names and array indexes with dots between. In an array of `{name, value}` tables, the form of mail headers, a name (in
-any case) stands for the value beside it; if several have that name, for all of them, so that none can hide another. A path that
-begins with `...` begins at that name wherever it is: the one nearest to the top, and of those the first, so that data which an
-upstream nests deep inside cannot replace data that the connector wrote itself.
+A path consists of names and array indexes separated by dots. In an array of `{name, value}` tables, the form of mail headers,
+a name (in any case) stands for the value of its table; if several tables have that name, for all values, so that none can
+hide another. A path that begins with `...` begins at that name wherever it is: the one nearest to the top, and of those the
+first, so that data which an upstream nests deep inside cannot replace data that the connector wrote itself.
 
 >>> planned = [("Subject", "message.headers.Subject"), ("Size", "...size"), ("Cc", "message.cc")]
 >>> answer = {"message": {"headers": [{"name": "subject", "value": "Hi"}]}, "meta": {"size": 3}}
@@ -29,9 +30,11 @@ from aileron.model.preview import PreviewField
 __all__ = ["MAX_VALUE_BYTES", "rendered"]
 
 MAX_VALUE_BYTES: Final = 64 << 10
-"""64 KiB of one value as UTF-8: some 30 screens; with 32 values it still fits one response of the daemon."""
+"""64 KiB: maximum size of one value as UTF-8, some 30 screens; with 32 values it still fits one response of the daemon."""
 _MAX_NODES: Final = 200_000
-"""Tables and lists searched for names at any depth; a result has at most 131,072 values (docs/reference/failures.md)."""
+"""Maximum number of tables and lists that are searched for names; a result has at most 131,072 values
+(docs/reference/failures.md).
+"""
 _ANYWHERE: Final = "..."
 
 
@@ -39,16 +42,16 @@ _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class _Missing:
-    """Value of a path that leads nowhere."""
+    """Value of a path that matches nothing."""
 
 
 _MISSING: Final = _Missing()
 
 
 def rendered(output: Any, preview: PlannedPreview) -> list[PreviewField]:
-    """Return each line of the preview, in its order.
+    """Return each line of the preview, in the preview's order.
 
-    `output` is the preview operation's, JSON values.
+    `output` is the output of the preview operation, as JSON values.
     """
     return _lines(output, preview.render, preview.multiline)
 
@@ -71,7 +74,7 @@ def _text(value: Any) -> str | None:
 
 
 def _nearest(output: Any, names: set[str]) -> dict[str, Any]:
-    """Return, for each name, the value of the first table key of that name, level by level."""
+    """Return, for each name, the value of the first table key with that name, searching level by level."""
     found: dict[str, Any] = {}
     waiting = deque([output] if isinstance(output, dict | list) else [])
     for _ in range(_MAX_NODES):
@@ -122,7 +125,7 @@ def _bounded_text(text: str) -> str:
 
 
 def _bounded_json(value: Any) -> str:
-    """Return value as JSON, encoded no further than it is shown: an output of 16 MiB may be named on every line."""
+    """Return value as JSON, encoded only as far as it is shown, because an output of 16 MiB may be selected for every line."""
     pieces: list[str] = []
     size = 0
     try:

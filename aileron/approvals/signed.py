@@ -1,13 +1,13 @@
-"""Checks of a signed decision: whose it is, over which bytes, and when. Pure but for the arithmetic of Ed25519.
+"""Checks of a signed decision: its signer, its bytes and its time. Pure but for the arithmetic of Ed25519.
 
-Runs in the daemon, twice for every decision: when it comes in, and again when it is used, with the ledger's contents of then.
-Trusts the `Consents` it is given, which come out of an open vault; not the caller, and not the ledger's file, which anybody with
+Runs in the daemon, twice for every decision: when it arrives, and again when it is used, with the ledger's contents at that time.
+Trusts the given `Consents`, which come from an open vault; not the caller, and not the ledger's file, which anybody with
 a shell of the same user can write while no daemon runs.
 
 1. it is signed at all, by the key that decides for this home, or by a passkey that this key enrolled and nobody revoked
 2. a passkey approves only the kinds that passkeys decide
 3. the signature is over exactly this question, this digest, this decision and reason, at this time
-4. it was made about now (when it comes in), and no longer ago than the plan itself allows (when it is used)
+4. it was made about now (checked on arrival), and no longer ago than the plan itself allows (checked on use)
 
 Source: docs/reference/signed-decisions.md. Not here: that it is used once (ledger), what the digest covers (model/plan.py).
 """
@@ -45,18 +45,20 @@ __all__ = [
 ]
 
 Why = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope", "preview"]
-"""Words for what is wrong with a decision, as the record has them (`approval.refused`)."""
+"""Reasons why a decision is not valid, as recorded in `approval.refused`."""
 
 CLOCK_S: Final = 60.0
-"""Seconds between a program's signature and its arrival at the daemon: one machine, one clock, and a slow disk."""
+"""Maximum number of seconds between a program's signature and its arrival at the daemon: one machine, one clock, and a
+slow disk.
+"""
 CEREMONY_S: Final = 300.0
-"""Seconds between a page's request for a passkey and the response: a person has to find their phone. As long as browsers wait
-(Web Authentication, section 15.1).
+"""Maximum number of seconds between a page's request for a passkey and the response: a person has to find their phone. As in
+browsers (Web Authentication, section 15.1).
 """
 
 
 class NotCounted(AileronError):
-    """The decision does not count; `why` is the record's word for the reason."""
+    """The decision is not valid; `why` is the reason as recorded."""
 
     def __init__(self, why: Why, message: str, failure_class: FailureClass = FailureClass.UNAUTHORIZED) -> None:
         super().__init__(failure_class, message, boundary=Boundary.USER)
@@ -73,9 +75,9 @@ def check_signed(
     reason: str | None,
     kind: str,
 ) -> None:
-    """Check that the approver of `consents`, or a passkey of theirs, signed exactly this, about a question of this kind.
+    """Check that the approver of `consents`, or a passkey of theirs, signed exactly this about a question of this kind.
 
-    NotCounted otherwise.
+    Raises NotCounted otherwise.
     """
     if signed is None:
         raise NotCounted(
@@ -98,7 +100,7 @@ def counted(
     statement: DecisionStatement | HeadStatement | PreviewStatement | PageStatement,
     signature: str,
 ) -> None:
-    """Check that the approver of `consents`, or a passkey of theirs, signed this statement. NotCounted otherwise."""
+    """Check that the approver of `consents`, or a passkey of theirs, signed this statement. Raises NotCounted otherwise."""
     passkey = consents.passkey(statement.key_id)
     if passkey is None and statement.key_id != consents.key_id:
         raise NotCounted(
@@ -116,7 +118,7 @@ def counted(
 
 
 def check_head(consents: Consents, signed: Signature) -> None:
-    """Check that the newest row, if one came with the decision, is signed too. NotCounted otherwise."""
+    """Check that the newest row, if the decision includes one, is signed too. Raises NotCounted otherwise."""
     if signed.head is None or signed.head_signature is None:
         return
     statement = HeadStatement(head=signed.head, at=signed.at, key_id=signed.key_id)
@@ -124,7 +126,7 @@ def check_head(consents: Consents, signed: Signature) -> None:
 
 
 def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
-    """Check that it was signed about now: CLOCK_S ago at most, with a passkey CEREMONY_S. NotCounted otherwise."""
+    """Check that a signature was made at most CLOCK_S ago, or with a passkey CEREMONY_S. Raises NotCounted otherwise."""
     now = time.time() if now is None else now
     ago_s = now - _moment(at)
     if not -CLOCK_S <= ago_s <= (CEREMONY_S if is_passkey(key_id) else CLOCK_S):
@@ -132,10 +134,10 @@ def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
 
 
 def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -> None:
-    """Check that a decision about `plan` can still be used. AileronError(approval_expired).
+    """Check that a decision about `plan` can still be used. Raises AileronError(approval_expired) otherwise.
 
-    The ledger has an expiry too, in a column that its owner can edit; the signed time, and the plan that its digest covers,
-    they cannot.
+    The ledger has an expiry too, in a column that the file's owner can edit. The owner cannot edit the signed time, or the
+    plan that the digest covers.
     """
     now = time.time() if now is None else now
     if now > usable_until(signed, plan):
@@ -147,7 +149,7 @@ def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -
 
 
 def usable_until(signed: Signature, plan: Plan) -> float:
-    """Return when the signature about `plan` is too old to be used, in seconds since the epoch."""
+    """Return the time from which the signature about `plan` is too old to be used, in seconds since the epoch."""
     return _moment(signed.at) + plan.approval.expires_in_s + plan.approval.undo_window_s + CLOCK_S
 
 

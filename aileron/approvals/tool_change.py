@@ -1,7 +1,7 @@
-"""Reports of connectors that a server has changed a tool, and the differences: read before a person is asked.
+"""Reports of connectors that a server has changed a tool, and the differences, parsed before a person is asked.
 
 Pure; runs in the daemon. The connector is untrusted, and so is the server that it repeats: their text is bounded here, and
-accepted only as JSON in canonical form, of which the digest is taken, so the bytes shown are the bytes accepted. A definition
+accepted only as JSON in canonical form. The digest covers that form, so the bytes shown are the bytes accepted. A definition
 that cannot be shown in full cannot be accepted.
 
 >>> [(one.where, one.before, one.after) for one in tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')]
@@ -32,23 +32,24 @@ __all__ = [
 ]
 
 TOOL_CHANGED: Final = "tool_changed"
-"""The `details.reason` of a connector's failure that is such a report, and of every refusal that follows."""
+"""The `details.reason` of a connector's failure that reports a changed tool, and of every refusal that follows."""
 MAX_DEFINITION_BYTES: Final = 20 << 10
-"""20 KiB of one tool in full, as JSON: two of them come in one frame, and a person must read it."""
+"""20 KiB: maximum size of a complete tool as JSON. Two of them fit one frame, and a person must read the tool."""
 MAX_CHANGES: Final = 64
-"""Differences that are listed one by one: three screens. The definition beside them is complete."""
+"""Maximum number of differences that are listed singly: three screens. The complete definition is shown in addition."""
 _MAX_WHERE: Final = 200
 _MAX_DEPTH: Final = 64
-"""Depth below which a value is compared as a whole."""
+"""Depth below which a value is compared as a unit."""
 _MAX_NESTED: Final = 200
-"""Levels of a definition: no connector is made of a tool with more (importing/mcp_listing.py). JSON nested to just below the
-interpreter's recursion limit is parsed in one place, and fails in the next that has a few more frames.
+"""Maximum depth of a definition: no connector is made of a tool with more (importing/mcp_listing.py). JSON nested to just
+below the interpreter's recursion limit is parsed in one place, and fails in another that has a few more frames.
 """
 _ABSENT: Final = object()
 
 HowChanged = Literal["changed", "gone", "untold"]
-"""Kinds of change: the server describes the tool otherwise; no longer has it; or the connector did not say its current form in
-a way that can be shown."""
+"""Kinds of change: the server describes the tool differently; it no longer has the tool; or the connector did not report the
+tool's current form in a way that can be shown.
+"""
 
 
 class ToolReport(NamedTuple):
@@ -60,7 +61,7 @@ class ToolReport(NamedTuple):
 
 
 def reported(failure: Failure) -> ToolReport | None:
-    """Return the report that a connector's failure contains; None for any other failure."""
+    """Return the report of a changed tool in a connector's failure; None for any other failure."""
     details = failure.details
     if failure.failure_class is not FailureClass.EXTERNAL_API_ERROR or details.get("reason") != TOOL_CHANGED:
         return None
@@ -73,7 +74,7 @@ def reported(failure: Failure) -> ToolReport | None:
 
 
 def tool_changes(before: str, now: str) -> tuple[Change, ...]:
-    """Return the differences: dotted names, `[0]` in arrays. Each one widens: no text of a stranger is harmless."""
+    """Return the differences, with dotted names and `[0]` in arrays. Each one widens, because no untrusted text is harmless."""
     found = list(islice(_found(msgspec.json.decode(before), msgspec.json.decode(now), "", 0), MAX_CHANGES + 1))
     if len(found) > MAX_CHANGES:
         return (*found[:MAX_CHANGES], Change.of("more", None, "further places differ: read the whole definition"))
@@ -81,7 +82,7 @@ def tool_changes(before: str, now: str) -> tuple[Change, ...]:
 
 
 def _definition(said: Any) -> str | None:
-    """Return the text, if it is an object in canonical form; then no name in it appears twice."""
+    """Return the text if it is a JSON object in canonical form, so that no name in the object appears twice; otherwise None."""
     if not isinstance(said, str) or len(said.encode("utf-8", "replace")) > MAX_DEFINITION_BYTES:
         return None
     try:
