@@ -1,15 +1,16 @@
-"""Encryption for one unlocked approver: to a key that lives as long as their command.
+"""Encryption for one unlocked approver, with a key that lives as long as their command.
 
 Used on both sides: a command makes a `Recipient` and names its public half in the statement that it signs (model/decision.py,
-PreviewStatement); the daemon, which verified that signature, seals to it. Nobody else who asks the daemon, reads its response
-on the way, or keeps it, can open it: the private half never leaves a process that cannot be read (isolation.py).
+PreviewStatement); the daemon, which verified that signature, encrypts to that key. Nobody else who asks the daemon, reads its
+response in transit, or stores it, can decrypt it: the private half never leaves a process that cannot be read (isolation.py).
 
     X25519(ephemeral, recipient) ── HKDF-SHA256(salt: both public halves) ──▶ key, nonce ── AES-256-GCM(context) ──▶ sealed
 
 Rules
 - The ephemeral half is made for one message, so key and nonce serve one message.
-- `context`, the bytes of the statement that asked, is authenticated: a response to one request opens for no other.
-- It proves nothing about the sender: anybody can seal to a public key. A decision about what was shown is over its digest.
+- `context`, the bytes of the requesting statement, is authenticated: a response to one request cannot be opened for another.
+- The encryption proves nothing about the sender: anybody can encrypt to a public key. A decision about what was shown is
+  over its digest.
 
 Source: RFC 7748 (X25519), RFC 5869 (HKDF), NIST SP 800-38D (GCM); docs/reference/signed-decisions.md (What is sealed).
 
@@ -40,7 +41,7 @@ _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 @final
 class Recipient:
-    """The one value that can open messages sealed to `public`."""
+    """The only object that can open messages sealed to `public`."""
 
     __slots__ = ("_key", "public")
 
@@ -51,7 +52,10 @@ class Recipient:
         self.public: Final = self._key.public_key().public_bytes_raw().hex()
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """Decrypt what `seal` returned. AileronError(hash_mismatch) if it was not sealed to this key and in this context."""
+        """Decrypt the result of `seal`.
+
+        Raises AileronError(hash_mismatch) if it was not sealed to this key and in this context.
+        """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -74,9 +78,9 @@ class Recipient:
 
 
 def seal(recipient: str, plaintext: bytes, context: bytes) -> bytes:
-    """Encrypt to `recipient`, a `Recipient.public`: return the ephemeral public half, then the ciphertext with its tag.
+    """Encrypt to `recipient`, which is a `Recipient.public`; return the ephemeral public half, then the ciphertext with its tag.
 
-    AileronError(invalid_request) for an invalid recipient, (resource_limit_exceeded) for more than MAX_PLAINTEXT_BYTES.
+    Raises AileronError(invalid_request) for an invalid recipient, (resource_limit_exceeded) for more than MAX_PLAINTEXT_BYTES.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

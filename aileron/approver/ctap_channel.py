@@ -1,14 +1,14 @@
 """Packets to and from one security key, with a deadline.
 
-Runs where a decision is signed. The device is untrusted: it may send nothing, send slowly, or send anything. So is every other
-program of this user that can open it: it sees all of the responses, and can send what it likes.
+Runs where a decision is signed. The device is untrusted: it may send nothing, send slowly, or send anything. Untrusted, too,
+is every other program of this user that can open the device: it sees all responses, and can send anything.
 
 Rules
-- No packet is waited for longer than SILENCE_S, and none after the deadline that the channel was opened with. A device at work
+- No wait for a packet is longer than SILENCE_S, or goes beyond the deadline with which the channel was opened. A busy device
   says so every 100 ms (CTAP 2.2, section 11.2.9.2.1).
 - Packets of other channels, on which other programs talk, are ignored.
-- A device that is busy with another program says so, and that is the end: the person is not asked to touch it, because the touch
-  would be the other program's. The library would try again until it gets its turn.
+- A device that is busy with another program says so, which ends the attempt: the person is not asked to touch it, because
+  the touch would serve the other program. The library would retry until it gets its turn.
 
 Source: CTAP 2.2, section 11.2 (USB); the kernel's hid/hidraw.rst. Not here: the requests (security_key.py).
 """
@@ -28,7 +28,7 @@ from aileron.approver.hidraw import Port
 __all__ = ["SILENCE_S", "BusyElsewhereError", "SilentError", "opened"]
 
 SILENCE_S: Final = 3.0
-"""Seconds: thirty times the interval in which a device must say that it is still at work."""
+"""Seconds to wait for a packet: thirty times the interval in which a device must report that it is still working."""
 _ERROR: Final = 0x80 | CTAPHID.ERROR
 _CHANNEL_BUSY: Final = 0x06
 _CHANNEL_BYTES: Final = 4
@@ -41,13 +41,13 @@ class SilentError(Exception):
 
 
 class BusyElsewhereError(Exception):
-    """Another program is talking to this device now."""
+    """Another program is using this device now."""
 
 
 def opened(port: Port, until: float) -> CtapHidDevice:
-    """Open a channel of our own to the device, for a `with`. Nothing waits beyond `until`, of time.monotonic().
+    """Open a separate channel to the device, for use in a `with`. No wait goes beyond `until`, of time.monotonic().
 
-    OSError, SilentError, BusyElsewhereError, and the library's errors for an invalid response.
+    Raises OSError, SilentError, BusyElsewhereError, and the library's errors for an invalid response.
     """
     found = HidDescriptor(str(port.path), 0, 0, port.report_in, port.report_out, port.name, None)
     connection = _Connection(port, until)
@@ -59,7 +59,7 @@ def opened(port: Port, until: float) -> CtapHidDevice:
 
 
 class _Connection(CtapHidConnection):
-    """Packets of one channel: that of the packet that was written last."""
+    """Packets of one channel, which is that of the packet written last."""
 
     def __init__(self, port: Port, until: float) -> None:
         self._descriptor: Final = os.open(port.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -70,13 +70,13 @@ class _Connection(CtapHidConnection):
         self._poll.register(self._descriptor, select.POLLIN)
 
     def write_packet(self, data: bytes) -> None:
-        """Write a packet after its report number, which is 0: hidraw.rst, write()."""
+        """Write a packet, preceded by its report number, which is 0: hidraw.rst, write()."""
         self._channel = data[:_CHANNEL_BYTES]
         if os.write(self._descriptor, b"\0" + data) != len(data) + 1:
             raise OSError("a packet was cut")
 
     def read_packet(self) -> bytes:
-        """Return the next packet of our channel."""
+        """Return the next packet of this channel."""
         silent_at = min(time.monotonic() + SILENCE_S, self._until)
         while True:
             left_s = silent_at - time.monotonic()
@@ -90,7 +90,7 @@ class _Connection(CtapHidConnection):
                 return packet
 
     def close(self) -> None:
-        """Close the device. Call this once."""
+        """Close the device. Call this method only once."""
         os.close(self._descriptor)
 
 

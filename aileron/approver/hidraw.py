@@ -1,11 +1,11 @@
 """Security keys that are plugged in at this machine's USB ports.
 
-Runs where a decision is signed, and in the console before anything is asked: so it costs a read for each HID device, and no
-library. The kernel says which device is a security key (sysfs); no device is opened to find out, so that none blinks, and a
-key that this user cannot open is seen as well.
+Runs where a decision is signed, and in the console before anything is asked: so it costs only one read for each HID device,
+and no library import. The kernel says which device is a security key (sysfs); no device is opened to find out, so that none
+blinks, and a key that this user cannot open is detected as well.
 
-Source: CTAP 2.2, section 11.2.8.2; the kernel's hid/hidraw.rst; systemd's udev-builtin fido_id, which tells security keys by the
-same bytes. Not here: packets (ctap_channel.py), the requests to a key (security_key.py).
+Source: CTAP 2.2, section 11.2.8.2; the kernel's hid/hidraw.rst; systemd's udev-builtin fido_id, which identifies security
+keys by the same bytes. Not here: packets (ctap_channel.py), the requests to a key (security_key.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["SYSFS", "Port", "is_plugged_in", "ports"]
 SYSFS: Final = Path("/sys/class/hidraw")
 _DEVICES: Final = Path("/dev")
 _FIDO: Final = b"\x06\xd0\xf1"
-"""Usage Page (FIDO Alliance), as the report descriptor of every security key has it."""
+"""Usage Page (FIDO Alliance) in the report descriptor of every security key."""
 _MAX_DESCRIPTOR_BYTES: Final = 4096
-"""HID_MAX_DESCRIPTOR_SIZE of the kernel."""
+"""Maximum size of a report descriptor in bytes: HID_MAX_DESCRIPTOR_SIZE of the kernel."""
 _PACKET_BYTES: Final = range(16, 1025)
-"""Bytes of a packet: 64 at full speed; a header takes 7, and no HID report of USB is longer than 1024."""
+"""Range of a packet's size in bytes: 64 at full speed; a header takes 7, and no HID report of USB is longer than 1024."""
 _MAX_NAME: Final = 40
 
 
 class Port(NamedTuple):
-    """A security key that is plugged in; `name` is its own, made harmless, without a colon; reports are in bytes."""
+    """A plugged-in security key. `name` is its own name, sanitized and without a colon; report sizes are in bytes."""
 
     path: Path
     name: str
@@ -41,7 +41,7 @@ class Port(NamedTuple):
 
     @property
     def may_open(self) -> bool:
-        """True if this user can open it, which udev's rules decide."""
+        """True if this user can open the device, which udev's rules decide."""
         return os.access(self.path, os.R_OK | os.W_OK)
 
 
@@ -51,7 +51,7 @@ def is_plugged_in() -> bool:
 
 
 def ports() -> list[Port]:
-    """Return the security keys, in the order of their devices' names. Imports the library that reads descriptors."""
+    """Return the security keys, sorted by the names of their devices. Imports the library that parses descriptors."""
     return [port for one in _entries() if (port := _port(one)) is not None]
 
 
@@ -83,7 +83,7 @@ def _port(entry: Path) -> Port | None:
 
 
 def _name_of(entry: Path) -> str:
-    """Return the name that the device reports, in the kernel's `HID_NAME`."""
+    """Return the name that the device reports, from the kernel's `HID_NAME`."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (entry / "device" / "uevent").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,22 +1,23 @@
 """The process in which the approver's key is open, and the question for its passphrase.
 
-Runs in one command at a terminal. It trusts the kernel and the person at that terminal, and no other program of the same user:
-these can send signals, open `/proc/PID/…` of every process that may be traced, and open every terminal that is not held.
+Runs in one command at a terminal. Trusts the kernel and the person at that terminal, and no other program of the same user:
+such programs can send signals, open `/proc/PID/…` of every traceable process, and open every terminal that is not held.
 
-`isolated_process` moves the work into a process that no other can read or trace, in these steps:
+`isolated_process` moves the work into a process that no other process can read or trace, in these steps:
 
-1. The command starts. Until step 2 it is like any other: another process can open its /proc/PID/mem, or attach to it.
+1. The command starts. Until step 2 it is unprotected: another process can open its /proc/PID/mem, or attach to it.
 2. It makes itself undumpable (prctl(2)): from now on no process of the same user can open or attach anew. A descriptor from step
    1 stays open, because the check is made by open(2) and not by read(2).
 3. It forks. The child has memory of its own (a new mm, copied) that was undumpable from its first moment: a descriptor of step 1
-   shows the parent's, in which there is no passphrase and no key, ever.
+   shows the parent's memory, which never contains a passphrase or a key.
 4. A debugger of step 1 that asked to follow forks (PTRACE_O_TRACEFORK) has the child too. The child sees that (TracerPid), and
    does not ask for a passphrase. No process can begin to trace it later.
-5. The child goes on as the command: it alone returns from `isolated_process`. The parent waits, passes signals on, stops when the
-   child stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and restores the terminal if the child could not.
-   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the terminal goes, the kernel tells only the first
-   process of its session: that may be the parent, which passes it on, or a program that does not, so a process that keeps a
-   key open watches the terminal itself (`end_with_terminal`).
+5. The child continues as the command: it alone returns from `isolated_process`. The parent waits, passes signals on, stops
+   when the child stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and restores the terminal if the child
+   could not.
+   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the terminal disappears, the kernel notifies only
+   the first process of its session: that may be the parent, which passes it on, or a program that does not, so a process that
+   keeps a key open watches the terminal itself (`end_with_terminal`).
 
 Limits: a process that attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
 replaced our program. With Yama (kernel.yama.ptrace_scope = 1), only an ancestor of the command can.
@@ -24,11 +25,12 @@ replaced our program. With Yama (kernel.yama.ptrace_scope = 1), only an ancestor
 `ask_passphrase` reads from the terminal itself, and holds it: exclusively (TIOCEXCL), so that no other process of the user can
 open it meanwhile, and by waiting in read(2), so that none that had it open before reads first: the kernel lets one reader wait at
 a time (drivers/tty/n_tty.c, atomic_read_lock). The question is shown when that wait has begun. If another reader waited before
-us, it is found, and nothing is asked. A process that had the terminal open can still write a question there that imitates ours.
+us, that is detected, and nothing is asked. A process that had the terminal open can still write a question there that
+imitates ours.
 
 Rules
 - A passphrase comes from a terminal. Never from the environment, a file, an argument or standard input.
-- The terminal is restored on every way out: an answer, Ctrl-C, Ctrl-Z, SIGTERM, the end of time. Half-typed text is
+- The terminal is restored in every case: an answer, Ctrl-C, Ctrl-Z, SIGTERM, a timeout. Half-typed text is
   discarded.
 - For the main thread of a process, which handles Python's signals.
 
@@ -75,10 +77,11 @@ __all__ = [
 ]
 
 ASK_S: Final = 600.0
-"""Ten minutes: long enough to look a passphrase up, but a forgotten terminal is not held for ever."""
+"""Ten minutes, in seconds: long enough to look a passphrase up, but a forgotten terminal is not held for ever."""
 END_S: Final = 3.0
-"""Seconds from a signal that ends this process: restoring a terminal takes milliseconds, and a terminal that no longer accepts
-output must not block the end."""
+"""Seconds from a signal until this process ends at the latest: restoring a terminal takes milliseconds, and a terminal that
+no longer accepts output must not block the end.
+"""
 _TERMINAL: Final = "/dev/tty"
 _MAX_LINE_BYTES: Final = 4096  # what a terminal holds of one line, termios(3)
 _TIOCGEXCL: Final = 0x80045440  # ioctl_tty(2); not in Python's termios
@@ -103,11 +106,12 @@ _is_alone = False
 
 
 def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
-    """Do `work` in a new process that no other can read or trace, and return its result: once, in that process.
+    """Run `work` once, in a new process that no other process can read or trace, and return its result in that process.
 
-    The calling process waits and ends as the new one does, so the code after this call runs once too, in the new one: return
-    the number to the caller that exits with it. In a process that is isolated already, `work` is done there. `put_right` is
-    written to the terminal if `work` is killed: to leave the alternate screen. AileronError(busy) if no process can be made.
+    The calling process waits and ends as the new process does, so the code after this call also runs only in the new process:
+    return the result to the caller that exits with it. In an already isolated process, `work` runs directly. `put_right` is
+    written to the terminal if `work` is killed, to leave the alternate screen. Raises AileronError(busy) if no process can be
+    created.
     """
     global _is_alone
     if _is_alone:
@@ -138,15 +142,17 @@ def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
 
 
 def end_in_time() -> None:
-    """End this process by SIGALRM after END_S, whatever its threads wait for. For the main thread."""
+    """End this process by SIGALRM after END_S, even if its threads are blocked. Call this in the main thread."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, END_S)
 
 
 def end_with_terminal() -> None:
-    """Send this process SIGHUP when its terminal ends, whichever process the kernel tells. Does nothing without a terminal.
+    """Send this process SIGHUP when its terminal ends, even if the kernel notifies another process.
 
-    A read there finds an end of input again and again, and a write fails or waits: neither ends a program by itself.
+    Does nothing without a terminal.
+
+    After the end of a terminal, reads return end of input repeatedly, and writes fail or block; neither ends a program by itself.
     """
     try:
         descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -161,7 +167,7 @@ def end_with_terminal() -> None:
 
 
 def _tell_of_end(terminal: int) -> None:
-    """Wait for the end of a terminal, and for no other event (poll(2): POLLHUP needs no request), then send SIGHUP."""
+    """Wait only for the end of a terminal (poll(2): POLLHUP needs no request), then send SIGHUP."""
     poll = select.poll()
     poll.register(terminal, 0)
     while not poll.poll():
@@ -170,7 +176,10 @@ def _tell_of_end(terminal: int) -> None:
 
 
 def check_unwatched() -> None:
-    """Check that no other process of this user can read this one. AileronError(unauthorized) says why not."""
+    """Check that no other process of this user can read this process.
+
+    Raises AileronError(unauthorized) with the reason otherwise.
+    """
     try:
         with open(_STATUS, "rb") as file:
             tracer = next(int(line.split()[1]) for line in file if line.startswith(b"TracerPid:"))
@@ -201,7 +210,7 @@ def _forked(mask: set[int | signal.Signals]) -> int:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """Handle SIGTERM and SIGHUP in the child: exit, and restore the terminal on the way. A second one must not interrupt that."""
+    """Handle SIGTERM and SIGHUP in the child: exit, and restore the terminal first. A second signal must not interrupt that."""
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     end_in_time()
@@ -209,7 +218,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals], put_right: bytes) -> NoReturn:
-    """Do the parent's part until the child has ended. Its only deadlines are the child's."""
+    """Run the parent until the child has ended. The child's deadlines are the only ones."""
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo != signal.SIGCHLD:
@@ -235,7 +244,7 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
 
 
 def _die_by(number: int) -> NoReturn:
-    """End as the child did, so that the process that waits for us sees the same."""
+    """End this process in the way the child ended, so that the waiting process sees the same status."""
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
@@ -244,7 +253,7 @@ def _die_by(number: int) -> NoReturn:
 
 
 class _Terminal:
-    """The terminal as the parent found it, to be restored after a child that could not do it."""
+    """The terminal in the state before the child began, to be restored if the child cannot do it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -253,7 +262,9 @@ class _Terminal:
 
     @classmethod
     def maybe_open(cls) -> _Terminal | None:
-        """Open the terminal; None if there is none, or it cannot be opened: then the child cannot ask either, and says why."""
+        """Open the terminal; None if it is missing or cannot be opened, in which case the child cannot ask either, and
+        reports that.
+        """
         try:
             descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
@@ -265,11 +276,11 @@ class _Terminal:
             return None
 
     def close(self) -> None:
-        """Close it in the child, which opens one of its own when it asks."""
+        """Close the terminal in the child, which opens its own when it asks."""
         os.close(self._descriptor)
 
     def tell(self, words: bytes) -> None:
-        """Write control sequences to the terminal; do nothing if it has gone, or no longer accepts output."""
+        """Write control sequences to the terminal; do nothing if the terminal is gone or no longer accepts output."""
         with contextlib.suppress(OSError):
             os.set_blocking(self._descriptor, False)  # of our own open file, which no process shares
             os.write(self._descriptor, words)
@@ -282,7 +293,7 @@ class _Terminal:
 
 
 def is_held(descriptor: int) -> bool:
-    """Return whether a process has exclusive use of this terminal."""
+    """Return whether a process holds this terminal exclusively."""
     return struct.unpack("i", fcntl.ioctl(descriptor, _TIOCGEXCL, bytes(4))) != (0,)
 
 
@@ -290,11 +301,12 @@ def is_held(descriptor: int) -> bool:
 
 
 def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = False) -> Secret:
-    """Ask at the terminal of this process and return the typed answer, which is not shown; `twice` until both are the same.
+    """Ask at the terminal of this process and return the hidden answer; with `twice`, repeat until both entries match.
 
-    Enter alone is an answer if it `may_be_empty`, and is ignored otherwise.
-    `question` is ours, without a colon. AileronError(unauthorized) if this process is watched, there is no terminal, or
-    another process holds or reads it, (invalid_request) at the end of input or of ASK_S. KeyboardInterrupt.
+    Enter alone is accepted as an answer with `may_be_empty`, and ignored otherwise.
+    `question` is our own text, without a colon. Raises AileronError(unauthorized) if this process is watched, the terminal is
+    missing, or another process holds or reads it, (invalid_request) at the end of input or after ASK_S. Raises
+    KeyboardInterrupt at Ctrl-C.
     """
     check_unwatched()
     descriptor = _opened_terminal()
@@ -316,10 +328,12 @@ def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = F
 
 @contextlib.contextmanager
 def untyped() -> Iterator[Callable[[str], None]]:
-    """Hold the terminal while a person does not type, for example touches a security key; yield a function that shows a line.
+    """Hold the terminal while a person does not type, such as while they touch a security key; yield a function that
+    shows a line.
 
-    No process can open it meanwhile, nothing is echoed, and input is discarded; Ctrl-C still is KeyboardInterrupt. Ctrl-Z does
-    nothing, since a process stopped here would leave the terminal like this. AileronError as `ask_passphrase`.
+    No process can open the terminal meanwhile, nothing is echoed, and input is discarded; Ctrl-C still raises
+    KeyboardInterrupt. Ctrl-Z does nothing, since a process stopped here would leave the terminal in this state. Raises
+    AileronError as `ask_passphrase`.
     """
     check_unwatched()
     descriptor = _opened_terminal()
@@ -337,14 +351,15 @@ def _write_line(descriptor: int, words: str) -> None:
 
 
 class _SignalledError(Exception):
-    """A signal came during the wait for the terminal."""
+    """A signal arrived during the wait for the terminal."""
 
 
 class _Signals:
-    """Signals that would leave the terminal in a question's state; they are kept until it is restored. `seen` lists them.
+    """Signals that would leave the terminal in a question's state. They are deferred until it is restored; `seen` lists them.
 
-    Only while the terminal is read does one of them interrupt (`waiting`), and by an exception: after a handler that returns,
-    Python goes on reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key, or ASK_S.
+    Only while the terminal is read does a signal interrupt (`waiting`), and it does so by an exception: after a handler that
+    returns, Python continues reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key,
+    or ASK_S.
     """
 
     _KEPT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
@@ -368,7 +383,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """End this block with _SignalledError at a signal, also one that came before."""
+        """End this block with _SignalledError at a signal, including an earlier one."""
         self._interrupts = True
         try:
             self.check()
@@ -377,7 +392,7 @@ class _Signals:
             self._interrupts = False
 
     def check(self) -> None:
-        """Raise _SignalledError if a signal has come."""
+        """Raise _SignalledError if a signal has arrived."""
         if self.seen:
             raise _SignalledError
 
@@ -410,7 +425,7 @@ def _still_there() -> Iterator[None]:
 
 
 def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool, signals: _Signals) -> Secret | None:
-    """Ask once and return the answer; None if a signal came first, which the caller handles."""
+    """Ask once and return the answer; None if a signal arrived first, which the caller handles."""
     try:
         with _taken(descriptor) as before:
             while True:
@@ -425,7 +440,7 @@ def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool,
 
 @contextlib.contextmanager
 def _taken(descriptor: int) -> Iterator[list[Any]]:
-    """Hold the terminal for a block, then restore it; yield its settings from before."""
+    """Hold the terminal for a block, then restore it; yield its previous settings."""
     before = termios.tcgetattr(descriptor)
     if is_held(descriptor):
         raise _held_by_another()
@@ -439,7 +454,7 @@ def _taken(descriptor: int) -> Iterator[list[Any]]:
 
 
 def _put_right(descriptor: int, settings: list[Any]) -> None:
-    """Restore settings and release the hold; do nothing if the terminal has gone.
+    """Restore settings and release the hold; do nothing if the terminal is gone.
 
     Works in the background too (SIGTTOU blocked): a parent whose command was killed is no longer in the foreground, but must
     not leave a terminal without echo.
@@ -456,7 +471,7 @@ def _put_right(descriptor: int, settings: list[Any]) -> None:
 
 
 def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) -> bytes:
-    """Show `question`, then return one line without its end, typed unseen."""
+    """Show `question`, then return one line without its end, typed without echo."""
     _set(descriptor, before, is_line=False)
     check_nobody_reads(descriptor)
     _set(descriptor, before, is_line=True)
@@ -466,16 +481,17 @@ def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) 
 
 
 class _Shower:
-    """A thread that shows the question once the main thread waits in read(2) as the reader that will get the line.
+    """A thread that shows the question once the main thread waits in read(2) as the reader that will receive the line.
 
-    The place where that one sleeps tells (proc_pid_wchan(5)): `wait_woken` is the wait for input, with the lock of the terminal's
-    readers; anything else is the wait for that lock, which another reader has. Kernels without names for it (no
-    CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S nevertheless, and `check_nobody_reads` must suffice.
+    The kernel function in which the main thread sleeps shows that (proc_pid_wchan(5)): `wait_woken` is the wait for input,
+    with the lock of the terminal's readers; any other is the wait for that lock, which another reader holds. Kernels without
+    names for it (no CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S nevertheless, and
+    `check_nobody_reads` must suffice.
     """
 
     _WAITS_FOR_INPUT: Final = "wait_woken"
     _SETTLED_S: Final = 0.5
-    """Seconds: the thread gets from its start to read(2) in a tenth of a millisecond; a machine under load takes longer."""
+    """Seconds to wait for the reader: the thread gets from its start to read(2) in 0.1 ms; a machine under load takes longer."""
     _PAUSE_S: Final = 0.0005
 
     def __init__(self, descriptor: int, question: str, signals: _Signals) -> None:
@@ -518,7 +534,9 @@ class _Shower:
                 return
 
     def _sleeps_in(self) -> str | None:
-        """Return the kernel's name for where the reader sleeps, `0` if it has none; None while it does not sleep."""
+        """Return the kernel's name for the function in which the reader sleeps, `0` if it has none; None while the
+        reader does not sleep.
+        """
         try:
             with open(f"{self._place}/stat", "rb") as file:
                 if file.read().rpartition(b") ")[2][:1] != b"S":
@@ -542,9 +560,11 @@ def _read_line(descriptor: int, question: str) -> bytes:
 
 
 def _set(descriptor: int, before: list[Any], *, is_line: bool, stops: bool = True) -> None:
-    """Turn echo off and discard unread input. `is_line`: read whole lines; otherwise a read never waits, termios(3).
+    """Turn echo off and discard unread input.
 
-    `stops`: Ctrl-Z stops the process.
+    With `is_line`, reads return complete lines; otherwise a read never waits, termios(3).
+
+    With `stops`, Ctrl-Z stops the process.
     """
     changed = [*before[:6], list(before[6])]
     changed[0] |= termios.ICRNL
@@ -560,9 +580,10 @@ def _set(descriptor: int, before: list[Any], *, is_line: bool, stops: bool = Tru
 
 
 def check_nobody_reads(descriptor: int) -> None:
-    """Raise AileronError(unauthorized) if another process waits in read(2) on this terminal: it would get the input.
+    """Raise AileronError(unauthorized) if another process waits in read(2) on this terminal, because that process
+    would get the input.
 
-    With VMIN and VTIME 0 a read returns empty at once; a non-blocking read fails (EAGAIN) only if another reader waits.
+    With VMIN and VTIME 0, a read returns immediately; a non-blocking read fails (EAGAIN) only if another reader waits.
     """
     os.set_blocking(descriptor, False)  # of our own open file, which no process shares
     try:

@@ -1,4 +1,4 @@
-"""The approver's private key: a small file under a passphrase, and the signatures while it is open.
+"""The approver's private key: a small file encrypted with a passphrase, and signatures while the key is open.
 
 Runs in the process of one command at a terminal (isolation.py), or in the daemon for one unlocked page (daemon/http/page.py). An
 agent of the same user can read and write the file: its contents are of no use without the passphrase, and are checked, bounded
@@ -6,10 +6,10 @@ and authenticated before they are used. The file cannot be made to sign for anot
 sealed one, and the public half is computed again from it.
 
 Rules
-- Exactly one form: the file is the canonical JSON (RFC 8785) of its fields and one line end, or it is refused.
-- The cost of a passphrase is bounded before it is paid (passphrase.py): the same as a vault's.
+- The file has exactly one form, the canonical JSON (RFC 8785) of its fields and one line end; any other is refused.
+- The cost of checking a passphrase is limited beforehand (passphrase.py), in the same way as a vault's.
 - The key is a `bytearray`, overwritten after use. The passphrase is `bytes`, as everywhere (model/secret.py).
-- A new key is written under a name of its own and takes its place when the vault names it, so that after a crash at any moment
+- A new key is written to a separate file and moved into place when the vault names it, so that after a crash at any moment
   the key that the vault names is in one of the two files.
 
 Source: docs/reference/signed-decisions.md; RFC 8032 (Ed25519), RFC 9106 (Argon2). Not here: what is signed (model/decision.py),
@@ -70,7 +70,10 @@ MAX_FILE_BYTES: Final = 4096  # 4 KiB: it has about 500, whatever its numbers ar
 MIN_PASSPHRASE_BYTES: Final = 8  # as of a vault, and for its reason: NIST SP 800-63B
 MAX_PASSPHRASE_BYTES: Final = 1024  # a line; a terminal gives at most 4095 bytes of one, termios(3)
 LOCK_S: Final = 1.0
-"""Seconds to wait for another command that changes the key. It holds the lock while its person types, so more is no use."""
+"""Seconds to wait for another command that changes the key.
+
+That command holds the lock while its person types, so waiting longer is useless.
+"""
 _LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
 _LATEST_MS: Final = 253402300799000  # the last second of the year 9999
 _PUBLIC: Final = re.compile(r"[0-9a-f]{64}")
@@ -88,7 +91,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sealed: Sealed
 
     def context(self) -> bytes:
-        """Return the bytes that the sealed key is bound to: all other fields."""
+        """Return the bytes to which the sealed key is bound: all other fields."""
         fields = {name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(self).items()}
         del fields["sealed"]
         return canonical_json({"use": f"aileron approver {FORMAT}: key", **fields, "salt": self.salt.hex()})
@@ -99,7 +102,7 @@ class _Format(msgspec.Struct):
 
 
 class PublicHalf(msgspec.Struct, frozen=True):
-    """The open fields of a key's file. Unverified: only the passphrase, or the vault that names the key, proves them."""
+    """The open fields of a key's file. They are unverified: only the passphrase, or the vault that names the key, proves them."""
 
     key_id: str
     public_key: bytes
@@ -109,7 +112,7 @@ class PublicHalf(msgspec.Struct, frozen=True):
 
 @final
 class ApproverKey:
-    """The private key while it is open. For one thread and one command; `wipe` it after use, or use it in a `with`."""
+    """The private key while it is open, for one thread and one command. `wipe` it after use, or use it in a `with`."""
 
     __slots__ = ("_seed", "key_id", "public_key")
 
@@ -123,7 +126,7 @@ class ApproverKey:
         self.key_id: Final = key_id_of(self.public_key)
 
     def sign(self, statement: Statement) -> str:
-        """Sign `statement.signed_bytes()` with Ed25519; return base64. RuntimeError after `wipe`."""
+        """Sign `statement.signed_bytes()` with Ed25519; return base64. Raises RuntimeError after `wipe`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         if not any(self._seed):
@@ -132,7 +135,7 @@ class ApproverKey:
         return base64.b64encode(signature).decode()
 
     def wipe(self) -> None:
-        """Overwrite the key: it can no longer sign."""
+        """Overwrite the key, which can no longer sign afterwards."""
         self._seed[:] = bytes(KEY_BYTES)
 
     def __enter__(self) -> ApproverKey:
@@ -149,10 +152,10 @@ class ApproverKey:
 
 
 def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: float | None = None) -> ApproverKey:
-    """Create a key, open, and write it to `path` under `passphrase`: 0600, flushed. Takes as long as `open_key`.
+    """Create an open key, and write it to `path` encrypted with `passphrase`: mode 0600, flushed. Takes as long as `open_key`.
 
-    The directory is made if need be, 0700. AileronError (bad_input) for the passphrase, (invalid_request) if a file
-    exists, unless `replace` says that its key is no longer needed.
+    The directory is created if needed, with mode 0700. Raises AileronError (bad_input) for the passphrase, (invalid_request)
+    if a file exists, unless `replace` states that the existing key is no longer needed.
     """
     check_passphrase(passphrase)
     key = ApproverKey(bytearray(os.urandom(KEY_BYTES)))
@@ -173,7 +176,10 @@ def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: fl
 
 
 def open_key(path: Path, passphrase: Secret) -> ApproverKey:
-    """Open the key in `path`. AileronError (not_found), (unauthorized) for a wrong passphrase, (hash_mismatch) for damage."""
+    """Open the key in `path`.
+
+    Raises AileronError (not_found), (unauthorized) for a wrong passphrase, (hash_mismatch) for damage.
+    """
     file = _read(path)
     wrong = AileronError(
         FailureClass.UNAUTHORIZED, f"wrong passphrase for {path} (or the file was changed)", boundary=Boundary.USER
@@ -193,13 +199,13 @@ def open_key(path: Path, passphrase: Secret) -> ApproverKey:
 
 
 def public_of(path: Path) -> PublicHalf:
-    """Return the file's open fields, without the passphrase and unverified. AileronError (not_found), (hash_mismatch)."""
+    """Return the file's open fields, without the passphrase and unverified. Raises AileronError (not_found, hash_mismatch)."""
     file = _read(path)
     return PublicHalf(file.key_id, bytes.fromhex(file.public_key), file.created_ms / 1000)
 
 
 def check_passphrase(passphrase: Secret) -> None:
-    """Raise AileronError(bad_input) if it is too short to protect a file that anybody can copy, or too long."""
+    """Raise AileronError(bad_input) if the passphrase is too short to protect a file that anybody can copy, or too long."""
     if not MIN_PASSPHRASE_BYTES <= len(passphrase) <= MAX_PASSPHRASE_BYTES:
         bounds = f"{MIN_PASSPHRASE_BYTES} to {MAX_PASSPHRASE_BYTES} are needed"
         reason = "whoever copies the file can try shorter ones one by one"
@@ -216,18 +222,18 @@ def key_in(path: Path) -> str | None:
 
 
 def file_of(path: Path, key_id: str | None) -> Path:
-    """Return the file of the key of this id: the staged one, if a command ended before it put the new key in place."""
+    """Return the file of the key with this id: the staged file, if a command ended before it moved the new key into place."""
     new = staged(path)
     return new if key_id is not None and key_in(new) == key_id else path
 
 
 def staged(path: Path) -> Path:
-    """Return where a new key is stored until the vault names it: beside `path`."""
+    """Return the path beside `path` where a new key is stored until the vault names it."""
     return path.with_name(f"{path.name}.new")
 
 
 def put_in_place(path: Path) -> None:
-    """Move the staged key to `path`, durably. AileronError; FileNotFoundError if none is staged."""
+    """Move the staged key to `path`, durably. Raises FileNotFoundError if no key is staged, AileronError if the move fails."""
     new = staged(path)
     with (
         files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory,
@@ -238,7 +244,7 @@ def put_in_place(path: Path) -> None:
 
 
 def remove_staged(path: Path) -> None:
-    """Delete a staged key that no vault names. Does nothing if none is staged."""
+    """Delete a staged key that no vault names. Does nothing if no key is staged."""
     with (
         files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory,
         files.translated(path, "cannot be tidied"),
@@ -249,7 +255,7 @@ def remove_staged(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of commands that change the key. AileronError(busy) after LOCK_S."""
+    """Hold the lock of commands that change the key. Raises AileronError(busy) after LOCK_S."""
     files.make_directory(path.parent)
     with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory, files.locked(directory, path, LOCK_S):
         yield
@@ -303,7 +309,7 @@ def _decode(path: Path, data: bytes) -> _File:
 
 
 def _check(file: _File) -> None:
-    """Raise ValueError for contents that this program would not write. In the order of the fields."""
+    """Raise ValueError for contents that this program would not write. Fields are checked in their order."""
     _expect(_PUBLIC.fullmatch(file.public_key) is not None, "the public key is not 64 hex digits")
     _expect(file.key_id == key_id_of(bytes.fromhex(file.public_key)), "the key's id is another one's")
     _expect(0 <= file.created_ms <= _LATEST_MS, "its date is no date")

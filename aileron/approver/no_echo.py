@@ -1,4 +1,5 @@
-"""Protection around a question for a passphrase: typed text that it does not read is not shown, and runs no command.
+"""Protection around a question for a passphrase: typed text that the question does not read is neither shown nor run
+as a command.
 
 Runs in the console in line mode, where one prompt follows another. Any process of the user can interrupt a prompt with a signal,
 and a person who types does not look: the rest of the passphrase would appear on the screen, in clear, and be read as the next
@@ -6,8 +7,8 @@ line.
 
 Rules
 - Nothing is echoed in the block: neither between two tries, nor after an Enter that came too early.
-- After a block that failed, all input is discarded until nothing was typed for some seconds, at most _MOST_S.
-- One SIGINT ends the block. Every other is ignored until the terminal is as it was.
+- After a failed block, all input is discarded until nothing was typed for some seconds, for at most _MOST_S.
+- The first SIGINT ends the block. Further ones are ignored until the terminal is restored.
 
 Source: termios(3), tty_ioctl(2). Not here: how a passphrase is read (isolation.py), the end of the whole process.
 """
@@ -31,18 +32,22 @@ from aileron.approver.terminal import apply
 __all__ = ["no_echo"]
 
 _MOST_S: Final = 60.0
-"""Seconds: nobody types a passphrase for longer, and a program that types for ever must not block us."""
+"""Longest time in seconds to discard input: nobody types a passphrase for longer, and a program that types for ever
+must not block us.
+"""
 _PIECE: Final = 1024
 _ECHO: Final = termios.ECHO | termios.ECHONL
 _BY_KEY: Final = termios.ICANON | termios.ISIG
-"""Modes without which each key is read at once, and Ctrl-C as a key."""
+"""Terminal modes without which each key is read immediately, and Ctrl-C is read as a key."""
 
 
 @contextlib.contextmanager
 def no_echo(rest_s: float) -> Iterator[None]:
-    """Protect a block that asks for a passphrase on standard input; if it fails, discard input until `rest_s` pass without any.
+    """Protect a block that asks for a passphrase on standard input.
 
-    Does nothing if standard input is no terminal, or this is not the main thread: no prompt can be interrupted there.
+    If the block fails, discard input until none arrives for `rest_s`.
+
+    Does nothing if standard input is no terminal, or outside the main thread, since no prompt can be interrupted there.
     """
     before = _settings()
     if before is None or threading.current_thread() is not threading.main_thread():
@@ -63,7 +68,10 @@ def no_echo(rest_s: float) -> Iterator[None]:
 
 
 class _Once:
-    """SIGINT for the length of a `with` block: the first raises KeyboardInterrupt, and none does after it, or after `over`."""
+    """Handler of SIGINT for a `with` block.
+
+    The first SIGINT raises KeyboardInterrupt; later ones, or any after `over`, do not.
+    """
 
     def __init__(self) -> None:
         self._is_over = False
@@ -105,6 +113,6 @@ def _throw_away(before: list[Any], rest_s: float) -> None:
 
 
 def _set_local(before: list[Any], *, off: int) -> None:
-    """Set the terminal's settings without these local modes; does nothing if the terminal has gone."""
+    """Set the terminal's settings without these local modes; do nothing if the terminal is gone."""
     with contextlib.suppress(termios.error, OSError):
         apply(sys.stdin.fileno(), [*before[:3], before[3] & ~off, *before[4:]])

@@ -1,21 +1,22 @@
-"""Signatures by a security key at this machine in place of the approver's key: with a PIN or a finger, and a touch.
+"""Signatures by a security key at this machine in place of the approver's key, with a PIN or a fingerprint, and a touch.
 
-Runs where a decision is signed, in a process that no other can read (isolation.py). The statement is made here, as for the
-approver's key; the response is a passkey's assertion, in the form that a browser would send, and is checked here by the daemon's
-own rules before it is sent (model/passkey.py). Neither the daemon, which lists the enrolled passkeys, nor the device is trusted.
+Runs where a decision is signed, in a process that no other process can read (isolation.py). The statement is made here, as
+for the approver's key; the response is a passkey's assertion, in the form that a browser would send, and is checked here by
+the daemon's own rules before it is sent (model/passkey.py). Neither the daemon, which lists the enrolled passkeys, nor the
+device is trusted.
 
 The steps for one statement:
-1. one key is plugged in that this user can open, or one of several says that it holds a passkey of this home
+1. a single key is plugged in that this user can open, or one of several reports that it holds a passkey of this home
 2. it can verify its user: by a sensor of its own, or by a PIN, which is typed at the terminal
-3. for that it issues a token, which is valid for one assertion of our relying party
+3. after that verification it issues a token, which is valid for one assertion of our relying party
 4. the token is used to ask which of the home's passkeys the key holds, without a touch
 5. the statement names that passkey; the key signs it once the person touches it, within TOUCH_S
 6. the response is checked as the daemon will check it
 
 Rules
-- The PIN goes to the key alone, encrypted for it (CTAP 2.2, section 6.5), and is kept until `wipe` at most.
+- The PIN goes to the key alone, encrypted for it (CTAP 2.2, section 6.5), and is stored until `wipe` at most.
 - Verification is not optional: there is no assertion without it, and no U2F, which cannot verify.
-- Each signature takes its own touch. A key that has no response in time is told to stop.
+- Each signature needs its own touch. A key that does not respond in time is told to stop.
 - No PIN is retried automatically, and the person is told how many tries are left: after eight the key blocks its PIN.
 
 Source: FIDO Alliance, CTAP 2.2, sections 6.2 and 6.5; W3C, Web Authentication Level 3, section 5.8.1;
@@ -61,22 +62,22 @@ __all__ = [
 ]
 
 OFFER: Final = "Security key found: press Enter to use it, or type the approver passphrase."
-"""Line above the question for the passphrase."""
+"""Line shown above the question for the passphrase."""
 TOUCH_S: Final = 60.0
-"""Seconds from the PIN to the touch: keys themselves wait for 30 s, those with a sensor that is tried again for longer."""
+"""Seconds to wait from the PIN to the touch: keys themselves wait for 30 s, keys with a sensor that retries for longer."""
 _LOOK_S: Final = 5.0
-"""Seconds for requests that need no person: a key answers in milliseconds."""
+"""Seconds to wait for requests that need no person: a key responds in milliseconds."""
 GRACE_S: Final = 2.0
-"""Seconds after TOUCH_S, for a key to say that it has stopped."""
+"""Seconds to wait after TOUCH_S for a key to report that it has stopped."""
 _TRIES: Final = 3
-"""Three wrong PINs in a row, after which a key must be pulled out first: CTAP 2.2, section 6.5.5.7.2."""
+"""Maximum number of wrong PINs in a row, after which a key must be unplugged first: CTAP 2.2, section 6.5.5.7.2."""
 _FEW_TRIES: Final = 3
-"""Tries left in all, from which on the question for the PIN shows their number."""
+"""Number of remaining attempts at or below which the question for the PIN shows the number."""
 _MIN_PIN: Final = 4
-"""Code points: CTAP 2.2, section 6.5.1. A shorter text is no PIN, and would cost a try."""
+"""Minimum length of a PIN in code points: CTAP 2.2, section 6.5.1. A shorter text is no PIN, and would cost an attempt."""
 _MAX_PIN_BYTES: Final = 63
 _NO_DATA: Final = bytes(32)
-"""Hash that is signed when a key is only asked whether it holds a passkey; it is of nothing."""
+"""Hash to sign when a key is only asked whether it holds a passkey; it is the hash of no real data."""
 _ORIGIN: Final = "http://localhost:"
 
 S = TypeVar("S", bound=Statement)
@@ -92,7 +93,7 @@ Why = Literal[
     "timeout",
     "answer",
 ]
-"""Words for what is wrong."""
+"""Reasons why a security key did not sign."""
 _CLASSES: Final[dict[Why, FailureClass]] = {
     "absent": FailureClass.NOT_FOUND,
     "permission": FailureClass.UNAUTHORIZED,
@@ -108,7 +109,7 @@ _CLASSES: Final[dict[Why, FailureClass]] = {
 
 
 class SecurityKeyError(AileronError):
-    """A security key signed nothing; `why` and the message say why."""
+    """A security key signed nothing; `why` and the message give the reason."""
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(_CLASSES[why], f"nothing is signed: {message}", boundary=Boundary.USER)
@@ -116,22 +117,22 @@ class SecurityKeyError(AileronError):
 
 
 class Person(Protocol):
-    """The person at this terminal, who has the key."""
+    """The interface to the person at this terminal, who has the key."""
 
     def ask(self, question: str) -> Secret:
-        """Ask a question and return the typed answer, which is not shown; not empty. AileronError, KeyboardInterrupt."""
+        """Ask a question and return the hidden answer, which is not empty. Raises AileronError or KeyboardInterrupt."""
         ...
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
-        """Return a block in which the person does not type; it yields a function that shows a line. AileronError."""
+        """Return a block in which the person does not type; it yields a function that shows a line. Raises AileronError."""
         ...
 
 
 class AtTerminal:
-    """The person at the terminal of this process."""
+    """The interface to the person at the terminal of this process."""
 
     def ask(self, question: str) -> Secret:
-        """Ask with isolation.ask_passphrase."""
+        """Ask a question by isolation.ask_passphrase."""
         return isolation.ask_passphrase(question)
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
@@ -140,7 +141,7 @@ class AtTerminal:
 
 
 class _PinError(Exception):
-    """The PIN was wrong: `left` tries remain, or None if the key does not say."""
+    """The PIN was wrong: `left` attempts remain, or None if the key does not report the number."""
 
     def __init__(self, left: int | None) -> None:
         super().__init__()
@@ -148,11 +149,11 @@ class _PinError(Exception):
 
 
 class _SensorError(Exception):
-    """The sensor recognized nobody, or is blocked; the key has a PIN."""
+    """The sensor recognized no fingerprint, or is blocked; the key has a PIN."""
 
 
 class _Facts(NamedTuple):
-    """A key's statements about itself."""
+    """A key's own report about itself."""
 
     has_sensor: bool
     has_pin: bool
@@ -160,7 +161,7 @@ class _Facts(NamedTuple):
 
 
 class _Verified(NamedTuple):
-    """The proof in a request that its person was verified: a token, or the sensor at the time of the request (CTAP 2.0)."""
+    """The proof in a request that the key's person was verified: a token, or the sensor at the time of the request (CTAP 2.0)."""
 
     protocol: PinProtocol | None
     token: bytes | None
@@ -178,9 +179,10 @@ class _Verified(NamedTuple):
 
 
 def enrolled(passkeys: Iterable[PasskeyEntry]) -> tuple[PasskeyKey, ...]:
-    """Return the listed passkeys that a security key can hold: of this home's page, with USB as a transport, or none listed.
+    """Return the listed passkeys that a security key can hold: of this home's page, with USB as a transport, or with
+    no transport listed.
 
-    Leaves out a passkey whose id does not match its contents: it would sign in another's name.
+    Omits a passkey whose id does not match its contents, because it would sign under another passkey's name.
     """
     return tuple(
         key
@@ -201,7 +203,7 @@ def _own(one: PasskeyEntry) -> Iterator[PasskeyKey]:
 
 @final
 class SecurityKeys:
-    """The security keys of one home and one person, for a decision or two. The PIN that opened one is kept until `wipe`."""
+    """The security keys of one home and one person, for a decision or two. The PIN of an opened key is stored until `wipe`."""
 
     def __init__(
         self, keys: Sequence[PasskeyKey], person: Person, *, plugged_in: Callable[[], Sequence[Port]] = ports
@@ -218,7 +220,7 @@ class SecurityKeys:
     def sign(self, statement_of: Callable[[str], S]) -> tuple[S, str]:
         """Return the statement that `statement_of` makes for the id of a passkey, and its signature.
 
-        SecurityKeyError, AileronError as `Person.ask`, KeyboardInterrupt.
+        Raises SecurityKeyError, KeyboardInterrupt, or AileronError as `Person.ask` does.
         """
         port = self._chosen()
         facts = _at(port, _facts)
@@ -239,7 +241,7 @@ class SecurityKeys:
                 said = f"Wrong PIN, {_tries(wrong.left)}. "
 
     def _chosen(self) -> Port:
-        """Return the key to use: the only one there is, or the only one that says it holds a passkey of this home."""
+        """Return the key to use: the only plugged-in key, or the only key that reports holding a passkey of this home."""
         found = list(self._plugged_in())
         usable = [port for port in found if port.may_open]
         if not found:
@@ -260,7 +262,10 @@ class SecurityKeys:
         return holding[0]
 
     def _may_hold(self, port: Port) -> bool:
-        """Return whether the key says without a PIN that it holds one. A key that does not answer, or fails, is not used."""
+        """Return whether the key reports, without a PIN, that it holds a passkey.
+
+        A key that does not respond, or fails, is not used.
+        """
         try:
             return _at(port, lambda ctap: _held(ctap, self._keys, _Verified(None, None))) is not None
         except SecurityKeyError:
@@ -299,7 +304,7 @@ _T = TypeVar("_T")
 
 
 class _Deadline(threading.Event):
-    """A deadline as an event that is set once it has passed: the library then tells the key to stop."""
+    """A deadline in the form of an event that is set once the deadline has passed; the library then tells the key to stop."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -311,13 +316,13 @@ class _Deadline(threading.Event):
 
 
 def _at(port: Port, work: Callable[[Ctap2], _T]) -> _T:
-    """Return the result of `work` with a key, without a person. SecurityKeyError."""
+    """Return the result of `work` with a key, without a person. Raises SecurityKeyError if the key fails."""
     with _opened(port, _LOOK_S) as ctap:
         return work(ctap)
 
 
 def _at_work(port: Port, work: Callable[[Ctap2, _Deadline], _T]) -> _T:
-    """Return the result of `work` with a key and a person who touches it. SecurityKeyError."""
+    """Return the result of `work` with a key and a person who touches it. Raises SecurityKeyError if the key fails."""
     with _opened(port, TOUCH_S + GRACE_S) as ctap:
         return work(ctap, _Deadline(TOUCH_S))
 
@@ -352,7 +357,7 @@ def _opened(port: Port, seconds: float) -> Iterator[Ctap2]:
 
 
 def _garbled() -> tuple[type[Exception], ...]:
-    """Return the library's errors for bytes that are not what they claim to be: it parses them without further checks."""
+    """Return the types of the library's errors for malformed bytes, which the library parses without further checks."""
     from fido2.hid import ConnectionFailure
 
     return (
@@ -433,7 +438,7 @@ def _wrong_pin(port: Port, left: int | None) -> SecurityKeyError:
 
 
 def _is_pin(pin: Secret) -> bool:
-    """Return whether this can be a PIN: any other text would cost a try."""
+    """Return whether `pin` can be a PIN. Any other text would cost an attempt."""
     raw = pin.reveal()
     with contextlib.suppress(UnicodeDecodeError):
         return len(raw.decode()) >= _MIN_PIN and len(raw) <= _MAX_PIN_BYTES
@@ -443,7 +448,7 @@ def _is_pin(pin: Secret) -> bool:
 def _verified(
     ctap: Ctap2, port: Port, facts: _Facts, pin: Secret | None, tell: Callable[[str], None], deadline: _Deadline
 ) -> _Verified:
-    """Return the proof that the key's sensor or the PIN verified the person. _PinError, _SensorError, CtapError."""
+    """Return the proof that the key's sensor or the PIN verified the person. Raises _PinError, _SensorError or CtapError."""
     from fido2.ctap import CtapError
     from fido2.ctap2.pin import ClientPin
 
@@ -478,7 +483,7 @@ def _tries(left: int | None) -> str:
 
 
 def _held(ctap: Ctap2, keys: Sequence[PasskeyKey], verified: _Verified) -> PasskeyKey | None:
-    """Return the first of these passkeys that the key says it holds, asked without a touch; or None. CtapError."""
+    """Return the first of these passkeys that the key reports holding, asked without a touch; or None. Raises CtapError."""
     from fido2.ctap import CtapError
 
     for key in keys:
@@ -501,7 +506,10 @@ def _assertion(
     tell: Callable[[str], None],
     deadline: _Deadline,
 ) -> str:
-    """Return this passkey's signature over a statement, in stored form. CtapError; SecurityKeyError if it is not valid."""
+    """Return this passkey's signature over a statement, in stored form.
+
+    Raises CtapError, or SecurityKeyError for an invalid signature.
+    """
     client = client_data(challenge_of(statement), key.origin)
     answer = _asserted(
         ctap, key, hashlib.sha256(client).digest(), verified, touched=True, deadline=deadline, tell=lambda: tell(prompt)
@@ -545,6 +553,6 @@ def _asserted(
 
 
 def client_data(challenge: str, origin: str) -> bytes:
-    """Return the client data that a browser would sign: Web Authentication Level 3, section 5.8.1.1, to the byte."""
+    """Return exactly the bytes of client data that a browser would sign: Web Authentication Level 3, section 5.8.1.1."""
     said = {"type": "webauthn.get", "challenge": challenge, "origin": origin, "crossOrigin": False}
     return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,11 +1,12 @@
-"""Statements that are signed: a decision about what is shown, and the request for a preview that only this process can read.
+"""Statements that are signed: a decision about a displayed question, and the request for a preview that only this
+process can read.
 
-Runs where the approver's key is open, or a security key is asked in its place. Neither the daemon nor a program that answers in
+Runs where the approver's key is open, or a security key is used instead. Neither the daemon nor a program that responds in
 its place is trusted with the statements: each is made here, about a digest that the caller computed from what it shows
 (review/signed_view.py).
 
 Rules
-- A key that is kept to read previews (`ReadingKey`) signs nothing else.
+- A key that stays open to read previews (`ReadingKey`) signs nothing else.
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
 Source: docs/reference/signed-decisions.md. Not here: the keys (keyfile.py, security_key.py), protection of the process
@@ -42,14 +43,14 @@ if TYPE_CHECKING:  # the daemon signs on the page, and has nothing to do with de
 __all__ = ["PREVIEW_S", "PreviewAsked", "ReadingKey", "signed_decision"]
 
 PREVIEW_S: Final = 30.0
-"""Seconds for a preview: the daemon reads it from the service within 5 s; a jail on a machine under load takes longer."""
+"""Seconds to wait for a preview: the daemon reads it from the service within 5 s; a jail on a machine under load takes longer."""
 _NONCE_BYTES: Final = 16
 _S = TypeVar("_S", bound=Statement)
 
 
 @final
 class ReadingKey:
-    """The approver's key, kept only to sign requests for previews. It owns the key: no other code uses it meanwhile."""
+    """The approver's key, open only to sign requests for previews. It owns the key: no other code uses the key meanwhile."""
 
     __slots__ = ("_key", "key_id")
 
@@ -58,7 +59,7 @@ class ReadingKey:
         self.key_id: Final = key.key_id
 
     def sign(self, statement: Statement) -> str:
-        """Sign a request for a preview. TypeError for any other statement; RuntimeError after `wipe`."""
+        """Sign a request for a preview. Raises TypeError for any other statement, RuntimeError after `wipe`."""
         if not isinstance(statement, PreviewStatement):
             raise TypeError("this key reads previews, and decides nothing")
         return self._key.sign(statement)
@@ -76,9 +77,10 @@ def signed_decision(
     reason: str | None,
     head: str | None,
 ) -> Decision:
-    """Return a signed decision; by the approver's key with the signed `head` of the record, if one is known.
+    """Return a signed decision. With the approver's key, the `head` of the record is signed too, if it is known.
 
-    A security key signs no head: that would take a second touch (docs/adr/0028-passkeys.md). SecurityKeyError, KeyboardInterrupt.
+    A security key signs no head: that would need a second touch (docs/adr/0028-passkeys.md). Raises SecurityKeyError,
+    KeyboardInterrupt.
     """
 
     def about(key_id: str) -> DecisionStatement:
@@ -117,10 +119,10 @@ def _signed(by: ApproverKey | SecurityKeys | ReadingKey, about: Callable[[str], 
 
 @final
 class PreviewAsked:
-    """A signed request for the preview of a plan (`body`), and the only object that can open the response."""
+    """A signed request for the preview of a plan (`body`). Only this object can open the response."""
 
     def __init__(self, by: ApproverKey | SecurityKeys | ReadingKey, approval_id: str, plan_digest: str) -> None:
-        """Sign the request. SecurityKeyError or KeyboardInterrupt if a security key signs."""
+        """Sign the request. Raises SecurityKeyError or KeyboardInterrupt if a security key signs."""
         recipient = Recipient()
 
         def about(key_id: str) -> PreviewStatement:
@@ -145,10 +147,10 @@ class PreviewAsked:
         )
 
     def opened(self, answer: SealedPreview) -> Preview:
-        """Return the preview that was sealed. A preview that failed comes with its problem, not as an error.
+        """Return the decrypted preview. A preview that failed is returned with its problem, not raised as an error.
 
-        MismatchError if the daemon names another digest, AileronError(hash_mismatch) if it is not sealed to us, and
-        ValueError if it is no preview of this version.
+        Raises MismatchError if the daemon names another digest, AileronError(hash_mismatch) if the response is not sealed to
+        this object, and ValueError if it is no preview of this version.
         """
         sealed = base64.b64decode(answer.sealed, validate=True)
         seen = msgspec.json.decode(self._recipient.open(sealed, self._statement.signed_bytes()), type=Preview)

@@ -1,16 +1,16 @@
 """Detection of programs that could type at this terminal in place of the person, and a hold against others.
 
-Runs in the process of the console, where a key may stay open for a while: then a key press decides, and it matters whose it is. A
+Runs in the process of the console, where a key may stay open for a while: then a key press decides, and its origin matters. A
 passphrase does not have that problem, because nobody else knows it; so if another program could press keys, each decision asks
 for the passphrase, and no key is kept open.
 
-Programs of the same user that can type (every other needs to be root, or to have replaced the terminal itself):
+Programs of the same user that can type (any other program must be root, or have replaced the terminal itself):
 
-1. a program that controls the one at the terminal's other end: by `tmux send-keys`, `screen -X stuff`, and the remote
+1. a program that controls the program at the terminal's other end: by `tmux send-keys`, `screen -X stuff`, and the remote
    control of kitty, konsole, wezterm and nvim
 2. a process of the same terminal session, by TIOCSTI, if the kernel still has it (before Linux 6.2, or dev.tty.legacy_tiocsti)
-3. none by opening it anew, while it is held exclusively (TIOCEXCL, ioctl_tty(2)); a process that has it open already can read
-   input in our place, and draw on the screen
+3. none by opening the terminal anew, while it is held exclusively (TIOCEXCL, ioctl_tty(2)); a process that has it open
+   already can read input in our place, and draw on the screen
 
 Not detected: a display server that lets every client press keys (X11), and the remote control of a terminal program that does not
 reveal it to the programs that it starts.
@@ -43,8 +43,9 @@ _VARIABLES: Final = {
     "KONSOLE_DBUS_SERVICE": "konsole",
     "WEZTERM_UNIX_SOCKET": "wezterm",
 }
-"""Environment variables that a program sets for those it starts, with where it takes commands: `send-keys`, `kitten @ send-text`,
-`nvim --server … --remote-send`, `qdbus … sendText`, `wezterm cli send-text`."""
+"""Environment variables that a program sets for its child processes, with the way in which it takes commands: `send-keys`,
+`kitten @ send-text`, `nvim --server … --remote-send`, `qdbus … sendText`, `wezterm cli send-text`.
+"""
 _MULTIPLEXERS: Final = {
     "tmux: server": "tmux",
     "screen": "screen",
@@ -56,7 +57,7 @@ _MULTIPLEXERS: Final = {
     "expect": "expect",
     "script": "script",
 }
-"""Programs that type for any caller, by the kernel's name of their process (15 characters, proc_pid_comm(5))."""
+"""Programs that type on behalf of any caller, by the kernel's name of their process (15 characters, proc_pid_comm(5))."""
 _MOST_ANCESTORS: Final = 64
 
 
@@ -71,7 +72,9 @@ class _Process(NamedTuple):
 
 
 def who_else_can_type() -> str | None:
-    """Return why a key press at this terminal can be another program's, as text for a person; None if none was found."""
+    """Return the reason why a key press at this terminal can be another program's, as text for a person; None if there
+    is none.
+    """
     for variable, program in _VARIABLES.items():
         if os.environ.get(variable):
             return f"this is a terminal of {program}, and any process of yours can press keys in it"
@@ -96,7 +99,7 @@ def _shares_terminal(one: _Process, other: _Process) -> bool:
 
 
 def ancestors() -> list[_Process]:
-    """Return the processes this one descends from, the nearest first, as far as /proc shows them."""
+    """Return the ancestors of this process, the nearest first, as far as /proc shows them."""
     found: list[_Process] = []
     process = _stat_of(os.getpid())
     while process is not None and process.parent > 0 and len(found) < _MOST_ANCESTORS:
@@ -108,7 +111,7 @@ def ancestors() -> list[_Process]:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Hold this terminal: no other process but root's can open it meanwhile. Does nothing without a terminal."""
+    """Hold this terminal: no other process except root's can open it meanwhile. Does nothing without a terminal."""
     take()
     try:
         yield
@@ -117,7 +120,7 @@ def held() -> Iterator[None]:
 
 
 def apply(descriptor: int, settings: list[Any]) -> None:
-    """Set a terminal's settings (tcsetattr(3)) after its output was shown; discard input that was not read."""
+    """Set a terminal's settings (tcsetattr(3)) after its output was shown; discard unread input."""
     while True:
         try:
             return termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
@@ -132,7 +135,7 @@ def take() -> None:
 
 
 def let_go() -> None:
-    """Release the terminal: a question for a passphrase holds it on its own."""
+    """Release the terminal, because a question for a passphrase takes its own hold."""
     _control(termios.TIOCNXCL)
 
 
@@ -145,7 +148,7 @@ def _control(request: int) -> None:
 
 
 def _has_tiocsti() -> bool:
-    """Return whether a process can press keys at its own terminal; a kernel without the setting always lets it."""
+    """Return whether a process can press keys at its own terminal; a kernel without the setting always permits that."""
     try:
         return _LEGACY.read_text(encoding="ascii").strip() != "0"
     except OSError:
