@@ -1,6 +1,6 @@
-"""Vault generations on record, which tell an older vault file, put back whole, from the newest one.
+"""Vault generations on record, which distinguish an older complete vault file that was put back from the newest file.
 
-The vault's seal finds every change to a file but one: an older file, whole. So the record says after each change, and
+The vault's seal detects every change but one: replacement by an older complete file. So the record says after each change, and
 whenever the vault is opened, which vault this home has and its generation. Runs in the daemon when the vault is opened. The
 record is a file of the same user: if both are put back together, to the same moment, this does not find it.
 Rules
@@ -40,12 +40,12 @@ class VaultCheckpoint(msgspec.Struct, frozen=True):
     generation: int
 
     def allows(self, vault: str, generation: int) -> bool:
-        """Return whether an opened vault can be this one."""
+        """Return whether an opened vault of this id and generation matches the checkpoint."""
         return self.vault == vault and self.generation <= generation
 
 
 async def vault_checkpoints(ledger: Ledger) -> tuple[VaultCheckpoint, ...]:
-    """Return the vaults that can be in place, the one on record first; empty if none is on record."""
+    """Return the checkpoints of vaults that can be in place, the vault on record first; empty if none is on record."""
     return await ledger.read(_marks)
 
 

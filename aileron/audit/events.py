@@ -116,7 +116,7 @@ __all__ = [
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """Base of all events: only how they are written."""
+    """Base of all events. Specifies only how events are encoded."""
 
 
 # The ledger itself
@@ -130,14 +130,14 @@ class Genesis(_Event, frozen=True, kw_only=True, tag="genesis"):
     version: str
     """Version of Aileron that created the ledger."""
     ledger: str
-    """A random name, 128 bits: tells this ledger from another one of the same home."""
+    """A random name of 128 bits that distinguishes this ledger from another ledger of the same home."""
 
 
 # Runs
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A step of a plan, as `run.requested` has it: what it runs, what it can reach, and under which account."""
+    """A step of a plan in `run.requested`: its operation, the hosts that it can reach, and its account."""
 
     id: str
     connector: str
@@ -154,7 +154,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
-    """An action was requested, and it resolved to a plan. On disk before anything else happens."""
+    """An action was requested, and its request resolved to a plan. This event is on disk before anything else happens."""
 
     run: str
     """The run's id, which is also the audit id."""
@@ -165,33 +165,33 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     action_digest: str
     """`sha256:…` of the action file's bytes."""
     plan_digest: str
-    """`sha256:…` of the whole plan; what a person approves."""
+    """`sha256:…` of the complete plan, which a person approves."""
     args: dict[str, Any]
-    """The arguments, in full."""
+    """The complete arguments."""
     steps: list[PlannedStep]
     claim: str | None = None
-    """`sha256:…` of session, idempotency key and request. Written by the ledger, which keeps the key itself."""
+    """`sha256:…` of session, idempotency key and request. Written by the ledger, which stores the key itself."""
     again: str | None = None
-    """The run of the same plan whose outcome is unknown, and which the caller repeats knowing that."""
+    """An earlier run of the same plan with an unknown outcome, which the caller knowingly repeats."""
     party: str | None = None
-    """Party whose share it counts against, if that is not its session's own or, on the operator's socket, the person's."""
+    """Party whose share the run counts against, if other than its session's own or, on the operator's socket, the person's."""
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
-    """A requested action did not resolve. Nothing else is recorded of it, and nothing was done."""
+    """A requested action did not resolve. Nothing else is recorded about the request, and nothing was done."""
 
     run: str
-    """An id of its own, the audit id of the response."""
+    """The request's own id, which is the audit id of the response."""
     session: str
     scope: Scope
     action: str
-    """The requested name, at most 200 characters of it; perhaps no action's."""
+    """The requested name, at most 200 characters; perhaps not the name of an action."""
     failure_class: FailureClass = msgspec.field(name="class")
     message: str
 
 
 class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
-    """A step is about to run. On disk before its jail is told anything."""
+    """A step is about to run. On disk before the step's jail receives anything."""
 
     run: str
     step: str
@@ -202,26 +202,26 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
     layers: list[str]
     """The isolation in force."""
     args: str | None = None
-    """Digest (`sha256:…`) of the step's arguments in canonical JSON, if they include results of earlier steps; otherwise they are
-    those of the plan.
+    """Digest (`sha256:…`) of the step's arguments in canonical JSON, if they include results of earlier steps;
+    otherwise the plan has the arguments.
     """
 
 
 class RunRetried(_Event, frozen=True, kw_only=True, tag="run.retried"):
-    """A step failed in a way that may be temporary, and is tried again after `wait_ms`."""
+    """A step failed in a way that may be transient, and is attempted again after `wait_ms`."""
 
     run: str
     step: str
     connector: str
     attempt: int
-    """The attempt that failed, from 1."""
+    """Number of the failed attempt, from 1."""
     failure_class: FailureClass = msgspec.field(name="class")
     message: str
     wait_ms: int
 
 
 class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
-    """A run is over and its outcome known. On disk before anybody is told."""
+    """A run ended and its outcome is known. On disk before any caller is notified."""
 
     run: str
     session: str
@@ -237,11 +237,11 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
     ms: int | None = None
     """Milliseconds from start to outcome; absent if nothing ran."""
     outcome_digest: str
-    """`sha256:…` of the stored outcome, which holds the result."""
+    """`sha256:…` of the stored outcome, which contains the result."""
 
 
 class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
-    """A run was interrupted after it started: it may or may not have taken effect. It is not run again automatically."""
+    """A run was interrupted after it started, so it may or may not have taken effect. The run is not repeated automatically."""
 
     run: str
     session: str
@@ -256,7 +256,10 @@ class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
 
 
 class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
-    """A request passed every check. On disk before its first byte leaves; without `egress.finished`, its outcome is unknown."""
+    """A request passed every check.
+
+    On disk before its first byte leaves; if `egress.finished` is missing, its outcome is unknown.
+    """
 
     run: str
     step: str
@@ -273,88 +276,94 @@ class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
 
 
 class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
-    """A request ended, the one of the same number."""
+    """The request with this number ended."""
 
     run: str
     step: str
     connector: str
     request: int
     status: int | None = None
-    """The HTTP status; absent: no response came."""
+    """The HTTP status; absent if no response arrived."""
     bytes_up: int
     """Bytes of the request's body."""
     bytes_down: int
     """Bytes of the response's body."""
     ms: int
     address: str | None = None
-    """Address that was connected to."""
+    """Address to which the request was connected."""
     scrubbed: int = 0
     """Number of times that the response repeated the secret, which was then masked."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
 class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
-    """A rule refused a request. No part of it left, unless it has an `egress.sending`; on disk before the invocation ends."""
+    """A rule refused a request.
 
-    run: str
-    step: str
-    connector: str
-    request: int
-    """The number that it would have had among the requests of its step; 0 for a system call."""
-    method: str
-    """The connector's text, at most 32 characters."""
-    destination: str
-    """`HOST:PORT`, or what an invalid URL has in its place; hostile text, at most 300 characters."""
-    reason: str
-    """The rule: docs/reference/egress.md, Denials."""
-
-
-class EgressEnvelope(_Event, frozen=True, kw_only=True, tag="egress.envelope"):
-    """A login at a mail server sends a message. On disk before its first byte leaves.
-
-    Without an `egress.submitted`, nobody knows whether the server accepted it.
+    No part of the request left, unless it has an `egress.sending`; on disk before the invocation ends.
     """
 
     run: str
     step: str
     connector: str
     request: int
-    """The number of the login among the requests of its step."""
+    """The number that the request would have had in its step; 0 for a system call."""
+    method: str
+    """The method as the connector wrote it, at most 32 characters."""
+    destination: str
+    """`HOST:PORT`, or the corresponding part of an invalid URL; hostile text, at most 300 characters."""
+    reason: str
+    """The rule that refused the request: docs/reference/egress.md, Denials."""
+
+
+class EgressEnvelope(_Event, frozen=True, kw_only=True, tag="egress.envelope"):
+    """A login at a mail server is about to send a message. On disk before the message's first byte leaves.
+
+    If `egress.submitted` is missing, nobody knows whether the server accepted the message.
+    """
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    """Number of the login among the requests of its step."""
     sender: str
     """Sender as the server accepted it."""
     recipients: tuple[str, ...]
     """Recipients as the server accepted them: hostile text."""
     size: int | None = None
-    """Bytes that the connector announced; absent: it announced none."""
+    """Number of bytes that the connector announced; absent if the connector announced none."""
 
 
 class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted"):
-    """The mail server responded to the message that the login sent last."""
+    """The mail server responded to the login's most recent message."""
 
     run: str
     step: str
     connector: str
     request: int
     size: int
-    """Bytes of the message."""
+    """Size of the message in bytes."""
     code: int
-    """Code of the response; 200 to 299: the server has accepted the message."""
+    """Code of the response; 200 to 299 mean that the server has accepted the message."""
 
 
 class EgressEffects(_Event, frozen=True, kw_only=True, tag="egress.effects"):
-    """The changes of a database transaction. A preview's are rolled back; another's are what a person saw, and commit next."""
+    """The changes of a database transaction.
+
+    A preview's changes are rolled back; a run's changes are those a person saw, and commit next.
+    """
 
     run: str
     step: str
     connector: str
     request: int
-    """The number of the login among the requests of its step."""
+    """Number of the login among the requests of its step."""
     digest: str
-    """`sha256:…` of the statement, each row, and how many rows of which table changed."""
+    """`sha256:…` of the statement, each row, and the number of changed rows per table."""
 
 
 class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
-    """The connector reports something for the record. Hostile text: a claim, not a fact."""
+    """The connector reports something for the record. The text is hostile: a claim, not a fact."""
 
     run: str
     step: str
@@ -367,45 +376,45 @@ class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
 
 
 class ApprovalRequested(_Event, frozen=True, kw_only=True, tag="approval.requested"):
-    """A person must decide. The subject of the question is kept with the approval, bound to `digest`."""
+    """A person must decide. The subject of the question is stored with the approval, bound to `digest`."""
 
     approval: str
     kind: str
-    """Kind of the subject: `action` for a run."""
+    """Kind of the subject; `action` for a run."""
     digest: str
     expires_at_us: int
     name: str | None = None
-    """Name of the action, or of the subject of the consent."""
+    """Name of the action, or of a consent's subject."""
     run: str | None = None
 
 
 class ApprovalEdited(_Event, frozen=True, kw_only=True, tag="approval.edited"):
-    """A person changed the arguments: another plan that they can approve in place of the requested one."""
+    """A person changed the arguments, which gives another plan that they can approve in place of the requested plan."""
 
     approval: str
     digest: str
     """Digest of the new plan."""
     args: dict[str, Any]
-    """The arguments, in full."""
+    """The complete arguments."""
     run: str | None = None
 
 
 class ApprovalPreviewed(_Event, frozen=True, kw_only=True, tag="approval.previewed"):
-    """The current state was read for the person who decides. Only the digest of what it showed is kept."""
+    """The current state was read for the person who decides. Only the digest of the displayed state is stored."""
 
     approval: str
     plan_digest: str
-    """Digest of the plan it was read for."""
+    """Digest of the plan for which the state was read."""
     run: str
-    """Audit id of the reading itself."""
+    """Audit id of the read operation itself."""
     digest: str | None = None
-    """Digest of the plan and the preview together, which can now be decided; absent: it failed."""
+    """Digest of the plan and the preview together, which can now be decided; absent if the preview failed."""
     preview: str | None = None
-    """Digest of what was shown."""
+    """Digest of the displayed preview."""
     effects: str | None = None
-    """Digest of the changes that were shown and rolled back, for an operation that can change only those."""
+    """Digest of the changes that were displayed and rolled back, for an operation that is limited to the displayed changes."""
     fields: str | None = None
-    """Digest of the lines that were shown; `preview` is of this and `effects`. Absent if there are no effects."""
+    """Digest of the displayed lines; `preview` covers these and `effects`. Absent if there are no effects."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
@@ -421,41 +430,41 @@ class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
 
 
 class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
-    """The agent answered the person's question of that number. Hostile text."""
+    """The agent answered the person's question with this number. The answer is hostile text."""
 
     approval: str
     number: int
     text: str
     run: str | None = None
     session: str | None = None
-    """Session that answered."""
+    """Session that sent the answer."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided"):
-    """A person decided."""
+    """A person decided a question."""
 
     approval: str
     kind: str
     digest: str
-    """Digest of what the person was shown."""
+    """Digest of the plan or consent that the person was shown."""
     decision: Literal["approve", "deny"]
     surface: str
-    """Scope of the socket it came in on: `operator`; or `page`."""
+    """Scope of the socket on which the decision arrived: `operator`; or `page`."""
     reason: str | None = None
     run: str | None = None
     key_id: str | None = None
-    """Key of the signature; absent if no approver was set."""
+    """Id of the signing key; absent if no approver was set."""
     signed_at: str | None = None
-    """Time that was signed with it, RFC 3339."""
+    """Signed time of the decision, RFC 3339."""
     signature: str | None = None
     """Signature of the decision: base64, docs/reference/signed-decisions.md."""
     head: str | None = None
-    """The newest row when the person decided (`SEQ:HASH`), signed too."""
+    """The newest row when the person decided (`SEQ:HASH`), which is signed too."""
     head_signature: str | None = None
     preview: str | None = None
-    """Digest of the preview that was shown with it."""
+    """Digest of the preview that the person was shown with the plan."""
     until_us: int | None = None
-    """Time until which it can be used, if that is later than before because it is held first."""
+    """Time until which the decision can be used, if that is later than before because the run is held first."""
 
 
 RefusedTry = Literal["approve", "deny", "preview", "appoint", "unlock", "page"]
@@ -480,22 +489,23 @@ class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused")
 
     decision: RefusedTry
     """The attempt: to `approve` or `deny`; to read a `preview`; to `appoint` another approver; to `unlock` the page, or to use
-    a `page` that is unlocked."""
+    a `page` that is unlocked.
+    """
     reason: RefusedReason
-    """Reason for the refusal."""
+    """Reason why the attempt was refused."""
     surface: str
-    """Scope of the socket it came in on, or `page`."""
+    """Scope of the socket on which the attempt arrived, or `page`."""
     approval: str | None = None
-    """The question; absent if this row counts several, and if it is about the page."""
+    """Id of the question; absent if this row counts several attempts, or is about the page."""
     key_id: str | None = None
-    """Key that the caller named."""
+    """Id of the key that the caller named."""
     count: int = 1
     since_us: int | None = None
-    """Time of the first of several."""
+    """Time of the first attempt, if this row counts several."""
 
 
 class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed"):
-    """The decision was used, which can happen only once."""
+    """The decision was used. A decision can be used only once."""
 
     approval: str
     digest: str
@@ -503,7 +513,7 @@ class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed
 
 
 class ApprovalExpired(_Event, frozen=True, kw_only=True, tag="approval.expired"):
-    """The question expired before it was decided, or before its decision was used."""
+    """The question expired before a person decided, or before the decision was used."""
 
     approval: str
     was: Literal["pending_approval", "approved"]
@@ -515,7 +525,9 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
 
     approval: str
     surface: str
-    """Scope of the socket it came in on: `agent`, `operator`; `page`; or `session`: the session that it was for ended."""
+    """Scope of the socket on which the withdrawal arrived, `agent` or `operator`; or `page`; or `session` if the
+    question's session ended.
+    """
     run: str | None = None
 
 
@@ -523,35 +535,35 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
 
 
 class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
-    """Decisions are signed with this key from here on."""
+    """Decisions are signed with this key from now on."""
 
     key_id: str
     public_key: str
-    """32 bytes, hex: Ed25519."""
+    """The key: 32 bytes in hex, Ed25519."""
     inventory: str
-    """Digest of what existed then and was approved with it."""
+    """Digest of the contents that existed then and were approved with this key."""
     signed_at: str
     signature: str
-    """Signature over all this, by the new key: base64."""
+    """Signature over the statement by the new key: base64."""
     replaces: str | None = None
-    """Id of the key that decided before."""
+    """Id of the former key, which signed decisions before."""
     old_signature: str | None = None
-    """Signature over all this, by the key that decided before: base64."""
+    """Signature over the statement by the former key: base64."""
 
 
 class PasskeyAdded(_Event, frozen=True, kw_only=True, tag="passkey.added"):
-    """Decisions can also be signed with this passkey from here on."""
+    """Decisions can also be signed with this passkey from now on."""
 
     passkey: str
-    """Id that its decisions name: `webauthn:…`."""
+    """Id of the passkey in its decisions: `webauthn:…`."""
     name: str
     approval: str
-    """Question with which the person approved the passkey."""
+    """Id of the question with which the person approved the passkey."""
     subject: dict[str, Any]
-    """Consent that they approved, in full, including the public key."""
+    """The complete approved consent, including the public key."""
     signed_at: str
     signature: str
-    """Signature over that decision, by the approver's key: base64."""
+    """Signature over the decision to enroll the passkey, by the approver's key: base64."""
     reason: str | None = None
     """Reason that was signed with the decision."""
 
@@ -561,21 +573,21 @@ class PasskeyRemoved(_Event, frozen=True, kw_only=True, tag="passkey.removed"):
 
     passkey: str
     reason: Literal["revoked", "vault"]
-    """`vault`: the vault that was opened no longer has it."""
+    """Cause of the removal. `vault`: the vault that was opened no longer has the passkey."""
 
 
 class ConsentAgreed(_Event, frozen=True, kw_only=True, tag="consent.agreed"):
-    """A consent of a person is now in force under that name."""
+    """A person's consent is now in force under this name."""
 
     kind: str
     name: str
     digest: str
     approval: str
-    """Question with which the person approved it."""
+    """Id of the question with which the person approved the consent."""
 
 
 class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
-    """The consent under that name is no longer in force."""
+    """The consent under this name is no longer in force."""
 
     kind: str
     name: str
@@ -583,81 +595,81 @@ class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
 
 
 class GrantUsed(_Event, frozen=True, kw_only=True, tag="grant.used"):
-    """A standing grant let a run through that otherwise needed approval."""
+    """A standing grant admitted a run that otherwise needed approval."""
 
     grant: str
-    """Question with which the person approved the grant."""
+    """Id of the question with which the person approved the grant."""
     run: str
     use: int
     """Number of this use, from 1."""
     of: int
-    """Number of uses in all."""
+    """Maximum number of uses of the grant."""
 
 
 class GrantRevoked(_Event, frozen=True, kw_only=True, tag="grant.revoked"):
-    """A grant lets no run through any longer."""
+    """A grant was revoked and admits no further runs."""
 
     grant: str
 
 
 class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
-    """A caller requested a route that its socket does not serve, or is not one that the socket serves."""
+    """A caller requested a route that its socket does not serve, or the socket does not serve this caller."""
 
     scope: str
     """Scope of the socket; `cell` for a caller that is not a process of an open cell."""
     route: str
-    """The route, at most 200 characters; `cell.sock` for such a caller."""
+    """The route, at most 200 characters; `cell.sock` for a caller that is not a process of an open cell."""
     session: str
-    """Session of the last of them."""
+    """Session of the last refused request."""
     count: int
-    """Number of requests since this was told last."""
+    """Number of refused requests since the last record of such requests."""
     since_us: int
-    """Time of the first of them."""
+    """Time of the first counted request."""
 
 
 # Sessions
 
 
 class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
-    """A session began: an agent can make requests under a name of its own, with a token that nobody else has."""
+    """A session began: an agent can make requests under a name of its own, with a token that only this agent has."""
 
     session: str
     agent: str
     folder: str
     """Folder in which the agent works."""
     token_digest: str
-    """`sha256:…` of the token, which is 256 random bits, so that nobody can find it from the digest."""
+    """`sha256:…` of the token. The token has 256 random bits, so nobody can find it from the digest."""
     expires_at_us: int
     pid: int | None = None
-    """Process with which the session ends, if it ends with one."""
+    """Id of the process whose end ends the session; absent if no process does."""
     pid_started: float | None = None
-    """Start of that process, in seconds since the epoch: process numbers are used again."""
+    """Start of that process, in seconds since the epoch, because process ids are reused."""
     party: str | None = None
-    """Party whose share its runs and questions count against: the session that started it, or `by hand`. Absent: its own if
-    it has a process, otherwise `by hand`.
+    """Party whose share the session's runs and questions count against: the session that started it, or `by hand`.
+    If absent: the session itself if it has a process, otherwise `by hand`.
     """
     only: tuple[str, ...] = ()
-    """Selectors of the actions that it can use; absent: all actions."""
+    """Selectors of the actions that the session can use; absent: all actions."""
     above_only: tuple[tuple[str, ...], ...] = ()
-    """Selectors of each session in which it was opened: they apply to it too."""
+    """Selectors of each outer session in which this session was opened; they apply to this session too."""
     above_folders: tuple[str, ...] = ()
-    """Folders of those sessions: settings for these folders apply to it too."""
+    """Folders of the outer sessions, whose settings apply to this session too."""
     cell_hosts: tuple[str, ...] | None = None
-    """Patterns of the hosts that its agent can reach from its cell. Absent: it is in no cell."""
+    """Patterns of the hosts that the session's agent can reach from its cell; absent if the agent is in no cell."""
     cell_asks: bool = False
-    """True if a person is asked about other hosts; absent: they are refused."""
+    """True if a person is asked about other hosts; absent if other hosts are refused."""
     pid_ticks: int | None = None
     """Start of the cell's process, in clock ticks since the machine started."""
     inject_digest: str | None = None
-    """`sha256:…` of the name in its addresses at the gateway, if tools are injected into its requests to models."""
+    """`sha256:…` of the name in the session's addresses at the gateway, if tools are injected into its requests to models."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
-    """A session ended: its token no longer works. Requests that it made go on."""
+    """A session ended, and its token no longer works. Requests that it made continue."""
 
     session: str
     reason: str
-    """`ended`, `expired`, `process gone`."""
+    """Cause of the end: `ended`, `expired`, `process gone`."""
     exit_code: int | None = None
 
 
@@ -667,17 +679,17 @@ class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
 class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
     """A cell's agent is about to be connected to a host. On disk before the host receives a packet.
 
-    Without a `tunnel.closed`, nobody knows how much was sent.
+    If `tunnel.closed` is missing, nobody knows how much was sent.
     """
 
     session: str
     tunnel: str
     """The tunnel's id."""
     host: str
-    """Host that the agent asked for, and that its ClientHello names."""
+    """Host that the agent requested and that its ClientHello names."""
     port: int
     may_hide: bool = False
-    """True if the ClientHello has an extension (ECH) that holds another name or nothing: nobody can tell which."""
+    """True if the ClientHello has an extension (ECH) that contains another name or nothing; nobody can tell which."""
 
 
 class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
@@ -688,27 +700,29 @@ class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
     host: str
     port: int
     address: str | None = None
-    """Address that was connected to; absent: no connection was made."""
+    """Address to which the tunnel was connected; absent if no connection was made."""
     bytes_up: int
-    """Bytes from the agent to the host, encrypted as they were."""
+    """Number of bytes from the agent to the host, counted as encrypted."""
     bytes_down: int
     ms: int
     reason: str
-    """`closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`, `stopping`, or the rule's name."""
+    """Cause of the end: `closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`,
+    `stopping`, or the rule's name.
+    """
 
 
 class TunnelRefused(_Event, frozen=True, kw_only=True, tag="tunnel.refused"):
-    """A cell's agent asked for a host that it does not get. No packet went there."""
+    """A cell's agent requested a host that it cannot reach. No packet was sent there."""
 
     session: str
     destination: str
     """`HOST:PORT`; `unknown` if the request could not be read."""
     reason: str
-    """The rule (docs/reference/cell-egress.md), or a failure class."""
+    """The rule that refused (docs/reference/cell-egress.md), or a failure class."""
     count: int
-    """Number of attempts since this was told last."""
+    """Number of attempts since the last record of such attempts."""
     since_us: int
-    """Time of the first of them."""
+    """Time of the first counted attempt."""
 
 
 # Tools in requests to models: docs/reference/injected-tools.md. No part of a body.
@@ -721,12 +735,12 @@ class InjectionAdded(_Event, frozen=True, kw_only=True, tag="injection.added"):
     wire: str
     """API: `messages`, `chat`, `responses`."""
     tools: tuple[str, ...]
-    """Names as the model sees them: the first 128."""
+    """Names of the tools as the model sees them; only the first 128."""
     count: int
 
 
 class InjectionSkipped(_Event, frozen=True, kw_only=True, tag="injection.skipped"):
-    """A request of such a session went on unchanged; recorded once for each reason while the daemon runs."""
+    """A request to a model was passed on without the session's tools; recorded once per reason while the daemon runs."""
 
     session: str
     wire: str
@@ -742,13 +756,13 @@ class InjectionCalled(_Event, frozen=True, kw_only=True, tag="injection.called")
 
 
 class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answered"):
-    """The model was told the result of that call; absent if the program went away before it was over."""
+    """The model received the result of that call; absent if the program disconnected before the call ended."""
 
     session: str
     wire: str
     tool: str
     status: str | None = None
-    """State of the run, as the model is told; absent if the tool is not a run."""
+    """State of the run as the model sees it; absent if the tool is not a run."""
     failure_class: str | None = msgspec.field(default=None, name="class")
     asked: str | None = None
     """Id of the run or of the question."""
@@ -758,7 +772,7 @@ class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answer
 
 
 class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.installed"):
-    """A connector is in the store: exactly these bytes."""
+    """A connector with exactly these bytes was installed in the store."""
 
     connector: str
     version: str
@@ -766,11 +780,11 @@ class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.insta
     source: str
     """Origin of the bytes."""
     signature: str
-    """Finding: `unsigned`, or what vouches for it."""
+    """Result of the signature check: `unsigned`, or the signer."""
     hosts: list[str] = []
-    """Hosts that it may send to."""
+    """Hosts to which the connector may send."""
     credential: str | None = None
-    """Kind of credential that it takes."""
+    """Kind of credential that the connector uses."""
 
 
 class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed"):
@@ -782,32 +796,38 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
 
 
 class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acted-early"):
-    """A jail that was started ahead for a connector acted before it was told what to do. It was ended, unused."""
+    """A connector acted in a jail that was started ahead, before it received a task. The jail was ended without use."""
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     what: Literal["frame", "output", "network", "exit", "resources"]
     destination: str | None = None
-    """Destination that it tried to connect to, as it says."""
+    """Destination to which the connector tried to connect, by its own account."""
 
 
 class ToolSuspended(_Event, frozen=True, kw_only=True, tag="tool.suspended"):
-    """A connector reports that its server has changed a tool: no run uses that operation from here on. Hostile text."""
+    """A connector reports that its server has changed a tool.
+
+    No run uses that operation from now on. The report is hostile text.
+    """
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     op: str
     run: str
-    """Run that found it."""
+    """Id of the run whose connector reported the change."""
     action: str
     how: Literal["changed", "gone", "untold"]
-    """`gone`: the server no longer has the tool. `untold`: its current form was not told, or cannot be shown to a person."""
+    """`gone`: the server no longer has the tool.
+
+    `untold`: the connector did not report its current form, or a person cannot be shown it.
+    """
     before: str | None = None
-    """Tool as the connector was made with it, by its own account: a JSON object in canonical form."""
+    """Tool for which the connector was made, by the connector's account: a JSON object in canonical form."""
     now: str | None = None
-    """Tool as the server has it, as the connector says."""
+    """Current form of the tool at the server, by the connector's account."""
     digest: str | None = None
     """`sha256:…` of `now`."""
 
@@ -820,15 +840,20 @@ class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
     hash: str = msgspec.field(name="pin")
     op: str
     reason: Literal["accepted", "lifted", "removed"]
-    """`accepted`: as the server has it now; `lifted`: as it was, or as accepted last; `removed`: with its connector."""
+    """`accepted`: in the server's current form; `lifted`: in the original or last accepted form; `removed`: with its
+    connector.
+    """
     digest: str | None = None
     """Digest of the accepted definition."""
     approval: str | None = None
-    """Question with which it was accepted."""
+    """Id of the question with which a person accepted the definition."""
 
 
 class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
-    """An agent in a cell wants to connect to a host that its session does not list: a person is asked. The agent named it."""
+    """An agent in a cell wants to connect to a host that its session does not list, so a person is asked.
+
+    The agent named the host.
+    """
 
     session: str
     host: str
@@ -838,7 +863,7 @@ class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
 
 
 class HostAllowed(_Event, frozen=True, kw_only=True, tag="host.allowed"):
-    """A person approved the host: the session can reach it until it ends."""
+    """A person approved the host: the session can reach it until the session ends."""
 
     session: str
     host: str
@@ -869,10 +894,10 @@ class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
     action: str
     version: str
     digest: str
-    """`sha256:…` of the file as it was installed."""
+    """`sha256:…` of the installed file."""
     source: str | None = None
     published: str | None = None
-    """`sha256:…` of the file as it was published, if it was fetched."""
+    """`sha256:…` of the published file, if the file was fetched."""
 
 
 class FetchStarted(_Event, frozen=True, kw_only=True, tag="fetch.started"):
@@ -880,9 +905,9 @@ class FetchStarted(_Event, frozen=True, kw_only=True, tag="fetch.started"):
 
     fetch: str
     what: str
-    """`connector`, `action`, `update`, `sync`."""
+    """Kind of the fetch: `connector`, `action`, `update`, `sync`."""
     name: str
-    """NAME@VERSION; for an update the action's own name; for a sync empty."""
+    """NAME@VERSION; for an update the name of the action, for a sync empty."""
 
 
 class FetchEnded(_Event, frozen=True, kw_only=True, tag="fetch.ended"):
@@ -890,10 +915,10 @@ class FetchEnded(_Event, frozen=True, kw_only=True, tag="fetch.ended"):
 
     fetch: str
     status: str
-    """`ready`, `failed`, `cancelled`."""
+    """Result of the fetch: `ready`, `failed`, `cancelled`."""
     failure_class: FailureClass | None = msgspec.field(name="class", default=None)
     hashes: list[str] = []
-    """Pins of what was fetched and is not installed yet."""
+    """Pins of fetched connectors that are not installed yet."""
 
 
 class ActionEnabled(_Event, frozen=True, kw_only=True, tag="action.enabled"):
@@ -923,7 +948,7 @@ class BindingCreated(_Event, frozen=True, kw_only=True, tag="binding.created"):
     binding: str
     connector: str
     secret: str
-    """Name of the secret."""
+    """Name of the secret that the binding uses."""
     account: str | None = None
     """Account of the credential, as the provider or the user named it."""
     hosts: list[str] = []
@@ -933,11 +958,11 @@ class BindingCreated(_Event, frozen=True, kw_only=True, tag="binding.created"):
 
 
 class BindingRevoked(_Event, frozen=True, kw_only=True, tag="binding.revoked"):
-    """A binding was revoked: its connector can no longer use the credential."""
+    """A binding was revoked, so its connector can no longer use the credential."""
 
     binding: str
     at_provider: str | None = None
-    """Result of revoking its tokens at their provider: `revoked`, `not offered`, `failed`."""
+    """Result of revoking the binding's tokens at their provider: `revoked`, `not offered`, `failed`."""
 
 
 class BindingRenewing(_Event, frozen=True, kw_only=True, tag="binding.renewing"):
@@ -948,13 +973,13 @@ class BindingRenewing(_Event, frozen=True, kw_only=True, tag="binding.renewing")
 
 
 class BindingRenewed(_Event, frozen=True, kw_only=True, tag="binding.renewed"):
-    """The provider gave a new access token, and the vault has it, or will at the next opportunity."""
+    """The provider issued a new access token, and the vault has stored it, or will at the next opportunity."""
 
     binding: str
 
 
 class BindingRenewalFailed(_Event, frozen=True, kw_only=True, tag="binding.renewal_failed"):
-    """The provider gave no new access token."""
+    """The provider issued no new access token."""
 
     binding: str
     code: str
@@ -968,7 +993,7 @@ class SignInStarted(_Event, frozen=True, kw_only=True, tag="sign_in.started"):
     connector: str
     binding: str
     flow: str
-    """`browser` or `device`."""
+    """Way to sign in: `browser` or `device`."""
     host: str
     """Host of the provider's page."""
 
@@ -979,7 +1004,7 @@ class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
     sign_in: str
     binding: str
     status: str
-    """`done`, `failed`, `cancelled`."""
+    """Result of the sign-in: `done`, `failed`, `cancelled`."""
     account: str | None = None
     """Account as the provider names it."""
     scopes: list[str] = []
@@ -988,27 +1013,29 @@ class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
 
 
 class SecretSet(_Event, frozen=True, kw_only=True, tag="secret.set"):
-    """A secret was stored under this name, in place of an earlier one; with a `reference`, its location and not its value."""
+    """A secret was stored under this name and replaced any earlier secret; with a `reference`, the secret's location
+    instead of its value.
+    """
 
     name: str
     reference: str | None = None
 
 
 class SecretFetching(_Event, frozen=True, kw_only=True, tag="secret.fetching"):
-    """The value of a secret that is kept elsewhere is about to be fetched from there."""
+    """The value of a secret that is stored elsewhere is about to be fetched."""
 
     name: str
     reference: str
     binding: str | None
-    """Binding of the request that is about to be sent; None: no request, or a person approves it."""
+    """Binding of the request that is about to be sent; None if there is no request, or a person approves it."""
 
 
 class SecretFetchFailed(_Event, frozen=True, kw_only=True, tag="secret.fetch_failed"):
-    """The value of a secret that is kept elsewhere could not be fetched."""
+    """The value of a secret that is stored elsewhere could not be fetched."""
 
     name: str
     code: str
-    """A word of Aileron's: `changed`, `missing`, `locked` …"""
+    """Reason for the failure, as a keyword of Aileron: `changed`, `missing`, `locked` …"""
 
 
 class SecretRemoved(_Event, frozen=True, kw_only=True, tag="secret.removed"):
@@ -1027,28 +1054,28 @@ class VaultCreated(_Event, frozen=True, kw_only=True, tag="vault.created"):
 
 
 class VaultUnlocked(_Event, frozen=True, kw_only=True, tag="vault.unlocked"):
-    """The vault was unlocked, with the right passphrase or another way in."""
+    """The vault was unlocked, with the right passphrase or by another method."""
 
     way: str | None = None
-    """`passphrase`, `recovery`, `keyring`."""
+    """Method of unlocking: `passphrase`, `recovery`, `keyring`."""
     vault: str | None = None
     generation: int | None = None
 
 
 class VaultChanged(_Event, frozen=True, kw_only=True, tag="vault.changed"):
-    """The vault was written, perhaps more than once. An older generation is no longer this home's."""
+    """The vault was written, perhaps more than once. An older generation is no longer this home's vault."""
 
     vault: str
     generation: int
 
 
 class VaultRotated(_Event, frozen=True, kw_only=True, tag="vault.rotated"):
-    """The vault has a new passphrase and a new key; the earlier ones no longer open it."""
+    """The vault has a new passphrase and a new key; the former ones no longer open the vault."""
 
     vault: str
     generation: int
     way: str
-    """The way in that was used for it: `passphrase`, `recovery`."""
+    """Method by which the vault was unlocked for the change: `passphrase`, `recovery`."""
 
 
 class VaultBackedUp(_Event, frozen=True, kw_only=True, tag="vault.backed_up"):
@@ -1060,7 +1087,7 @@ class VaultBackedUp(_Event, frozen=True, kw_only=True, tag="vault.backed_up"):
 
 
 class VaultRestoring(_Event, frozen=True, kw_only=True, tag="vault.restoring"):
-    """A copy is about to replace the vault: either may be in place until the next event that names one."""
+    """A copy is about to replace the vault. Until the next event that names a vault, either may be in place."""
 
     vault: str
     generation: int
@@ -1088,23 +1115,23 @@ class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
     """The vault's key was wiped from memory."""
 
     reason: str
-    """`asked`, `stopping`, `idle`, `restored`."""
+    """Reason why the vault was locked: `asked`, `stopping`, `idle`, `restored`."""
 
 
 # The page
 
 
 class PageUnlocked(_Event, frozen=True, kw_only=True, tag="page.unlocked"):
-    """A passphrase or a passkey unlocked the page: one browser can see and decide what waits, until the page is locked."""
+    """A passphrase or a passkey unlocked the page: one browser can see and decide open questions until the page is locked."""
 
     page: str
-    """Id of this unlocked page; it opens nothing."""
+    """Id of this unlocked page, which grants no access."""
     key_id: str
-    """Key that is open for the page; or the passkey that unlocked it."""
+    """Id of the key that is open for the page, or of the passkey that unlocked the page."""
     pid: int
-    """Process at the other end, to which the page is bound."""
+    """Id of the browser's process, to which the page is bound."""
     program: str
-    """Name that the program chose for itself."""
+    """Name that the browser's process chose for itself."""
 
 
 class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
@@ -1112,7 +1139,7 @@ class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
 
     page: str
     reason: str
-    """`asked`, `over`, `process`, `replaced`, `passkey`, `many`."""
+    """Reason why the page was locked: `asked`, `over`, `process`, `replaced`, `passkey`, `many`."""
 
 
 # The daemon
@@ -1128,7 +1155,7 @@ class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):
 
 
 class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
-    """The daemon stopped normally. If this is missing before the next `daemon.started`, it was killed."""
+    """The daemon stopped normally. If this event is missing before the next `daemon.started`, the daemon was killed."""
 
     version: str
 
@@ -1183,7 +1210,7 @@ Notice = (
     | DaemonStarted
     | DaemonStopped
 )
-"""Events that stand alone: they change the state of no run or approval."""
+"""Events that change the state of no run or approval."""
 Event = (
     Genesis
     | RunRequested
@@ -1224,6 +1251,6 @@ EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): 
 
 
 def facts_of(event: Event) -> dict[str, Any]:
-    """Return the event as JSON values, its name under `type`, as the ledger chains it."""
+    """Return the event as JSON values, with its name under `type`, in the form that the ledger chains."""
     facts: dict[str, Any] = msgspec.to_builtins(event)
     return facts

@@ -1,8 +1,8 @@
 """The subject of a question, as it is stored: frozen when the question is asked, thawed unchanged for review and for the run.
 
-Pure. Trusts its digest, not the bytes: a thawed subject has exactly the digest asked about, or is an error. The digest is of
-the stored JSON, so a plan that was frozen before plans got another field is still the one that was shown; it no longer
-runs, because the plan that would run has another digest.
+Pure. Trusts the digest, not the bytes: a thawed subject either has exactly the digest that was asked about, or is an error.
+The digest is of the stored JSON, so a plan that was frozen before plans got another field is still the one that was shown;
+it no longer runs, because the plan that would run has another digest.
 
 The frozen form keeps numbers as they were (canonical JSON would turn `1e17` into an integer that has no canonical form), so
 it is not the canonical JSON of which the digest is made, but has the same digest.
@@ -29,9 +29,9 @@ __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_
 
 
 class StoredDecision(msgspec.Struct, frozen=True):
-    """A person's decision as the ledger has it; `signed` is its signature, None if decisions are not signed.
+    """A person's decision as stored in the ledger; `signed` is its signature, None if decisions are not signed.
 
-    `digest` is the candidate they decided, `preview` the digest of what they were shown with it. Times in s since the epoch.
+    `digest` is the decided candidate, `preview` the digest of the preview shown with it. Times are in seconds since the epoch.
     """
 
     decision: Literal["approve", "deny"]
@@ -44,9 +44,10 @@ class StoredDecision(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """The plan that a run waits with: the decided one, or the one it was asked with. Times in seconds since the epoch.
+    """The plan that a run waits with: the decided plan, or the requested one. Times are in seconds since the epoch.
 
-    `digest` is that of the row: with a preview it is not the plan's. `asked_digest` is the plan's that was asked about first.
+    `digest` is the row's digest; with a preview it differs from the plan's. `asked_digest` is the digest of the plan asked
+    about first.
     """
 
     run_id: str
@@ -56,7 +57,7 @@ class Frozen(msgspec.Struct, frozen=True):
     asked_digest: str
     decision: StoredDecision | None
     effects: SeenEffects | None = None
-    """Changes that the preview showed when it was decided about, as they are on record."""
+    """Recorded changes that the decided preview showed."""
 
     @property
     def is_edited(self) -> bool:
@@ -65,7 +66,9 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that can be decided now, and the digests that a decision can be about; the question's own is the first."""
+    """A question that can be decided now, with the digests that a decision can be about; the question's own digest is
+    the first.
+    """
 
     row: ApprovalRow
     candidates: tuple[CandidateRow, ...]
@@ -82,7 +85,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def decision_of(row: ApprovalRow) -> StoredDecision | None:
-    """Return the decision while it stands; None for a question that is open, expired or was withdrawn."""
+    """Return the decision while it is in force; None for a question that is open, expired or withdrawn."""
     if row.decided_us is None or row.state not in _DECISIONS:
         return None
     return StoredDecision(
@@ -104,13 +107,13 @@ _DECISIONS: dict[ApprovalState, Literal["approve", "deny"]] = {
 
 
 def freeze(subject: Plan | dict[str, Any]) -> tuple[bytes, str]:
-    """Return a subject as JSON, for `thaw` and `subject_of`, and its digest. ValueError if it has no canonical form."""
+    """Return a subject as JSON, for `thaw` and `subject_of`, and its digest. Raises ValueError if it has no canonical form."""
     value = subject if isinstance(subject, dict) else subject.to_json()
     return msgspec.json.encode(value, order="sorted"), sha256_digest(canonical_json(value))
 
 
 def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
-    """Return the frozen subject as JSON values. AileronError(hash_mismatch) if it does not have this digest."""
+    """Return the frozen subject as JSON values. Raises AileronError(hash_mismatch) if the subject does not have this digest."""
     try:
         value = msgspec.json.decode(stored, type=dict[str, Any])
         if sha256_digest(canonical_json(value)) == digest:
@@ -124,7 +127,7 @@ def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
 
 
 def is_frozen(stored: bytes, digest: str) -> bool:
-    """Return whether stored has this digest and is byte for byte as it was frozen: JSON has many spellings of one value."""
+    """Return whether `stored` has this digest and is byte for byte as frozen, since JSON has many spellings of one value."""
     try:
         return msgspec.json.encode(subject_of(stored, digest, ""), order="sorted") == stored
     except AileronError:
@@ -132,7 +135,7 @@ def is_frozen(stored: bytes, digest: str) -> bool:
 
 
 def thaw(stored: bytes, digest: str, approval_id: str) -> Plan:
-    """Return the plan that was frozen. AileronError(hash_mismatch) if it does not have this digest, or can no longer run."""
+    """Return the frozen plan. Raises AileronError(hash_mismatch) if the plan does not have this digest, or can no longer run."""
     from aileron.model.plan import Plan
 
     value = subject_of(stored, digest, approval_id)

@@ -1,6 +1,6 @@
-"""Hosts about which agents in cells asked, and those that a person allowed, as the record has them.
+"""Hosts on record that agents in cells requested, and the hosts that a person allowed.
 
-Runs in the daemon when it starts. As with tools, the events are the state. Only reads.
+Runs in the daemon when it starts. There is no table for them: the events are the state. Only reads.
 
 Source: docs/reference/audit-events.md, docs/adr/0065-questions-about-hosts.md. Not here: how a question was decided (the row of
 its approval), whether a decision counts.
@@ -18,14 +18,17 @@ __all__ = ["AskedHost", "hosts_on_record"]
 
 
 class AskedHost(NamedTuple):
-    """The newest question about one host in one session. `is_allowed`: it was approved, and that took effect."""
+    """The newest question about one host in one session.
+
+    `is_allowed` is true if the host was approved and the approval took effect.
+    """
 
     approval: str
     is_allowed: bool
 
 
 def hosts_on_record(look: Snapshot) -> dict[str, dict[HostPort, AskedHost]]:
-    """Return the questions by session and host. AileronError(hash_mismatch) if a row is not as it was written."""
+    """Return the questions by session and host. Raises AileronError(hash_mismatch) if a row was altered."""
     every: list[Recorded[HostAsked] | Recorded[HostAllowed]] = [
         *look.all_of(HostAsked, 0),
         *look.all_of(HostAllowed, 0),

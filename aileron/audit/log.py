@@ -1,11 +1,11 @@
-"""The verbs of the record, by which the spine, the gate and the daemon write: on disk when the call returns.
+"""The methods ("verbs") by which the spine (runs/spine.py), the gate and the daemon write records, on disk when the call returns.
 
 Runs in the daemon. One verb is one transaction: the events and the states they change are written together or not at all,
-and a run ends in exactly one way, whoever races. Text of others (arguments, failure messages, a connector's own events) is
+and a run ends in exactly one way, even if callers race. Untrusted text (arguments, failure messages, a connector's own events) is
 hostile: it is bounded here and stored as it came.
 
 Rules
-- Write first, then act. If a verb raises, nothing of it was written and the caller must not go on.
+- Write first, then act. If a verb raises, it wrote nothing and the caller must not continue.
 - A state changes only from the states that the verb expects; the loser of a race gets `already_decided` with the current state.
 - An outcome can always be recorded: one that has no JSON form, or is too large, is recorded as that failure instead, and
   `finished` returns what was recorded.
@@ -96,9 +96,11 @@ from aileron.model.shares import party_of
 __all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken", "Repeated"]
 
 MAX_KEY_CHARACTERS: Final = 255
-"""Characters of an idempotency key; UUIDs and hashes have at most 128."""
+"""Maximum number of characters in an idempotency key; UUIDs and hashes have at most 128."""
 REFUSALS_A_MINUTE: Final = 60
-"""Refused decisions a minute that are recorded one by one: a person with a wrong passphrase, not a program that guesses."""
+"""Number of refused decisions per minute that are recorded singly: a person with a wrong passphrase, not a program that
+guesses.
+"""
 
 
 _MAY_HAVE_HAPPENED: Final = (
@@ -108,14 +110,14 @@ _MAY_HAVE_HAPPENED: Final = (
 
 
 class GrantUse(msgspec.Struct, frozen=True):
-    """The standing grant that lets a run through, and the number of its uses in all."""
+    """The standing grant that admits a run, and the grant's maximum number of uses."""
 
     id: str
     uses: int
 
 
 class GrantSpent(AileronError):
-    """The grant had no use left, or was revoked a moment ago; nothing was written. A person is asked instead."""
+    """The grant had no use left, or was revoked a moment ago. Nothing was written; a person is asked instead."""
 
     def __init__(self, grant_id: str) -> None:
         super().__init__(
@@ -127,7 +129,10 @@ class GrantSpent(AileronError):
 
 
 class Repeated(AileronError):
-    """The plan ran before with an unknown outcome; nothing was written. A caller that has checked repeats it with `again`."""
+    """The plan ran before with an unknown outcome, so nothing was written.
+
+    A caller that has checked that run repeats it with `again`.
+    """
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -138,7 +143,7 @@ class Repeated(AileronError):
 
 
 class KeyTaken(AileronError):
-    """Another caller used the same idempotency key a moment ago; nothing was written. `earlier` finds that run."""
+    """Another caller used the same idempotency key a moment ago, so nothing was written. `earlier` finds that caller's run."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -150,14 +155,14 @@ class KeyTaken(AileronError):
 
 
 class Audit(Questions):
-    """The record of one daemon, around its ledger: every verb, including those of questions.py."""
+    """The record of one daemon, around its ledger, with all verbs including those of questions.py."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
         self._tunnels: dict[str, Throttle[tuple[str, str, str]]] = {}
-        """Refused hosts by session: names that one session makes up never count as another's."""
+        """Refused hosts by session, because names that one session makes up never count as another session's."""
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` is called: at most as many as run at once."""
 
@@ -171,12 +176,13 @@ class Audit(Questions):
         layers: Sequence[str] | None = None,
         grant: GrantUse | None = None,
     ) -> str:
-        """Record a run that no person must approve, or that a standing `grant` lets through; return its id.
+        """Record a run that needs no person's approval, or that a standing `grant` admits; return the run's id.
 
-        With `layers` its first step is recorded as started in the same commit (the `started` that follows for it writes
-        nothing); without, the run is `approved` until `started`. KeyTaken if a run with the same idempotency key was
-        recorded meanwhile: look with `earlier` first. A use of the grant is counted in the same commit; GrantSpent if none is
-        left. Repeated if the same plan ran before and its outcome is unknown.
+        With `layers`, the first step is recorded as started in the same commit, and the later `started` for that step writes
+        nothing. Without `layers`, the run is `approved` until `started`. A use of the grant is counted in the same commit.
+
+        Raises KeyTaken if a run with the same idempotency key was recorded meanwhile, so call `earlier` first. Raises GrantSpent
+        if the grant has no use left, and Repeated if the same plan ran before and its outcome is unknown.
         """
         digest = plan.digest
         first = plan.steps[0] if layers is not None and plan.steps else None
@@ -200,9 +206,9 @@ class Audit(Questions):
         return run_id
 
     async def pending(self, plan: Plan, invocation: Invocation, expires_at: float) -> Pending:
-        """Record a run that a person must approve until `expires_at` (s since the epoch, UTC), its plan frozen with it.
+        """Record a run that a person must approve until `expires_at` (s since the epoch, UTC), together with its frozen plan.
 
-        AileronError(busy) if too many questions wait, of its party or in all; otherwise the errors of `requested`.
+        Raises AileronError(busy) if too many questions of its party, or in all, are open; otherwise the errors of `requested`.
         """
         subject, digest = freeze(plan)
         expires_us = int(expires_at * 1_000_000)
@@ -234,8 +240,8 @@ class Audit(Questions):
     async def earlier(self, invocation: Invocation) -> RunRow | None:
         """Return the run that this session requested with this idempotency key within the last 24 hours, or None.
 
-        AileronError(idempotency_conflict) if that request was another one; AileronError(outcome_unknown) if its outcome is
-        unknown: it is not run again.
+        Raises AileronError(idempotency_conflict) if that request was a different one, and AileronError(outcome_unknown) if
+        its outcome is unknown: that run is not repeated.
         """
         key = _key_of(invocation)
         if key is None:
@@ -257,7 +263,7 @@ class Audit(Questions):
         return row
 
     async def refused(self, invocation: Invocation, failure: Failure) -> str:
-        """Record a request that did not resolve, and nothing else of it; return its audit id."""
+        """Record a request that did not resolve, without further events; return its audit id."""
 
         def write(tx: Transaction) -> str:
             run_id = new_id("run", tx.now_us)
@@ -275,7 +281,7 @@ class Audit(Questions):
         return await self._ledger.commit(write)
 
     async def started(self, run_id: str, step: Step, attempt: int, layers: Sequence[str]) -> None:
-        """Record that a step is about to run, for the `attempt`-th time, from 1, behind these layers of isolation."""
+        """Record that a step is about to run in its attempt number `attempt`, from 1, behind these layers of isolation."""
         if self._begun.pop(run_id, None) == (step.id, attempt):
             return
 
@@ -287,7 +293,7 @@ class Audit(Questions):
         self.watch.changed(run_id)
 
     async def retried(self, run_id: str, step: Step, attempt: int, failure: Failure, wait_s: float) -> None:
-        """Record that the `attempt`-th try of a step failed and that another follows after `wait_s`."""
+        """Record that attempt number `attempt` of a step failed and that another follows after `wait_s` seconds."""
         await self._append(
             RunRetried(
                 run=run_id,
@@ -301,9 +307,9 @@ class Audit(Questions):
         )
 
     async def finished(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
-        """Record how a run ended, `ms` after it began; return the outcome as it was recorded.
+        """Record that a run ended, `ms` milliseconds after it began; return the outcome as recorded.
 
-        The class `outcome_unknown` makes the run `unknown`. AileronError(already_decided) if it had ended before.
+        The class `outcome_unknown` makes the run `unknown`. Raises AileronError(already_decided) if the run had ended before.
         """
         self._begun.pop(run_id, None)
         recorded, stored = storable(outcome)
@@ -340,7 +346,7 @@ class Audit(Questions):
         path: str,
         credential: str | None,
     ) -> None:
-        """Record a request that is about to leave: the `request`-th of its step, `path` without the query."""
+        """Record that request number `request` of a step is about to leave; `path` is without the query."""
         await self._append(
             EgressSending(
                 run=run_id,
@@ -369,10 +375,10 @@ class Audit(Questions):
         scrubbed: int,
         failure_class: FailureClass | None,
     ) -> None:
-        """Record how the `request`-th request of a step ended; sizes in bytes, of bodies only.
+        """Record that request number `request` of a step ended; sizes are those of the bodies, in bytes.
 
-        Not durable when this returns, but before whatever is recorded next: nothing that the connector does with the response
-        is on record without it.
+        The record is not yet durable when this returns, but becomes durable before any later record. So any later record of
+        the connector's acts implies this one.
         """
         self._later(
             EgressFinished(
@@ -393,7 +399,7 @@ class Audit(Questions):
     async def egress_denied(
         self, run_id: str, step: Step, *, request: int, method: str, destination: str, reason: str
     ) -> None:
-        """Record that a rule refused the `request`-th request of a step; `method` and `destination` are hostile text."""
+        """Record that a rule refused request number `request` of a step; `method` and `destination` are hostile text."""
         await self._append(
             EgressDenied(
                 run=run_id,
@@ -409,7 +415,7 @@ class Audit(Questions):
     async def egress_envelope(
         self, run_id: str, step: Step, *, request: int, sender: str, recipients: Sequence[str], size: int | None
     ) -> None:
-        """Record that the login which is the `request`-th request of a step is about to send a message."""
+        """Record that the login with request number `request` of a step is about to send a message."""
         await self._append(
             EgressEnvelope(
                 run=run_id,
@@ -423,13 +429,13 @@ class Audit(Questions):
         )
 
     async def egress_effects(self, run_id: str, step: Step, *, request: int, digest: str) -> None:
-        """Record what the transaction of a login changes, before it is rolled back or committed."""
+        """Record the changes of a login's transaction before it is rolled back or committed."""
         await self._append(
             EgressEffects(run=run_id, step=step.id, connector=step.connector.name, request=request, digest=digest)
         )
 
     async def egress_submitted(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:
-        """Record the server's response to the message that a login sent last."""
+        """Record the server's response to the most recent message of a login."""
         await self._append(
             EgressSubmitted(
                 run=run_id, step=step.id, connector=step.connector.name, request=request, size=size, code=code
@@ -439,7 +445,7 @@ class Audit(Questions):
     async def connector_event(self, run_id: str, step: Step, event: str, fields: dict[str, Any]) -> None:
         """Record a connector's own event.
 
-        AileronError(connector_runtime_error) if it has no canonical JSON form or is larger than MAX_DETAILS_BYTES.
+        Raises AileronError(connector_runtime_error) if the event has no canonical JSON form or is larger than MAX_DETAILS_BYTES.
         """
         if (problem := unfit(fields)) is not None:
             raise AileronError(
@@ -459,7 +465,7 @@ class Audit(Questions):
     ) -> None:
         """Record that decisions are signed with this key from now on. The caller has checked both signatures (base64).
 
-        AileronError(unauthorized) unless it replaces exactly the key that the ledger names, if it names one.
+        Raises AileronError(unauthorized) unless the statement replaces exactly the key that the ledger names, if any.
         """
         event = ApproverSet(
             key_id=statement.key_id,
@@ -488,12 +494,12 @@ class Audit(Questions):
         return await self.approver_key() is not None
 
     async def approver_key(self) -> str | None:
-        """Return the id of the key that this ledger names last; None if it names none."""
+        """Return the id of the key that this ledger names last; None if the ledger names no key."""
         known = await self._ledger.read(lambda snapshot: snapshot.newest(ApproverSet))
         return None if known is None else known.event.key_id
 
     async def passkey_added(self, passkey: Passkey) -> None:
-        """Record that this passkey can decide from now on. The caller has checked the approver's signature of its enrollment.
+        """Record that this passkey can decide from now on. The caller has checked the approver's signature for the enrollment.
 
         Writes nothing if the passkey is already on record.
         """
@@ -522,7 +528,7 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def passkey_removed(self, key_id: str, reason: Literal["revoked", "vault"]) -> None:
-        """Record that this passkey can no longer decide. Writes nothing if it is not on record."""
+        """Record that this passkey can no longer decide. Writes nothing if the passkey is not on record."""
 
         def write(tx: Transaction) -> None:
             if key_id in passkeys_on_record(tx).in_force:
@@ -531,27 +537,27 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def passkeys(self) -> PasskeysOnRecord:
-        """Return the passkeys that decide, as this ledger has them."""
+        """Return the passkeys that can decide according to this ledger."""
         return await self._ledger.read(passkeys_on_record)
 
     async def tools(self) -> ToolsOnRecord:
-        """Return the suspended tools, the definitions accepted, and the approvals of these, as this ledger has them."""
+        """Return the suspended tools, the accepted definitions, and the approvals of these definitions from this ledger."""
         return await self._ledger.read(tools_on_record)
 
     async def hosts(self) -> dict[str, dict[HostPort, AskedHost]]:
-        """Return the hosts about which the agents in cells asked, by session, as this ledger has them."""
+        """Return the hosts that agents in cells requested, by session, from this ledger."""
         return await self._ledger.read(hosts_on_record)
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
-        """Record that this consent is now in force under this name."""
+        """Record that this consent is now in force under its name."""
         await self._append(ConsentAgreed(kind=kind.value, name=name, digest=digest, approval=approval_id))
 
     async def ended(self, kind: ConsentKind, name: str, reason: str) -> None:
-        """Record that the consent under this name is no longer in force, and why."""
+        """Record that the consent under this name is no longer in force, and the reason."""
         await self._append(ConsentEnded(kind=kind.value, name=name, reason=reason))
 
     async def grant_revoked(self, grant_id: str) -> None:
-        """Record that a grant lets no run through any longer; no further use of it is counted."""
+        """Record that a grant admits no further run. No further use of the grant is counted."""
 
         def write(tx: Transaction) -> None:
             tx.revoke_grant(grant_id)
@@ -560,7 +566,7 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def grant_used(self, ids: Collection[str]) -> dict[str, int]:
-        """Return how often each of these grants was used."""
+        """Return the number of uses of each of these grants."""
         return await self._ledger.read(lambda snapshot: {name: snapshot.grant_used(name) for name in ids})
 
     # Who was refused
@@ -573,9 +579,10 @@ class Audit(Questions):
         surface: str,
         key_id: str | None = None,
     ) -> None:
-        """Record that an attempt to decide was refused, and why. After REFUSALS_A_MINUTE of them the rest are counted.
+        """Record that an attempt to decide was refused, and why. After REFUSALS_A_MINUTE records, further refusals
+        are only counted.
 
-        Counts each surface separately: more callers can reach the page than the operator's socket.
+        Counts each surface separately, because more callers can reach the page than the operator's socket.
         """
         now_us = self._ledger.now_us()
         told: list[Event] = [_counted_refusal(tally) for tally in self._refused.over(now_us)]
@@ -591,7 +598,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def caller_refused(self, scope: str, route: str, session: str) -> None:
-        """Record that a caller requested a route that its socket does not serve: once a minute for each, with a count."""
+        """Record that a caller requested a route that its socket does not serve: once a minute per route, with a count."""
         now_us = self._ledger.now_us()
         key = (scope, bounded(route, MAX_NAME_CHARACTERS))
         told: list[Event] = [_counted_caller(tally) for tally in self._callers.over(now_us)]
@@ -601,7 +608,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def tunnel_refused(self, session: str, destination: str, reason: str) -> None:
-        """Record that a cell's agent asked for a host that it does not get: once a minute for each, with a count."""
+        """Record that a cell's agent requested a host that it cannot reach: once a minute per host, with a count."""
         now_us = self._ledger.now_us()
         key = (session, bounded(destination, MAX_DESTINATION_CHARACTERS), reason)
         told: list[Event] = [_counted_tunnel(tally) for tally in self._take_tunnels(now_us)]
@@ -610,7 +617,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def tell_refused(self, *, rest: bool = False) -> None:
-        """Record the counts of minutes that are over; with `rest`, all counts. Call it each minute, and at the end."""
+        """Record the counts of completed minutes; with `rest`, all counts. Call this method each minute and at the end."""
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
         callers = self._callers.rest() if rest else self._callers.over(now_us)
@@ -623,7 +630,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     def _take_tunnels(self, now_us: int | None) -> list[Tally[tuple[str, str, str]]]:
-        """Take the counts of minutes that are over, or all if now_us is None; forget sessions without a count."""
+        """Take the counts of completed minutes, or all if `now_us` is None; forget sessions without a count."""
         taken = [one.rest() if now_us is None else one.over(now_us) for one in self._tunnels.values()]
         self._tunnels = {session: one for session, one in self._tunnels.items() if not one.is_idle}
         return [tally for tallies in taken for tally in tallies]
@@ -642,10 +649,11 @@ class Audit(Questions):
     # The daemon and what is installed
 
     async def recover(self) -> list[str]:
-        """Close the runs that the last daemon left open; return those whose outcome is unknown. Call before anything runs.
+        """Close the runs that the previous daemon left open; return those with an unknown outcome. Call this before
+        any run starts.
 
-        Started → unknown. Pending, and approved by a person → unchanged, until it expires. Admitted by the rules but not
-        started → cancelled: nothing happened, and the caller is gone.
+        Started → unknown. Pending, and approved by a person → unchanged, until the question expires. Admitted by the rules
+        but not started → cancelled, because nothing happened and the caller is gone.
         """
 
         def write(tx: Transaction) -> list[str]:
@@ -665,24 +673,25 @@ class Audit(Questions):
         return await self._append(event)
 
     def note_end(self, event: Notice) -> None:
-        """Record the end of an activity whose start was noted, if nothing depends on it: on disk with the next record, after
-        20 ms at most.
+        """Record the end of an activity whose start was noted, if nothing depends on this record.
+
+        The record is on disk with the next record, after 20 ms at most.
         """
         self._later(event)
 
     async def is_noted(self, event: Notice, since: float) -> bool:
-        """Return whether an event with these facts is among the newest of its kind since that time (s since the epoch)."""
+        """Return whether an event with these facts is among the newest of its kind since `since` (seconds since the epoch)."""
         facts = facts_of(event)
         wanted = EventFilter(type=str(facts["type"]), since_us=int(since * 1_000_000), limit=MAX_ROWS)
         rows = await self._ledger.read(lambda look: look.events(wanted))
         return any(facts.items() <= row.facts.items() for row in rows)
 
     async def daemon_started(self, version: str, layers: Sequence[str]) -> None:
-        """Record that a daemon serves this home, with this isolation."""
+        """Record that a daemon with this isolation serves this home."""
         await self.note(DaemonStarted(version=version, home=str(self._ledger.path.parent), layers=list(layers)))
 
     async def daemon_stopped(self, version: str) -> None:
-        """Record that the daemon stopped normally, with the counts that were not told yet."""
+        """Record that the daemon stopped normally, after recording the remaining counts."""
         await self.tell_refused(rest=True)
         await self.note(DaemonStopped(version=version))
 
@@ -710,10 +719,10 @@ def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
 
 
 def _check_repeated(tx: Transaction, plan: Plan, digest: str, invocation: Invocation) -> None:
-    """Raise Repeated if this could take effect twice; raise AileronError if `again` names no run that it can repeat.
+    """Raise Repeated if the run could take effect twice; raise AileronError if `again` names no run that can be repeated.
 
-    The caller does not matter: the effect is in the world, and an agent that was cut off asks again from a new session.
-    A plan of only idempotent steps may be repeated.
+    The caller does not matter: the effect is in the world, and an agent that was cut off sends its request again from a new
+    session. A plan of only idempotent steps may be repeated.
     """
     if all(step.idempotent for step in plan.steps) and invocation.again is None:
         return
@@ -827,7 +836,7 @@ def _key_of(invocation: Invocation) -> str | None:
 
 
 def _digest_of(invocation: Invocation) -> str:
-    """Return the digest that must match for an idempotency key to be used again: of the request, not of the caller."""
+    """Return the digest that must match before an idempotency key can be used again. It covers the request, not the caller."""
     asked = {"action": invocation.action, "args": invocation.args, "binding": invocation.binding}
     try:
         return sha256_digest(canonical_json(asked))

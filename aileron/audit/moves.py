@@ -1,10 +1,10 @@
 """Steps by which a run moves and ends, as parts of transactions: its state, its outcome and its event, together.
 
-Runs in the writer's thread of the daemon, inside the verbs of log.py and questions.py. Text of others is shortened to its bound
-here, and otherwise stored as it came.
+Runs in the writer's thread of the daemon, inside the verbs of log.py and questions.py. Untrusted text is shortened to its limit
+here, and otherwise stored unchanged.
 
 Rules
-- A run moves by the table and by compare-and-set: the loser of a race gets an error with the current state.
+- A run's status changes by the table and by compare-and-set: the loser of a race gets an error with the current state.
 - An outcome can always be recorded: an outcome that has no JSON form, or is too large, is recorded as that failure instead.
 
 Not here: the verbs (log.py, questions.py), which transitions are legal (runs/states.py).
@@ -44,15 +44,21 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 200
-"""Characters of a made-up name: of an action that does not exist, or a connector's event. Action names have at most 64."""
+"""Maximum number of characters in an unchecked name: a missing action's or a connector event's. Action names have at most 64."""
 MAX_DESTINATION_CHARACTERS: Final = 300
-"""Characters of a refused request's destination: a host name has at most 253, and a port six."""
+"""Maximum number of characters in a refused request's destination: a host name has at most 253, and a port six."""
 MAX_MESSAGE_CHARACTERS: Final = MAX_MESSAGE
-"""Characters of a person's reason, or of a failure message, which has no more."""
+"""Maximum number of characters in a person's reason, or in a failure message, which has no more."""
 MAX_DETAILS_BYTES: Final = 16 << 10
-"""16 KiB, as JSON, of a failure's details or the fields of a connector's event: facts, not documents."""
+"""16 KiB: maximum size, as JSON, of a failure's details or of the fields of a connector's event.
+
+They are facts, not documents.
+"""
 MAX_OUTCOME_BYTES: Final = 16 << 20
-"""16 MiB of a stored outcome, as JSON: more than an agent can read, and a commit still takes a fraction of a second."""
+"""16 MiB: maximum size of a stored outcome as JSON.
+
+It is more than an agent can read, and a commit still takes a fraction of a second.
+"""
 
 _PENDING = RunStatus.PENDING_APPROVAL
 _APPROVED = RunStatus.APPROVED
@@ -68,11 +74,14 @@ MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
     "expire": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.EXPIRED})),
     "cancel": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.CANCELLED})),
 }
-"""Moves of a run: the states each starts from, and the states it leads to. `start` is also each later step of a running run."""
+"""Moves of a run, each with its starting states and resulting state.
+
+`start` is also used for each later step of a running run.
+"""
 
 
 def move(tx: Transaction, how: str, run_id: str, new: RunStatus, **changes: Any) -> RunRow:
-    """Compare and set a run's status by the table. Raises AileronError as `Transaction.move_run` does."""
+    """Compare and set a run's status according to the table. Raises AileronError as `Transaction.move_run` does."""
     expected, reached = MOVES[how]
     assert new in reached
     return tx.move_run(run_id, expected, new, **changes)
@@ -87,7 +96,7 @@ def end(
     stored: bytes,
     ms: int | None,
 ) -> None:
-    """End a run with this outcome, `ms` after it began."""
+    """End a run with this outcome, `ms` milliseconds after the run began."""
     row = move(tx, how, run_id, status, outcome=stored)
     ended = RunFinished(
         run=run_id,
@@ -111,7 +120,7 @@ def end_unstarted(tx: Transaction, how: str, run_id: str, status: RunStatus, fai
 
 
 def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int | None) -> None:
-    """End an interrupted run: its effect is unknown."""
+    """End an interrupted run, whose effect is unknown."""
     row = move(tx, "lose", run_id, RunStatus.UNKNOWN, outcome=stored)
     lost = RunUnknown(
         run=run_id,
@@ -126,7 +135,7 @@ def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int 
 
 
 def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
-    """End an interrupted run as unknown, for the reason why."""
+    """End an interrupted run as unknown, with the reason `why`."""
     failure = Failure(
         failure_class=FailureClass.OUTCOME_UNKNOWN,
         message=f"{why}: it may have taken effect; check before you request it again",
@@ -136,13 +145,15 @@ def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
 
 
 def new_id(prefix: str, now_us: int) -> str:
-    """Return an id such as `run-20261121T035800-…`: it sorts by time, and its 80 random bits keep ids unguessable."""
+    """Return an id such as `run-20261121T035800-…`, which sorts by time and has 80 random bits that make it unguessable."""
     moment = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
     return f"{prefix}-{moment:%Y%m%dT%H%M%S}-{os.urandom(10).hex()}"
 
 
 def storable(outcome: Outcome) -> tuple[Outcome, bytes]:
-    """Return an outcome that can be stored, and its bytes: the given outcome, or a failure that says why it cannot be stored."""
+    """Return an outcome that can be stored, and its bytes: the given outcome, or a failure that says why the given one
+    cannot be.
+    """
     outcome = _with_bounded_message(outcome)
     try:
         stored = msgspec.json.encode(outcome)
@@ -164,7 +175,7 @@ def _with_bounded_message(outcome: Outcome) -> Outcome:
 
 
 def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
-    """Keep a failure's class and drop its details; turn a result into a failure."""
+    """Return a failure with the same class and without details; a result becomes a failure."""
     if isinstance(outcome, Failed):
         failure = msgspec.structs.replace(outcome.failure, details={"omitted": bounded(problem, MAX_NAME_CHARACTERS)})
     else:
@@ -178,13 +189,13 @@ def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, detai
 
 
 def recordable(details: dict[str, Any]) -> dict[str, Any]:
-    """Return these details, or the reason why they cannot be part of a record."""
+    """Return these details, or the reason why they cannot be recorded."""
     problem = unfit(details)
     return details if problem is None else {"omitted": problem}
 
 
 def unfit(fields: dict[str, Any]) -> str | None:
-    """Return the reason why fields cannot be part of a record, or None."""
+    """Return the reason why `fields` cannot be recorded; None if they can."""
     try:
         size = len(canonical_json(fields))
     except ValueError as error:

@@ -1,9 +1,10 @@
-"""Passkeys that decide, as the record has them: all enrolled since the newest approver, minus those that were revoked.
+"""Passkeys that decide, as the record has them: all enrolled since the newest approver, except revoked ones.
 
 Runs in the daemon, before a decision by a passkey is recorded: a passkey that is not on record yet would sign before its own
-enrollment, and nobody could verify it. Only reads. It believes the ledger if that denies; the vault decides the rest.
+enrollment, and nobody could verify it. Only reads. If the ledger denies a passkey, that is final; otherwise the vault decides.
 
-Source: docs/reference/audit-events.md. Not here: whether the approver's key enrolled it (signatures.py, and the vault's seal).
+Source: docs/reference/audit-events.md. Not here: whether the approver's key enrolled a passkey (signatures.py, and the
+vault's seal).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ class PasskeysOnRecord(NamedTuple):
     """The passkeys in the ledger since its newest approver."""
 
     in_force: Mapping[str, str]
-    """Passkeys that decide: id to the approval of its enrollment."""
+    """Ids of the passkeys that can decide, each with the id of the approval that enrolled the passkey."""
     enrolments: frozenset[str]
-    """Approvals that enrolled any of them, including the revoked."""
+    """Ids of the approvals that enrolled a passkey on record, including revoked ones."""
 
 
 def passkeys_on_record(look: Snapshot | Transaction) -> PasskeysOnRecord:
-    """Return the passkeys enrolled by the current approver's key. A new approver ends all earlier ones.
+    """Return the passkeys enrolled by the current approver's key. A new approver ends all earlier passkeys.
 
-    AileronError(hash_mismatch) if a row is not as it was written.
+    Raises AileronError(hash_mismatch) if a row was altered.
     """
     named = look.newest(ApproverSet)
     since = 0 if named is None else named.seq

@@ -1,14 +1,14 @@
 """Reads of the record: events by filter, and everything about one run, as JSON-ready values for any surface.
 
-Runs in the daemon. Only reads, from a view of one moment. Its results contain hostile text as it came: each surface makes
+Runs in the daemon. Only reads, from a consistent snapshot. Its results contain hostile text unchanged: each surface makes
 hidden characters visible itself.
 
 Rules
 - Times are RFC 3339 in UTC, to the microsecond; `at_us`, `expires_at_us`, `until_us` and `since_us` of a record appear as `at`,
   `expires_at`, `until` and `since`.
 - The contents of a preview are not here: only its digest was ever stored.
-- A filter that is not known is an error that names the known ones, never an answer without it.
-- A page ends early if records are large (MAX_PAGE_BYTES): to get all, ask until a page is empty.
+- An unknown filter is an error that lists the known filters; it is never ignored.
+- A page ends early if records are large (MAX_PAGE_BYTES): to get all events, request pages until one is empty.
 
 >>> wanted = event_filter({"class": "network_error", "since": "2h"}, now_us=7_200_000_001)
 >>> wanted.failure_class, wanted.since_us, wanted.limit
@@ -69,27 +69,33 @@ __all__ = [
 ]
 
 MAX_SHOWN: Final = 16_000
-"""Events shown of one run, of 48 MiB at most: each step is bounded in what a connector can write, but there can be many steps."""
+"""Maximum number of events that are shown of one run, 48 MiB at most.
+
+A connector's output per step is limited, but steps can be many.
+"""
 MAX_SHOWN_BYTES: Final = 48 << 20
 _MAX_PLAN_BYTES: Final = 64 << 10
-"""64 KiB of a plan or a consent, read for a row of a list: a list has up to 1,000, and is read with every change."""
+"""64 KiB: maximum size of a plan or consent that is read for a row of a list, which has up to 1,000 rows and is read
+with every change.
+"""
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
-"""Events that end a question, as people who decide see it."""
+"""Events that end a question from the view of a person who decides."""
 _OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
 
 Rows: TypeAlias = Callable[[Sequence[tuple[ApprovalEntry, bytes | None, bool]]], list[ApprovalEntry]]
-"""A function that completes questions for a list. Takes each with its stored plan or subject (None if that is too long), and
-whether a person edited it; returns the entries with what a list says of them."""
+"""A function that completes questions for a list. Takes each question with its stored plan or subject (None if that is too
+long), and whether a person edited the plan; returns the list entries with descriptions.
+"""
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a page of the events that match a filter in text (`event_filter`), newest first by default.
 
-    In the form `facts`, for people and programs; in the form `record` as they are chained: `seq`, `record` (text), `previous`
-    and `hash` (hex digits).
+    The form `facts` is for people and programs. The form `record` has the events as they are chained: `seq`, `record` (text),
+    `previous` and `hash` (hex digits).
     """
     checked = event_filter(wanted, ledger.now_us())
     if _is_never(checked):
@@ -102,7 +108,7 @@ async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, An
 async def run_with_events(ledger: Ledger, audit_id: str) -> RecordOfRun:
     """Return one run or refused request, its oldest event first.
 
-    AileronError(not_found) if nothing is recorded under the id.
+    Raises AileronError(not_found) if nothing is recorded under the id.
     """
     run, (rows, is_cut) = await ledger.read(lambda snapshot: (snapshot.run(audit_id), _all_of(snapshot, audit_id)))
     if not rows:
@@ -118,7 +124,7 @@ async def run_with_events(ledger: Ledger, audit_id: str) -> RecordOfRun:
 async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunState:
     """Return the current state of a run.
 
-    With a `session`, AileronError(not_found) for the runs of others; None sees all.
+    With a `session`, raises AileronError(not_found) for other sessions' runs; None permits all runs.
     """
 
     def look(snapshot: Snapshot) -> RunState:
@@ -152,7 +158,7 @@ async def approval_result(ledger: Ledger, approval_id: str, session: str | None)
 
 
 async def open_approvals(ledger: Ledger, rows_of: Rows | None = None) -> list[ApprovalEntry]:
-    """Return the questions that wait for a person, or whose decision was not used yet; the first to expire first."""
+    """Return the questions that wait for a person, or whose decision was not used yet, the first to expire first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         return _listed(snapshot, snapshot.open_approvals(), rows_of)
@@ -161,7 +167,7 @@ async def open_approvals(ledger: Ledger, rows_of: Rows | None = None) -> list[Ap
 
 
 async def waiting_approval(ledger: Ledger, approval_id: str, rows_of: Rows) -> ApprovalEntry | None:
-    """Return one question while it waits for a person; None if it is decided, over or does not exist."""
+    """Return one question while it waits for a person; None if the question is decided, over or does not exist."""
 
     def look(snapshot: Snapshot) -> ApprovalEntry | None:
         row = snapshot.approval(approval_id)
@@ -173,7 +179,7 @@ async def waiting_approval(ledger: Ledger, approval_id: str, rows_of: Rows) -> A
 
 
 async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[ApprovalEntry]:
-    """Return the questions that were decided, withdrawn or expired last, at most `limit`, the newest first."""
+    """Return at most `limit` questions that were decided, withdrawn or expired last, the newest first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         events = [row for kind in _ENDS for row in snapshot.events(EventFilter(type=kind, limit=limit))]
@@ -186,10 +192,10 @@ async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[Ap
 
 
 async def approval(ledger: Ledger, approval_id: str) -> Question:
-    """Return one question with its subject, exactly that of its digest, and `head`, the newest row there is.
+    """Return one question with the exact subject of its digest, and `head`, the newest row of the ledger.
 
-    The plan of a run is the decided one, or that it was asked with; `asked_digest` names the latter if they differ.
-    AileronError: not_found, hash_mismatch.
+    The plan of a run is the decided plan, or else the requested one; `asked_digest` is the requested one's digest if they differ.
+    Raises AileronError(not_found), or (hash_mismatch) if a stored subject was altered.
     """
     midnight_us = _midnight_us(ledger.now_us())
 
@@ -209,22 +215,22 @@ async def approval(ledger: Ledger, approval_id: str) -> Question:
 
 
 def _midnight_us(now_us: int) -> int:
-    """Return when today began in this machine's time zone, in µs: the person's day."""
+    """Return the start of the current day in this machine's time zone, in µs."""
     now = datetime.datetime.fromtimestamp(now_us / 1_000_000).astimezone()
     return int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1_000_000)
 
 
 def outcome_of(row: RunRow) -> Outcome | None:
-    """Return the outcome of a run; None while it is not over."""
+    """Return the outcome of a run; None while the run is in progress."""
     return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
 
 
 def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
-    """Return a filter from text, as it comes in a query string or from options.
+    """Return a filter from text values of a query string or of options.
 
     Names: run, session, type, action, connector, class; since, until (RFC 3339, or how long before `now_us`: 90s, 15m, 2h,
     7d, 1w); after, before (row numbers); limit (1 to MAX_ROWS); order (newest, oldest); form (facts, record; not a condition,
-    and read by `events`). AileronError(invalid_request).
+    and read by `events`). Raises AileronError(invalid_request) for an unknown name or an invalid value.
     """
     for name in parameters:
         if name not in AUDIT_FILTERS:
@@ -258,7 +264,7 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
 
 
 def _said(text: str | None) -> str | UnsetType:
-    """Return text, or UNSET, which leaves an answer's field out, for None."""
+    """Return `text`, or UNSET for None, which leaves the field out of a response."""
     return UNSET if text is None else text
 
 
@@ -279,7 +285,7 @@ def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> Run
 
 
 def _with_said(snapshot: Snapshot, approval: ApprovalRow, state: RunState) -> RunState:
-    """Add what the asker must know of the person's side: their question, their changes, until when the run is held."""
+    """Add the information that the requester needs from the person's side: question, changes, and the end of a hold."""
     if approval.state is ApprovalState.PENDING:
         rounds = snapshot.conversation(approval.id)
         is_asked = rounds and rounds[-1].answer is None
@@ -319,7 +325,7 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Ques
 
 
 def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
-    """Return the subject with this digest, as JSON values: this was shown, whatever plans look like now."""
+    """Return the subject with this digest as JSON values, exactly as it was shown even if plans have another form now."""
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
@@ -352,7 +358,7 @@ def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "ans
 
 
 class _Grouped(msgspec.Struct):
-    """The group of a stored consent: a person approves all of a group together."""
+    """The group of a stored consent, whose members a person approves all together."""
 
     group: str | None = None
 
@@ -366,13 +372,13 @@ def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
 
 
 class _OfSession(msgspec.Struct):
-    """The session that a stored consent is for."""
+    """The session of a stored consent."""
 
     session: str | None = None
 
 
 def _host_session(snapshot: Snapshot, row: ApprovalRow) -> str | None:
-    """Return the session whose agent asks for a host: the one kind of consent that no command of the person requests."""
+    """Return the session whose agent requests a host. Only this kind of consent is requested by no command of the person."""
     stored = snapshot.subject(row.id, _MAX_PLAN_BYTES) if row.kind == ConsentKind.HOST else None
     try:
         return None if stored is None else msgspec.json.decode(stored, type=_OfSession).session
@@ -408,13 +414,13 @@ def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:
 
 
 def _asker(snapshot: Snapshot, session: str | None) -> tuple[str | None, str | None]:
-    """Return a session's agent and its folder; None for both for `local`, which belongs to no agent."""
+    """Return a session's agent and its folder; None for both if the session is `local`, which belongs to no agent."""
     rows = [] if session is None else snapshot.events(EventFilter(type="session.started", session=session, limit=1))
     return (rows[0].facts.get("agent"), rows[0].facts.get("folder")) if rows else (None, None)
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
-    """Return the events of one run, and whether there are more than are shown."""
+    """Return the events of one run, and whether it has more events than the limit."""
     rows: list[EventRow] = []
     size = 0
     while len(rows) < MAX_SHOWN and size < MAX_SHOWN_BYTES:
@@ -428,7 +434,7 @@ def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
 
 
 def _readable(row: EventRow) -> dict[str, Any]:
-    """The record for people and programs: number, time and type first, then its facts, then the hash."""
+    """Return the record for people and programs: number, time and type first, then its facts, then the hash."""
     facts = dict(row.facts)
     shown = {"seq": row.seq, "at": utc_of_us(facts.pop("at_us")), "type": facts.pop("type")}
     facts.pop("seq")
@@ -443,7 +449,7 @@ def _chained(row: RecordRow) -> dict[str, Any]:
 
 
 def _is_never(wanted: EventFilter) -> bool:
-    """Return whether events of this type lack a fact that is asked for: nothing can match, so no rows need to be read."""
+    """Return whether events of the requested type lack a requested fact. Then nothing can match, and no rows need to be read."""
     if wanted.type is None:
         return False
     facts = {field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[wanted.type])}

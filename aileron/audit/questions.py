@@ -1,7 +1,7 @@
 """Questions to a person: gated runs and consents, the digests that can be decided, and the conversation before the decision.
 
-Runs in the daemon; the half of the record's verbs that log.py inherits. Trusts its callers to have checked a signature before
-they hand in a decision, and the ledger to let one of two racers win.
+Runs in the daemon; the half of the record's verbs that log.py inherits. Trusts its callers to check a signature before
+they pass a decision, and the ledger to let one of two racing callers win.
 
 Rules
 - A decision is about a candidate of its question: the digest it was asked with; for a run also that of each edit, and of each of
@@ -89,28 +89,34 @@ __all__ = [
 ]
 
 MAX_OPEN_RUNS: Final = 800
-"""Runs that can wait for a person; nobody answers a longer list, and an agent must not be able to make one."""
+"""Maximum number of runs that can wait for a person; nobody answers a longer list, and an agent must not be able to fill one."""
 MAX_OPEN_CONSENTS: Final = 200
-"""Consents that can wait, beside the runs: an agent's runs must not keep a person's own changes out."""
+"""Maximum number of consents that can wait, in addition to runs: an agent's runs must not block a person's own changes."""
 _PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
-"""Digests of one question that can be decided: some edits, each with a preview or two."""
+"""Maximum number of digests of one question that can be decided: some edits, each with a preview or two."""
 _MAX_PREVIEWED: Final = 1000
-"""Newest previews, of all questions since this one was asked, that are searched for the one that was decided about."""
+"""Maximum number of previews of any question, newest first, since the question began, that are searched for the decided one."""
 MAX_EDITS: Final = 7
-"""Edits of one question: every caller on the operator's socket can make one, and half of the candidates are left for previews."""
+"""Maximum number of edits of a question.
+
+Every caller on the operator's socket can make one, so half of the candidates stay reserved for previews.
+"""
 MAX_ROUNDS: Final = 8
-"""Questions that a person can send to the agent about one run: after that they deny it, and say why."""
+"""Maximum number of questions that a person can send to the agent about one run. After that they deny the run, and say why."""
 MAX_SUBJECT_BYTES: Final = 2 << 20
-"""2 MiB of a consent's subject, as JSON: an action file has at most 256 KiB, and escapes can multiply it."""
+"""2 MiB: maximum size of a consent's subject as JSON. An action file has at most 256 KiB, and escapes can multiply that."""
 _DECIDE_SOME: Final = "questions are already waiting: decide some first, or let them expire (`aileron approval list`)"
 _USE_US: Final = 60 * 1_000_000
-"""A minute from the end of a hold until the decision expires: time to begin the run."""
+"""Seconds from the end of a hold until the decision expires: time to begin the run."""
 _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 
 class Settlement(NamedTuple):
-    """The new state of an approval. `refusal` is for the caller; it is not raised inside, so that the state stays written."""
+    """The new state of an approval.
+
+    `refusal` is for the caller; it is returned and not raised, so that the state stays written.
+    """
 
     row: ApprovalRow
     refusal: AileronError | None = None
@@ -123,16 +129,16 @@ class Questions:
         self._ledger = ledger
         self.watch = Watch()
         self._parties: dict[str, str] = {}
-        """Party of each run that waits for a person, as on record. Only the writer's thread uses it."""
+        """Party of each run that waits for a person, from the record. Only the writer's thread uses this value."""
 
     # Asking
 
     async def ask(self, name: str, subject: Subject, *, expires_at: float) -> tuple[ApprovalRow, bool]:
-        """Record that a person must consent to `subject`, which is called `name`, until `expires_at` (s since the epoch). Return
-        the question, and whether it is new.
+        """Record that a person must consent to `subject`, which is called `name`, until `expires_at` (seconds since the
+        epoch). Return the question, and whether it is new.
 
-        An open question about exactly this is returned in place of a second. AileronError(busy) if too many consents wait,
-        (invalid_request) for a subject without a canonical form, or of more than MAX_SUBJECT_BYTES.
+        An open question about exactly this subject is returned instead of a second one. Raises AileronError(busy) if too many
+        consents wait, (invalid_request) if the subject has no canonical form, or has more than MAX_SUBJECT_BYTES.
         """
         kind = subject_kind(subject)
         stored, digest = _frozen_subject(subject)
@@ -166,9 +172,10 @@ class Questions:
         return row, is_new
 
     async def consent(self, approval_id: str) -> tuple[ApprovalRow, Subject]:
-        """Return a consent and its subject as it was shown: the digest covers the stored bytes, not what is parsed from them.
+        """Return a consent and its subject as shown. The digest covers the stored bytes, not the values parsed from them.
 
-        AileronError: not_found, hash_mismatch. msgspec.ValidationError for a subject that only another version could ask about.
+        Raises AileronError (not_found, hash_mismatch). Raises msgspec.ValidationError for a subject that only another version
+        of Aileron knows.
         """
         row, subject = await self._ledger.read(lambda look: (look.approval(approval_id), look.subject(approval_id)))
         if row is None or subject is None or row.kind == ACTION_KIND:
@@ -176,8 +183,8 @@ class Questions:
         return row, msgspec.convert(subject_of(subject, row.digest, row.id), Subject)
 
     async def open_consents(self) -> list[tuple[ApprovalRow, Subject]]:
-        """Return the consents that wait, and those that were given but not carried out yet, with their subjects; the first to
-        expire first. Leaves out a subject that is not what was shown, or that only another version could ask about.
+        """Return the consents that wait, or that were given and not executed yet, with their subjects; the first to
+        expire first. Omits a subject that was altered, or that only another version of Aileron knows.
         """
 
         def look(snapshot: Snapshot) -> list[tuple[ApprovalRow, bytes | None]]:
@@ -193,7 +200,7 @@ class Questions:
         return found
 
     async def approved_consents(self) -> list[str]:
-        """Return the ids of consents that a person gave and that were not carried out yet, the first to expire first."""
+        """Return the ids of consents that a person gave and that were not executed yet, the first to expire first."""
         rows = await self._ledger.read(lambda look: look.open_approvals())
         return [row.id for row in rows if row.state is ApprovalState.APPROVED and row.kind != ACTION_KIND]
 
@@ -208,7 +215,10 @@ class Questions:
         )
 
     async def state_of(self, approval_id: str) -> tuple[ApprovalState, str | None]:
-        """Return the state of a question, and the reason given with its decision. AileronError(not_found)."""
+        """Return the state of a question, and the reason given with its decision.
+
+        Raises AileronError(not_found) if there is none.
+        """
         row = await self._ledger.read(lambda look: look.approval(approval_id))
         if row is None:
             raise _no_approval(approval_id)
@@ -216,10 +226,10 @@ class Questions:
         return (ApprovalState.EXPIRED if is_late else row.state), row.reason
 
     async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
-        """Return the plan that a run waits with: the decided one, or the requested one, or an edit (`plan_digest`).
+        """Return the plan that a run waits with: the decided plan, else the requested one, or an edit (`plan_digest`).
 
-        AileronError(not_found), or (hash_mismatch) if the stored plan is not the one that the approval is bound to, or was made
-        by a version of Aileron with another form of plans.
+        Raises AileronError(not_found), or (hash_mismatch) if the stored plan is not the one that the approval is bound to, or
+        was made by a version of Aileron with another form of plans.
         """
 
         def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str, SeenEffects | None]:
@@ -244,7 +254,7 @@ class Questions:
         )
 
     async def party(self, approval_id: str) -> str:
-        """Return the party whose share the run that waits for this counts against. AileronError(not_found)."""
+        """Return the party whose share the run of this question counts against. Raises AileronError(not_found)."""
 
         def look(snapshot: Snapshot) -> str:
             row = _approval(snapshot, approval_id)
@@ -257,9 +267,9 @@ class Questions:
     # What may be decided
 
     async def add_edit(self, approval_id: str, plan: Plan) -> None:
-        """Record that a person can approve this plan, with other arguments, in place of the requested one.
+        """Record that a person can approve `plan`, which has other arguments, in place of the requested plan.
 
-        Writes nothing if that plan can already be decided. AileronError as `check_decidable`; busy beyond MAX_EDITS;
+        Writes nothing if that plan can already be decided. Raises AileronError as `check_decidable`; busy beyond MAX_EDITS;
         invalid_request if the question is not about a run.
         """
         stored, digest = freeze(plan)
@@ -286,10 +296,10 @@ class Questions:
         failure_class: FailureClass | None = None,
         effects: SeenEffects | None = None,
     ) -> str | None:
-        """Record that a preview of one of its plans was read under the audit id `run_id`; return the digest it adds.
+        """Record that a preview of one of the question's plans was read under the audit id `run_id`; return the new digest.
 
-        Without a `preview_digest` the preview failed, with that class: this is recorded, and None returned. AileronError as
-        `check_decidable`; busy beyond MAX_CANDIDATES; invalid_request for a plan that is none of its candidates.
+        Without a `preview_digest`, record that the preview failed with `failure_class`, and return None. Raises AileronError as
+        `check_decidable`; busy beyond MAX_CANDIDATES; invalid_request for a plan that is not one of the question's candidates.
         """
         both = None if preview_digest is None else digest_with_preview(plan_digest, preview_digest)
 
@@ -318,9 +328,9 @@ class Questions:
         return both
 
     async def preview_failure(self, approval_id: str, plan_digest: str) -> FailureClass | None:
-        """Return why the newest preview of this plan of the question failed; None if it succeeded, or none was read.
+        """Return the failure class of the newest preview of this plan; None if that preview succeeded, or no preview was read.
 
-        AileronError(not_found).
+        Raises AileronError(not_found) if the question does not exist.
         """
 
         def look(snapshot: Snapshot) -> FailureClass | None:
@@ -332,9 +342,9 @@ class Questions:
         return await self._ledger.read(look)
 
     async def check_decidable(self, approval_id: str) -> Question:
-        """Return a question that waits, with the digests that a decision about it can name: for the check of a decision.
+        """Return a question that waits, with the digests that a decision about it can name. Used to check a decision.
 
-        Writes nothing. AileronError: not_found; approval_expired; already_decided with `details.status`.
+        Writes nothing. Raises AileronError: not_found; approval_expired; already_decided with `details.status`.
         """
         now_us = self._ledger.now_us()
 
@@ -351,10 +361,10 @@ class Questions:
     # What is said before
 
     async def put_question(self, approval_id: str, text: str) -> None:
-        """Record the person's question to the agent, which gets it with its next poll.
+        """Record the person's question to the agent, which receives it with its next poll.
 
-        AileronError as `check_decidable`; busy after MAX_ROUNDS; invalid_request if one already waits, no agent can answer,
-        or it is empty or longer than MAX_MESSAGE_CHARACTERS.
+        Raises AileronError as `check_decidable`; busy after MAX_ROUNDS; invalid_request if a question already waits, no agent
+        can answer, or the text is empty or longer than MAX_MESSAGE_CHARACTERS.
         """
         text = _said("a question", text)
 
@@ -380,9 +390,11 @@ class Questions:
         await self._settle(write)
 
     async def put_answer(self, approval_id: str, text: str, session: str | None) -> None:
-        """Record the agent's answer; hostile text. The caller makes sure that `session` is the one that requested the run.
+        """Record the agent's answer, which is hostile text.
 
-        AileronError as `put_question`; invalid_request if no question waits.
+        The caller makes sure that `session` is the one that requested the run.
+
+        Raises AileronError as `put_question`; invalid_request if no question waits.
         """
         text = _said("an answer", text)
 
@@ -415,13 +427,13 @@ class Questions:
         signed: Signature | None = None,
         hold_s: float = 0.0,
     ) -> ApprovalRow:
-        """Record a person's decision about the bytes of `digest`, once; return the approval as it now is.
+        """Record a person's decision about the bytes of `digest`, at most once per question; return the updated approval.
 
-        `signed` is stored as it is: the caller has checked it against the candidates of `check_decidable`. With `hold_s` an
-        approval can be used for a minute after that. AileronError: not_found; approval_expired; already_decided with
-        `details.status`; invalid_request if `digest` is not what is asked about, or a signed `reason` cannot be kept in full;
-        unauthorized without a signature of the approver that the ledger names; hash_mismatch if a signed head is not a row
-        of this ledger.
+        `signed` is stored unchanged: the caller has checked it against the candidates of `check_decidable`. With `hold_s`, an
+        approval can be used for a minute after the hold. Raises AileronError: not_found; approval_expired; already_decided with
+        `details.status`; invalid_request if `digest` is not a candidate of the question, or a signed `reason` is too long to
+        store; unauthorized without a signature of the approver that the ledger names; hash_mismatch if a signed head is not a
+        row of this ledger.
         """
         kept = None if reason is None else bounded(reason, MAX_MESSAGE_CHARACTERS)
         if signed is not None and kept != reason:
@@ -462,10 +474,12 @@ class Questions:
         return await self._settle(write)
 
     async def redeem(self, approval_id: str, digest: str, now: float | None = None) -> None:
-        """Use an approval for `digest`, once; its run is `running` when this returns. `now` in s since the epoch.
+        """Use an approval for `digest`, at most once; its run is `running` when this returns.
 
-        `digest` is the decided one; for a run also that of its plan, if a preview was decided with it.
-        AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not decided
+        `now` is in seconds since the epoch.
+
+        `digest` is the decided digest; for a run also the plan's digest, if a preview was decided with it.
+        Raises AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not decided
         yet, or used before).
         """
 
@@ -483,9 +497,9 @@ class Questions:
         await self._settle(write)
 
     async def give_up(self, approval_id: str, failure: Failure) -> Failed:
-        """Record that an approved run or change will not begin, and why; the decision is used up. Return the outcome.
+        """Record that an approved run or change will not begin, and why. The decision is used up. Return the outcome.
 
-        AileronError as `redeem`: only an approved question that was not used yet can be given up.
+        Raises AileronError as `redeem`: only an approved question that was not used yet can be given up.
         """
 
         def write(tx: Transaction) -> Settlement:
@@ -501,9 +515,9 @@ class Questions:
         return Failed(run_id=row.run or row.id, failure=failure)
 
     async def cancel(self, approval_id: str, *, surface: str) -> ApprovalRow:
-        """Record that the question was withdrawn; nothing will run. Return the approval as it now is.
+        """Record that the question was withdrawn, so that nothing will run. Return the updated approval.
 
-        AileronError: not_found, approval_expired, already_decided with `details.status`.
+        Raises AileronError: not_found, approval_expired, already_decided with `details.status`.
         """
 
         def write(tx: Transaction) -> Settlement:
@@ -521,17 +535,17 @@ class Questions:
         return await self._settle(write)
 
     async def expire_due(self) -> list[str]:
-        """Close every question that has expired; return the ids of the approvals."""
+        """Close every expired question; return the ids of the approvals."""
         expired = await self._ledger.commit(expire_due)
         for row in expired:
             self.watch.changed(row.run or row.id)
         return [row.id for row in expired]
 
     def _take_place(self, tx: Transaction, run_id: str, party: str) -> None:
-        """Reserve a place for one more waiting run of `party`. AileronError(busy) if it has none.
+        """Reserve a place for one more waiting run of `party`. Raises AileronError(busy) if the party has none left.
 
-        In the writer's thread. The request of a run is read once, and that of a run which this daemon recorded never: while its
-        group is written, it is not on disk yet.
+        Runs in the writer's thread. The request of a waiting run is read at most once, and never for a run that this daemon
+        recorded, because that request is not on disk while its group is written.
         """
         waiting = {run: self._parties.get(run) or _party_on_record(tx, run) for run in tx.open_runs()}
         held = Counter(waiting.values())
@@ -555,7 +569,7 @@ class Questions:
 
 
 def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[CandidateRow, ...]:
-    """Return every digest that a decision about this can name, that of the question itself first."""
+    """Return every digest that a decision about this question can name, the question's own first."""
     asked = row.asked_digest
     first = CandidateRow(digest=asked, plan_digest=asked, preview=None, made_us=row.created_us)
     return (first, *states.candidates(row.id))
@@ -564,7 +578,7 @@ def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[Can
 def plan_digest_of(states: Transaction | Snapshot, row: ApprovalRow) -> str:
     """Return the digest of the plan behind the row's digest, which may be that of a plan and its preview together.
 
-    AileronError(hash_mismatch) if the row's digest is none of its candidates.
+    Raises AileronError(hash_mismatch) if the row's digest is none of its candidates.
     """
     for candidate in candidates_of(states, row):
         if candidate.digest == row.digest:
@@ -586,7 +600,7 @@ def _approval(states: Transaction | Snapshot, approval_id: str) -> ApprovalRow:
 
 
 def insert_question(tx: Transaction, row: ApprovalRow, subject: bytes) -> None:
-    """Insert a pending question and record it."""
+    """Insert and record a pending question."""
     tx.insert_approval(row, subject)
     requested = ApprovalRequested(
         approval=row.id, kind=row.kind, digest=row.digest, expires_at_us=row.expires_us, name=row.name, run=row.run
@@ -607,7 +621,7 @@ def _check_room_for_consent(tx: Transaction) -> None:
 
 
 def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
-    """Return the party whose share a run counts against. Runs that do not say it are their session's, or the person's."""
+    """Return the party whose share a run counts against. Without a recorded party, it is the run's session, or the person."""
     found = states.first_of(RunRequested, run_id)
     row = states.run(run_id)
     if row is None:
@@ -617,7 +631,7 @@ def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
 
 
 def expire_due(tx: Transaction) -> list[ApprovalRow]:
-    """Close every question that has expired; return their rows as they were."""
+    """Close every expired question; return their former rows."""
     due = tx.open_approvals(due_us=tx.now_us)
     for row in due:
         _expire(tx, row)
@@ -625,9 +639,9 @@ def expire_due(tx: Transaction) -> list[ApprovalRow]:
 
 
 def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
-    """Close an open approval that has expired; return the error for its user.
+    """Close an expired open approval; return the error for the caller that wanted to use it.
 
-    Returned, not raised: an error raised in a transaction undoes it, and the expiry must stay.
+    The error is returned and not raised, because an error raised in a transaction undoes it, and the expiry must stay.
     """
     tx.move_approval(row.id, _OPEN_STATES, ApprovalState.EXPIRED)
     was: Literal["pending_approval", "approved"] = (
@@ -641,7 +655,7 @@ def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
 
 
 def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronError | None]:
-    """Return a question that waits, or the error that it has expired, now on record. AileronError otherwise."""
+    """Return a question that waits, or the error that it expired, which is then on record. Otherwise raise AileronError."""
     row = _approval(tx, approval_id)
     if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
         return row, _expire(tx, row)
@@ -653,9 +667,9 @@ def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronErr
 
 
 def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
-    """Return an approval that a person approved and that was not used, or the error that it has expired, now on record.
+    """Return an approved and unused approval, or the error that it expired, which is then on record.
 
-    AileronError for every other state, except `pending` and `redeemed`, which `_use` refuses.
+    Raises AileronError for every other state, except `pending` and `redeemed`, which `_use` refuses.
     """
     row = _approval(tx, approval_id)
     match row.state:
@@ -678,7 +692,7 @@ def _use(tx: Transaction, row: ApprovalRow) -> None:
 def _add_candidate(
     tx: Transaction, row: ApprovalRow, digest: str, plan_digest: str, preview: str | None, subject: bytes | None
 ) -> bool:
-    """Add a digest that can be decided; return False if it already can be."""
+    """Add a digest that can be decided; return False if it was added before."""
     known = candidates_of(tx, row)
     if any(candidate.digest == digest for candidate in known):
         return False
@@ -694,14 +708,14 @@ def _add_candidate(
 
 
 def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
-    """Return when an approval that is held first expires, in µs: not before there was time to use it."""
+    """Return the expiry of an approval that is held first, in µs. It leaves time to use the approval after the hold."""
     return max(row.expires_us, tx.now_us + int(hold_s * 1_000_000) + _USE_US) if hold_s > 0 else row.expires_us
 
 
 def _check_signer(tx: Transaction, signed: Signature | None) -> None:
-    """Check that signed is by the approver or by a passkey on record, and that its head is a row of this ledger.
+    """Check that `signed` is by the approver or by a passkey on record, and that the signed head is a row of this ledger.
 
-    Either may have been set or changed since the caller looked, and a passkey that is not on record yet would sign before its
+    The approver or the passkeys may have changed since the caller checked, and a passkey not yet on record would sign before its
     own enrollment.
     """
     known = tx.newest(ApproverSet)
@@ -752,7 +766,9 @@ def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: i
 
 
 def _asked_at(row: ApprovalRow) -> float:
-    """Return when it was asked, at the latest when the decision was signed: the row can be edited while no daemon runs."""
+    """Return the latest possible time of the question, which is when the decision was signed: the row can be edited
+    while no daemon runs.
+    """
     asked_at = row.created_us / 1_000_000
     try:
         return asked_at if row.signed_at is None else min(asked_at, parse_moment(row.signed_at))
@@ -828,7 +844,7 @@ def _shown(text: str) -> str:
 
 
 def _maybe_effects(snapshot: Snapshot, row: ApprovalRow) -> SeenEffects | None:
-    """Return the effects that the decided preview showed, or None."""
+    """Return the effects in the decided preview; None if it has none."""
     if row.preview is None:
         return None
     since = EventFilter(since_us=row.created_us, limit=_MAX_PREVIEWED)

@@ -1,8 +1,9 @@
-"""Limits on how often the record tells of what a hostile caller can repeat at will: the first few one by one, then a count.
+"""Limits on records of events that a hostile caller can repeat at will: the first few are recorded singly, then only a count.
 
-Pure; holds counts in memory, bounded. Counts that were not told yet are lost if the daemon is killed; the first ones were told.
+Pure; holds a bounded number of counts in memory. Unrecorded counts are lost if the daemon is killed; the first events were
+recorded.
 
-Source: docs/reference/audit-events.md. Not here: what is told (log.py).
+Source: docs/reference/audit-events.md. Not here: the records themselves (log.py).
 
 >>> throttle = Throttle(rows=1)
 >>> throttle.admits("a", "key", 0), throttle.admits("a", "key", 1), throttle.over(WINDOW_US + 1)
@@ -18,22 +19,22 @@ from typing import Final, Generic, TypeVar
 __all__ = ["WINDOW_US", "Tally", "Throttle"]
 
 WINDOW_US: Final = 60 * 1_000_000
-"""A minute: soon enough for a person who follows the record."""
+"""A minute, in microseconds: soon enough for a person who follows the record."""
 MAX_GROUPS: Final = 64
-"""Groups that are counted separately at once. There are fewer routes; requests for others are made up, and share one count."""
+"""Maximum number of groups that are counted separately. There are fewer routes; requests for made-up routes share one count."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tally(Generic[K]):
-    """A count of events that were not told one by one: how many, and when the first of them came."""
+    """A count of events that were not recorded singly, and the time of the first."""
 
     key: K
     count: int
     since_us: int
     note: str
-    """Note of the last of them."""
+    """Note of the last counted event."""
 
 
 @dataclasses.dataclass
@@ -44,7 +45,7 @@ class _Window(Generic[K]):
 
 
 class Throttle(Generic[K]):
-    """A limit of `rows` events a minute for each group; then one tally for each key of the rest, when the minute is over.
+    """A limit of `rows` events per minute and group; the excess gives one tally per key when the minute ends.
 
     The caller bounds the keys of a group.
     """
@@ -54,7 +55,7 @@ class Throttle(Generic[K]):
         self._windows: dict[Hashable, _Window[K]] = {}
 
     def admits(self, group: Hashable, key: K, now_us: int, note: str = "") -> bool:
-        """Return whether to tell this one now; otherwise count it. Take what is `over` first."""
+        """Return whether to record this event singly now; otherwise count it. Take the tallies of `over` first."""
         window = self._windows.get(group)
         if window is None:
             if len(self._windows) >= MAX_GROUPS:
@@ -66,16 +67,16 @@ class Throttle(Generic[K]):
         return self._count(window, key, now_us, note)
 
     def over(self, now_us: int) -> list[Tally[K]]:
-        """Take the counts of windows that are over, to be told now. A clock that was set back ends windows too."""
+        """Take the counts of ended windows, to be recorded now. A clock that was set back also ends windows."""
         return self._take([group for group, window in self._windows.items() if _is_over(window, now_us)])
 
     def rest(self) -> list[Tally[K]]:
-        """Take every count that was not told yet."""
+        """Take every count that was not recorded yet."""
         return self._take(list(self._windows))
 
     @property
     def is_idle(self) -> bool:
-        """True while nothing is held: no minute has begun."""
+        """True while no count is held and no minute has begun."""
         return not self._windows
 
     def _count(self, window: _Window[K], key: K, now_us: int, note: str) -> bool:

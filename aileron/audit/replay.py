@@ -1,7 +1,7 @@
 """A replay of the events, which gives the states that must be stored: runs, approvals, keys, uses of grants, row for row.
 
-Pure. For verify.py, which goes through the chain and compares: states lie beside the chain, and decide what runs next. It holds
-what is open, and no history: a run or approval that is over is returned at once, to be compared and forgotten.
+Pure. For verify.py, which reads the chain and compares: states are stored beside the chain, and decide what runs next. Holds
+open runs and approvals, and no history: a run or approval that ended is returned at once, to be compared and forgotten.
 
 Rules
 - Only events that are known to change a state change one here; a newer kind of event is ignored.
@@ -73,7 +73,7 @@ Moving = (
 
 
 class ToldRun(msgspec.Struct, kw_only=True):
-    """A run as the events tell it: the columns of its row, except the outcome."""
+    """A run according to the events: the columns of its row, except the outcome."""
 
     id: str
     action: str
@@ -88,7 +88,7 @@ class ToldRun(msgspec.Struct, kw_only=True):
 
 
 class ToldCandidate(msgspec.Struct, kw_only=True):
-    """Another digest that could be decided, as the events tell it."""
+    """An additional digest that could be decided, according to the events."""
 
     digest: str
     plan_digest: str
@@ -97,7 +97,7 @@ class ToldCandidate(msgspec.Struct, kw_only=True):
 
 
 class ToldRound(msgspec.Struct, kw_only=True):
-    """A question to the agent, and its answer, as the events tell them."""
+    """A question to the agent, and its answer, according to the events."""
 
     number: int
     question: str
@@ -105,14 +105,14 @@ class ToldRound(msgspec.Struct, kw_only=True):
 
 
 class ToldGrant(msgspec.Struct, kw_only=True):
-    """The uses of a grant, as the events tell them."""
+    """The uses of a grant, according to the events."""
 
     used: int = 0
     revoked_us: int | None = None
 
 
 class ToldApproval(msgspec.Struct, kw_only=True):
-    """An approval as the events tell it: the columns of its row, except its subject, and what belongs to it."""
+    """An approval according to the events: the columns of its row, except its subject, and the rows that belong to it."""
 
     id: str
     kind: str
@@ -136,30 +136,30 @@ class ToldApproval(msgspec.Struct, kw_only=True):
     conversation: list[ToldRound] = []
 
     def candidate(self, digest: str) -> ToldCandidate | None:
-        """Return the candidate with this digest, the question itself included; None if there is none."""
+        """Return the candidate with this digest, which may be the question itself; None if no candidate has it."""
         if digest == self.digest:
             return ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=self.created_us)
         return next((one for one in self.candidates if one.digest == digest), None)
 
 
 class Replay:
-    """The states so far: give it every event in order, and read at the end which must still be open."""
+    """The replayed states: pass every event in order, and read at the end which runs and approvals must still be open."""
 
     def __init__(self) -> None:
         self.runs: Final[dict[str, ToldRun]] = {}
-        """Runs that are not over."""
+        """Runs that have not ended."""
         self.approvals: Final[dict[str, ToldApproval]] = {}
-        """Approvals that are not over."""
+        """Approvals that have not ended."""
         self.claims: Final[dict[str, tuple[int, str]]] = {}
-        """Idempotency keys that are kept, by their run: when each was taken, and the digest of its row."""
+        """Idempotency keys that are still stored, by run: the time at which each was taken, and the digest of its row."""
         self.grants: Final[dict[str, ToldGrant]] = {}
-        """Grants that were used or revoked: a person signed each, so they are few."""
+        """Grants that were used or revoked. A person signed each grant, so there are few."""
         self._by_age: Final[list[tuple[int, str]]] = []
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
         """Number of rows in each table."""
 
     def follow(self, told: Recorded[Moving]) -> list[ToldRun | ToldApproval]:
-        """Take the next event; return the runs and approvals that it ended, as their rows must stay."""
+        """Apply the next event; return the runs and approvals that it ended, whose rows must stay unchanged."""
         at_us = told.at_us
         match told.event:
             case RunRequested() as event:
@@ -216,7 +216,7 @@ class Replay:
             self._claim(run_id, at_us, event.claim)
 
     def _claim(self, run_id: str, at_us: int, digest: str) -> None:
-        """Take a key, and forget those that are no longer kept: the ledger does both in the same transaction."""
+        """Take an idempotency key, and forget expired keys: the ledger does both in the same transaction."""
         while self._by_age and self._by_age[0][0] <= at_us - IDEMPOTENCY_KEPT_US:
             del self.claims[heapq.heappop(self._by_age)[1]]
         self.claims[run_id] = (at_us, digest)
@@ -384,7 +384,7 @@ _SIGNED: Final = ("key_id", "signed_at", "signature", "head", "head_signature")
 
 
 def _check_move(run: ToldRun, status: RunStatus) -> None:
-    """Raise OutOfOrderError if no move of the table, which the ledger's verbs follow, leads from run's status to status."""
+    """Raise OutOfOrderError unless the table, which the ledger's verbs follow, has a move from the run's status to `status`."""
     if not isinstance(status, str) or not any(
         run.status in expected and status in reached for expected, reached in MOVES.values()
     ):

@@ -1,14 +1,14 @@
-"""A check of whether an open vault is older than the record, or somebody else's: the seal alone cannot tell a copy that was
+"""A check of whether an open vault is older than the record, or another person's. The seal alone cannot detect a copy that was
 put back.
 
 Runs in the daemon when the vault is opened. Trusts neither file alone: the vault is sealed but can be exchanged for an
-older one, the ledger is current but can be edited. If both are put back together, to the same moment, this does not find it
-(docs/explanation/consent.md).
+older one, the ledger is current but can be edited. If both are put back together, to the same moment, this check does not
+detect it (docs/explanation/consent.md).
 
 Rules
 - An entry of the vault that the record does not know yet is newer: the vault is written first, and a daemon may end in between.
-- An entry that the record knows, and knows to have been followed by another, is older.
-- A key that the record does not know is newer only if the key that it names last has signed that this one takes its place.
+- An entry that the record knows, together with a later entry that replaced it, is older.
+- A key that is not on record is newer only if the last key on record has signed that the new key replaces it.
 
 Source: docs/reference/consents.md, docs/reference/audit-events.md. Not here: used decisions and grants, which are compared one by
 one when they are used (approvals/gate.py, ledger/).
@@ -32,7 +32,10 @@ _PAGE: Final = 500
 
 
 async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
-    """Return a sentence that shows that these consents are old, or None. Reads a row for each consent that was ever given."""
+    """Return a sentence that shows that `consents` are old; None if they are current.
+
+    Reads a row for each consent that was ever given.
+    """
     return await ledger.read(lambda snapshot: _older(snapshot, consents))
 
 
@@ -68,7 +71,9 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
 
 
 def _was_named_by(known: ApproverSet, consents: Consents) -> bool:
-    """Return whether the key on record signed that these consents' key replaces it: the daemon ended before it recorded that."""
+    """Return whether the key on record signed that the key in `consents` replaces it, which a daemon that ended early
+    did not record.
+    """
     named, statement = consents.appointed, consents.appointment()
     if named is None or statement is None or named.replaces != known.key_id or named.old_signature is None:
         return False

@@ -1,14 +1,14 @@
-"""Checks of the signed decisions in the record: each signature against the key that the chain named by then.
+"""Checks of the signed decisions in the record: each signature is checked with the key that the chain named at that point.
 
-Pure but for the arithmetic of Ed25519. For verify.py, which hands in every event in order. Trusts the chain's hashes, which are
-checked before, and no other content: whoever can write the file can chain any text, but cannot sign for another.
+Pure but for the arithmetic of Ed25519. For verify.py, which passes every event in order. Trusts the chain's hashes, which are
+checked before, and no other content: anybody who can write the file can chain any text, but cannot forge a signature.
 
-1. `approver.set`: signed with the key it names, and, if a key decided before, with that one too
+1. `approver.set`: signed with the key it names, and, if a former key exists, also with the former key
 2. `passkey.added`: the row holds the consent, and the signature over its digest by the key that decides then; one such
-   decision enrolls one passkey, once. `passkey.removed` ends it, and another approver ends them all
+   decision enrolls exactly one passkey. `passkey.removed` ends that passkey, and another approver ends all passkeys
 3. `approval.decided`: signed with the key that decides then, or by a passkey between its enrollment and its end, which can
    approve only the kinds that passkeys decide; over exactly what the row says; unsigned only before there was a key
-4. the head that was signed with it is a row of this chain, older than the decision: every row before it is as it was then
+4. the head signed with a decision is a row of this chain, older than the decision: every row before that head is unchanged
 
 Left to the caller: whether the key is the person's. In a ledger that never names one (it was started anew, with a vault that
 has an approver) signatures cannot be checked; they are counted as unchecked.
@@ -51,11 +51,11 @@ class WrongSignatureError(Exception):
 
 
 class ForeignHeadError(Exception):
-    """The row that was signed as the newest is not in this chain."""
+    """The head that was signed as the newest row is not in this chain."""
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of decisions by their signature. `unchecked`: signed, but the ledger names no key."""
+    """Numbers of decisions by kind of signature. `unchecked` counts signed decisions in a ledger that names no key."""
 
     signed: int
     unsigned: int
@@ -63,7 +63,7 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signatures:
-    """The signature check of one chain: give it every event in order."""
+    """The signature check of one chain. Pass every event in order."""
 
     def __init__(self, hash_of: Callable[[int], bytes | None]) -> None:
         """Start a check. `hash_of` returns the hash of a row that was already checked."""
@@ -71,20 +71,20 @@ class Signatures:
         self._public_key = b""
         self._passkeys: dict[str, PasskeyConsent] = {}
         self._enrolments: set[str] = set()
-        """Approvals that enrolled a passkey, so that none enrolls a second one."""
+        """Ids of approvals that enrolled a passkey, so that no approval enrolls a second one."""
         self._signed = self._unsigned = self._unchecked = 0
         self.key_id: str | None = None
-        """Id of the key that decides now."""
+        """Id of the key that decides at this point."""
         self.head: Head | None = None
         """Newest row that was signed as a head."""
 
     @property
     def decisions(self) -> Decisions:
-        """Decisions counted so far."""
+        """Numbers of decisions counted so far."""
         return Decisions(signed=self._signed, unsigned=self._unsigned, unchecked=self._unchecked)
 
     def follow(self, told: Recorded[Signed]) -> None:
-        """Take the next event. Raises WrongSignatureError or ForeignHeadError."""
+        """Check the next event. Raises WrongSignatureError or ForeignHeadError."""
         match told.event:
             case ApproverSet() as event:
                 self._appoint(_whole(event, told.problem))
@@ -198,7 +198,7 @@ def _whole(event: E, problem: str | None) -> E:
 
 
 def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:
-    """Return the consent, which the signature covers. WrongSignatureError if it is about another passkey than the row names."""
+    """Return the consent that the signature covers. Raises WrongSignatureError if it is about another passkey than the row."""
     try:
         subject = msgspec.convert(added.subject, PasskeyConsent)
         named = id_of(subject)

@@ -1,4 +1,4 @@
-"""Suspended tools, and the definitions accepted last, as the record has them.
+"""Suspended tools and the last accepted definitions, from the record.
 
 Runs in the daemon when it starts. There is no table for them: the events are the state, as with passkeys. Only reads.
 
@@ -17,11 +17,14 @@ from aileron.model.plan import ConnectorPin
 __all__ = ["ToolKey", "ToolState", "ToolsOnRecord", "after_resumed", "after_suspended", "tools_on_record"]
 
 ToolKey = tuple[str, str]
-"""Hash of the pin, and the operation."""
+"""Key of a tool: the hash of the connector's pin, and the operation."""
 
 
 class ToolState(NamedTuple):
-    """The known state of one operation of one pin. `accepted`: the definition that a person accepted last; None: none yet."""
+    """The known state of one operation of one pin.
+
+    `accepted` is the definition that a person accepted last; None if there is none.
+    """
 
     pin: ConnectorPin
     op: str
@@ -35,14 +38,16 @@ class ToolState(NamedTuple):
 
 
 class ToolsOnRecord(NamedTuple):
-    """Every tool that was ever suspended and not removed, and the approvals that accepted a change, each of which counts once."""
+    """Every tool that was ever suspended and not removed, and the approvals that accepted a change, each of which
+    counts only once.
+    """
 
     states: dict[ToolKey, ToolState]
     used: set[str]
 
 
 def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
-    """Return the state that the events add up to. AileronError(hash_mismatch) if a row is not as it was written."""
+    """Return the state that results from the events. Raises AileronError(hash_mismatch) if a row was altered."""
     states: dict[ToolKey, ToolState] = {}
     used: set[str] = set()
     every: list[Recorded[ToolSuspended] | Recorded[ToolResumed]] = [
@@ -71,7 +76,7 @@ def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState
 
 
 def after_resumed(before: ToolState, event: ToolResumed) -> ToolState:
-    """Return the state of a tool after it was resumed, unless its connector was removed."""
+    """Return the state of a tool after it was resumed, for all reasons but the removal of its connector."""
     if event.reason != "accepted":
         return before._replace(suspended=None)
     if before.suspended is None or before.suspended.digest != event.digest:

@@ -1,15 +1,14 @@
-"""The check of a ledger file on its own: without a daemon, without trust in what wrote it, and read-only.
+"""The check of a ledger file by itself: without a daemon, without trust in its writer, and read-only.
 
 Runs in the daemon or in a command of its own, on any copy of the file. Trusts nothing in it. Stops at the first fault,
-because every hash after it is suspect. Holds what is open and no history: a million rows take no more memory.
+because every later hash is suspect. Holds open states and no history: a million rows take no more memory.
 
 What is checked, in this order
 1  the file is a ledger of this schema, its pages are whole, its indexes match its tables, and nothing in it (a trigger, a
    view, a table that compares in another way) could change what is read or written
 2  the first row is the genesis row, and names the expected home if one is given
-3  each row: its number follows the one before (nothing taken out), the previous hash it names is that row's (nothing put
-3  each row: its number follows the one before (no row taken out), the previous hash it names is that row's (none put
-   in or swapped), its hash is that of its record (not altered), and the columns that searches use repeat the record
+3  each row: its number follows its predecessor's (no row was removed), the previous hash that it names is its predecessor's (no
+   row was inserted or swapped), its hash is that of its record (not altered), and the columns for searches repeat the record
 4  each outcome and each frozen plan or other subject, which are stored beside the chain, is the one whose digest its row names
 5  each run, each approval with its candidates and conversation, each idempotency key and each use of a grant is exactly what
    the events say (replay.py), and no others are stored
@@ -56,34 +55,36 @@ __all__ = ["Decisions", "Finding", "Head", "Reason", "Report", "verify"]
 
 
 class Reason(enum.StrEnum):
-    """Faults, a closed list."""
+    """Kinds of fault, a closed list."""
 
     FILE = "file"
-    """The file is not a whole ledger: pages, indexes, or something that aileron never made."""
+    """The file is not a complete ledger: damaged pages or indexes, or an object that Aileron never made."""
     GENESIS = "genesis"
     """The first row is not the genesis row of this home."""
     GAP = "gap"
-    """A row's number does not follow: rows were taken out, or one was put in."""
+    """A row's number does not follow its predecessor's: rows were removed, or a row was inserted."""
     PREVIOUS = "previous"
-    """The hash that a row names as the one before is not that row's: rows were swapped, replaced or put in."""
+    """The previous hash in a row is not that of its predecessor: rows were swapped, replaced or inserted."""
     HASH = "hash"
     """A row's hash is not that of its record: the row was altered."""
     COLUMNS = "columns"
     """The columns that searches use do not match the row's record."""
     OUTCOME = "outcome"
-    """The stored outcome of a run is not the one recorded, or is gone."""
+    """The stored outcome of a run differs from the recorded one, or is missing."""
     STATE = "state"
-    """The stored state of a run, an approval, an idempotency key or a grant is not what the events say, or is gone."""
+    """The stored state of a run, an approval, an idempotency key or a grant does not follow from the events, or is missing."""
     PLAN = "plan"
-    """The stored plan, or other subject, of an approval is not the one that was asked about, or is gone."""
+    """The stored plan, or other subject, of an approval differs from the one in the question, or is missing."""
     SIGNATURE = "signature"
-    """A decision, or a change of the approver's key, is not signed by a key that the chain names by then."""
+    """A decision, or a change of the approver's key, is not signed by a key that the chain names at that point."""
     HEAD = "head"
-    """A head that was kept outside, or signed with a decision, is not in the chain: it was cut, rolled back or rewritten."""
+    """A head that was stored elsewhere, or signed with a decision, is not in the chain, so the chain was cut, rolled
+    back or rewritten.
+    """
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The first fault; `seq` is the row, if it is about one."""
+    """The first fault; `seq` is the number of the affected row, if there is one."""
 
     reason: Reason
     seq: int | None
@@ -91,9 +92,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check. `rows` were checked and are good; `head` is the last of them, worth keeping elsewhere.
+    """The result of a check. The first `rows` rows are valid; `head` is the last of them and worth storing elsewhere.
 
-    `decisions` counts those in the good rows; `signed_head` is the newest head that was signed with one.
+    `decisions` counts the decisions in the valid rows; `signed_head` is the newest head that was signed with a decision.
     """
 
     path: str
@@ -106,11 +107,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if no fault was found. `cannot_prove` says what that does not prove."""
+        """True if no fault was detected. `cannot_prove` says what that does not prove."""
         return self.finding is None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values, `whole` among them."""
+        """Return the report as JSON values, including `whole`."""
         return {"whole": self.is_whole, **msgspec.to_builtins(self)}
 
 
@@ -130,10 +131,11 @@ _UNCHECKED: Final = "who signed {} decisions: this ledger names no key, because 
 
 
 def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
-    """Check the ledger at `path`; with `known_head`, that it is in the chain; with `expected_home`, that genesis names it.
+    """Check the ledger at `path`; with `known_head`, that this row is in the chain; with `expected_home`, that
+    genesis names this home.
 
-    A running daemon may go on writing: the check sees one moment. AileronError if the file does not exist or cannot be
-    read at all; every fault in it is a finding.
+    A running daemon may continue writing, because the check reads a consistent snapshot. Raises AileronError if the file does
+    not exist or cannot be read at all; every fault in it is a finding.
     """
     report, is_stale = _verify_once(path, known_head, expected_home)
     if report.finding is not None and is_stale:
@@ -142,7 +144,7 @@ def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | 
 
 
 def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None) -> tuple[Report, bool]:
-    """Return the report, and whether a daemon began to write during the check to a file that was read as if none did."""
+    """Return the report, and whether a daemon began to write during the check to a file that was read as having no writer."""
     check = _Check(path, known_head, expected_home)
     finding: Finding | None = None
     is_stale = False
@@ -162,7 +164,7 @@ def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None
 
 
 class _FoundError(Exception):
-    """Ends a check at its first finding."""
+    """Signal that ends a check at its first finding."""
 
     def __init__(self, reason: Reason, seq: int | None, message: str) -> None:
         super().__init__(message)
@@ -209,7 +211,7 @@ class _Check:
         self._check_states(stored)  # 5
 
     def _follow(self, stored: StoredLedger, told: Recorded[Moving]) -> None:
-        """Take the next event, and compare at once what is over with it; nothing changes that later."""
+        """Take the next event, and compare ended runs and approvals at once, because no later event changes them."""
         try:
             over = self._replay.follow(told)
         except OutOfOrderError as error:
@@ -218,7 +220,7 @@ class _Check:
             _check_state(stored, told.seq, ended)
 
     def _check_states(self, stored: StoredLedger) -> None:
-        """Check what is still open, and that nothing is stored that no event mentions."""
+        """Check the states that are still open, and that every stored state is mentioned in an event."""
         replay = self._replay
         for run in replay.runs.values():
             _check_state(stored, None, run)
@@ -303,7 +305,7 @@ class _Check:
 
 
 def _facts_of(row: StoredRow) -> dict[str, Any]:
-    """Return the record as values. Its hash is good, so it is what was chained; this checks that it is a row of ours."""
+    """Return the record as values. Its hash was checked, so these bytes were chained; this checks that they are a valid row."""
     try:
         facts = _RECORD.decode(row.record)
     except msgspec.DecodeError as error:
@@ -317,7 +319,10 @@ def _facts_of(row: StoredRow) -> dict[str, Any]:
 
 
 class _Clock:
-    """A check of the list of rows made while the clock was behind, which bounds searches by time, against the rows."""
+    """A comparison of the rows with the stored list of rows that were made while the clock was set back.
+
+    Searches by time rely on this list.
+    """
 
     def __init__(self, stored: StoredLedger) -> None:
         self._listed = stored.set_back()
@@ -352,7 +357,7 @@ def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldAppr
 
 
 def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) -> None:
-    """Check the candidates that can be decided beside the question itself, and the conversation about it."""
+    """Check the additional candidates of the question that can be decided, and the conversation about it."""
     candidates = stored.candidates(told.id)
     subjects = [candidate.pop("subject") for candidate in candidates]
     for kind, there, expected in (
@@ -382,7 +387,7 @@ def _check_grants(stored: StoredLedger, replay: Replay) -> None:
 
 
 def _check_claims(stored: StoredLedger, told: dict[str, tuple[int, str]]) -> None:
-    """Check that every key is stored that must be, and no other. Records from before keys were in them do not name the key."""
+    """Check that exactly the expected keys are stored. Old records do not name their keys."""
     for claim in stored.claims():
         if (claim.run_session, claim.run_created_us) != (claim.session, claim.claimed_us):
             raise _FoundError(

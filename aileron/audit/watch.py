@@ -1,10 +1,10 @@
-"""Wake-ups for callers that wait for a change of a run or a consent: no polling of the disk, no news of other runs.
+"""Wake-ups for callers that wait for a change of a run or a consent: no polling of the disk, no wake-ups for other runs.
 
 Runs in the daemon's event loop. It says that something changed, never what changed: a caller that is woken reads the record
 again, so a missed or doubled wake-up can cost time and never the truth.
 
 Rules
-- Take the next change, then read, then wait for it: then no change in between is missed.
+- Get the event of the next change first, then read, then wait for the event: then no change in between is missed.
 - Holds one entry for each watched run, and nothing for the others. A consent is watched by the id of its question, a run by its
   own id: no two ids are alike.
 
@@ -49,7 +49,7 @@ class Watch:
         """Set when a person is asked a new question."""
 
     def changed(self, run_id: str | None) -> None:
-        """Wake those who watch this run or consent, whose state has changed durably."""
+        """Wake the callers that watch this run or consent, whose state has durably changed."""
         watched = self._runs.get(run_id) if run_id is not None else None
         if watched is not None:
             watched.tell()
@@ -69,7 +69,8 @@ class Watch:
     async def follow(
         self, run_id: str, seen: T, look: Callable[[], Awaitable[T]], is_over: Callable[[T], bool], wait_s: float
     ) -> T:
-        """Call `look` after each change until its result is over; return that, or the last result after `wait_s` seconds.
+        """Call `look` after each change until `is_over` accepts its result; return that result, or the last one after
+        `wait_s` seconds.
 
         `seen` is the result that the caller already has.
         """
