@@ -1,25 +1,27 @@
-"""Changes that an overlay kept aside, put into the project or thrown away, all of them or some.
+"""Applying changes that an overlay stored apart from the project, or discarding them, all or only some.
 
     pending(kept)                          returns the changes that are not decided yet
-    apply(kept, ["src"], force=False)      puts them into the project; returns what was refused, and why
-    discard(kept, ["notes.txt"])           decides that they are never applied
+    apply(kept, ["src"], force=False)      applies the changes in `src` to the project; returns the refused paths with reasons
+    discard(kept, ["notes.txt"])           records that the changes there are never applied
 
-Runs in a command outside of the cell, when the cell is closed, and with its lock. Both sides are hostile: the upper folder is an
-agent's, and in the project a link can take the place of a folder at any moment.
+Runs in a command outside the cell, after the cell is closed, and while the command holds the cell's lock. Both sides
+are hostile: the upper folder is an agent's, and in the project a link can take the place of a folder at any moment.
 
 Rules
-- Every folder on the way is opened below its parent. Neither it nor the project is opened through a symbolic link. A link is
-  data: made, not followed.
-- A file is written beside its place and takes it in one step: after a kill, either the old or the new one is there, complete. A
-  file that equals the upper one is no difference, so a second run goes on where the first one stopped.
-- What the person made, changed or removed in the project since the session began is not overwritten, unless `force` is set. A
-  new name is linked and never renamed into place (if the file system has second names), so that not even a file that was made
-  at this moment is lost.
-- A hole in a file stays a hole: three terabytes of it take no block.
-- Permissions and times are kept. Owners, set-user-ID, set-group-ID and sticky bits, attributes and second names are not. Sockets,
-  pipes and devices are refused.
+- Every folder on a path is opened through its parent's descriptor. Neither the folder nor the project is opened through a
+  symbolic link. A link is data: it is created, not followed.
+- A file is written under a temporary name in the same folder, then renamed in one step: after a kill, either the complete old
+  or the complete new file exists. A file that equals the upper file is no difference, so a second run continues where the
+  first stopped.
+- Entries that the person made, changed or removed in the project since the session began are not overwritten, unless `force`
+  is set. A new name is linked and never renamed into place (if the file system has hard links), so that not even a file that
+  is made at the same moment is lost.
+- A hole in a file stays a hole: three terabytes of holes take no block.
+- Permissions and times are preserved. Owners, set-user-ID, set-group-ID and sticky bits, attributes and hard links are not.
+  Sockets, pipes and devices are refused.
 
-Source: openat(2), rename(2), link(2), lseek(2). Not here: what is different (overlay.py), who is asked (the command).
+Source: openat(2), rename(2), link(2), lseek(2). Not here: finding the differences (overlay.py), asking the person
+(the command).
 """
 
 from __future__ import annotations
@@ -42,15 +44,16 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
 
 _MAX_PENDING: Final = 1_000_000
-"""Differences that are held in memory: about 500 MB."""
+"""Maximum number of differences that are held in memory: about 500 MB."""
 _RECORDED_EVERY: Final = 256
-"""Changes that are applied before they are first recorded. Each later record waits for twice the recorded number plus this.
+"""Number of changes that are applied before the first record. Each later record waits for twice the recorded number
+plus this.
 
-A change that is applied but not recorded, after a kill, does no harm: it is no longer a difference.
+A change that was applied but not recorded before a kill does no harm, because it is no longer a difference.
 """
 _PIECE: Final = 1 << 20  # bytes that are copied at once
 _RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-"""Errors of link(2) on a file system that has no second names."""
+"""Errors of link(2) on a file system without hard links."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +65,18 @@ class Done:
     refused: tuple[tuple[str, str], ...] = ()
     """Paths that were refused, each with the reason."""
     left: int = 0
-    """Number of changes that are still kept aside."""
+    """Number of changes that are still undecided."""
 
 
 def has_aside(kept: Kept) -> bool:
-    """Return whether an overlay's changes are still there."""
+    """Return whether an overlay's stored changes still exist."""
     return os.path.lexists(kept.upper)
 
 
 def pending(kept: Kept) -> list[Difference]:
-    """Return the changes kept aside and not decided. AileronError if they are too many or unreadable, or without overlay."""
+    """Return the stored changes that are not decided. Raises AileronError if they are too many or unreadable, or if
+    the session has no overlay.
+    """
     folder = _project_of(kept)
     if not has_aside(kept):
         return []
@@ -91,7 +96,7 @@ def pending(kept: Kept) -> list[Difference]:
 
 
 def _project_of(kept: Kept) -> str:
-    """Return the project's path of a session with an overlay. AileronError if it had none."""
+    """Return the project's path of a session with an overlay. Raises AileronError if the session had no overlay."""
     facts = start_of(kept)
     if not facts["is_aside"]:
         message = f"session {kept.session} had no overlay: its changes are in the project already"
@@ -100,7 +105,7 @@ def _project_of(kept: Kept) -> str:
 
 
 def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done:
-    """Put pending changes into the project, all or those at and below `paths`. AileronError if none can be applied."""
+    """Apply pending changes to the project: all, or those at and below `paths`. Raises AileronError if none can be applied."""
     with kept.held():
         every = _pending_at(kept, paths)
         if not has_aside(kept):
@@ -117,7 +122,7 @@ def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done
 
 
 def discard(kept: Kept, paths: Sequence[str] = ()) -> Done:
-    """Discard pending changes, all or those at and below `paths`. AileronError if there is no such change."""
+    """Discard pending changes: all, or those at and below `paths`. Raises AileronError if there is no such change."""
     with kept.held():
         every = _pending_at(kept, paths)
         thrown = [one.path for one in every if not paths or _is_below(one.path, paths)]
@@ -144,7 +149,7 @@ def _temporary_of(kept: Kept) -> str:
 
 
 def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> None:
-    """Remove the temporary file that a killed `apply` left: at most one, in a folder that exists on both sides."""
+    """Remove the temporary file that a killed `apply` left. There is at most one, in a folder that exists on both sides."""
     with contextlib.suppress(OSError):
         os.unlink(temporary, dir_fd=project)
     with os.scandir(upper) as entries:
@@ -155,7 +160,7 @@ def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> N
 
 
 def _remove_decided(kept: Kept, left: int) -> None:
-    """Remove what was kept aside if nothing is left to decide, after what was applied is on the disk."""
+    """Remove the stored changes if none is left to decide, after the applied changes have been written to the disk."""
     if not left and has_aside(kept):
         os.sync()
         remove_aside(kept)
@@ -166,7 +171,7 @@ def _is_below(path: str, paths: Sequence[str]) -> bool:
 
 
 def _is_chosen(one: Difference, paths: Sequence[str]) -> bool:
-    """Return whether a change is at or below one of the paths, or is a new folder that one of them needs."""
+    """Return whether a change is at or below one of the paths, or is a new folder that contains one of the paths."""
     if not paths or _is_below(one.path, paths):
         return True
     return one.kind == "directory" and one.was != "directory" and any(path.startswith(one.path + "/") for path in paths)
@@ -179,11 +184,11 @@ def _record(kept: Kept, what: str, paths: Sequence[str]) -> None:
 
 
 class _RefusedError(Exception):
-    """The reason why a change is not applied."""
+    """A change is not applied; the message is the reason."""
 
 
 class _Application:
-    """The state of one `apply`: the paths applied, the paths refused, and what the rest of the work needs."""
+    """The state of one `apply`: the paths applied, the paths refused, and the data that the remaining work needs."""
 
     def __init__(self, kept: Kept, *, force: bool) -> None:
         self.applied: list[str] = []
@@ -199,7 +204,7 @@ class _Application:
         self._folders: list[tuple[str, os.stat_result]] = []
 
     def all(self, chosen: Sequence[Difference]) -> None:
-        """Apply the changes in order; then set the times and permissions of new folders, when nothing more is put into them."""
+        """Apply the changes in order. Then set the times and permissions of new folders, after all their contents are written."""
         with opened(str(self._kept.upper)) as upper, opened_root(self._root) as project:
             for one in chosen:
                 try:
@@ -217,7 +222,7 @@ class _Application:
                     _set_folder(parent, name, status)
 
     def record(self) -> None:
-        """Record the paths applied since the last record."""
+        """Record the paths that were applied since the last record."""
         _record(self._kept, "applied", self.applied[self._recorded :])
         self._recorded = len(self.applied)
 
@@ -245,7 +250,7 @@ class _Application:
                 self._write(one, source, target, name, there)
 
     def _meanwhile(self, one: Difference, there: os.stat_result | None) -> str | None:
-        """Return what the person did to the entry since the start, as a reason to refuse the change; None if nothing."""
+        """Return a reason to refuse the change if the person changed the entry since the start; None if they did not."""
         folder, _, name = one.path.rpartition("/")
         known = self._start.names.get(folder)
         was = None if known is None else known.names.get(name)
@@ -263,7 +268,9 @@ class _Application:
         return None
 
     def _make_room(self, one: Difference, target: int, name: str, there: os.stat_result) -> None:
-        """Remove an entry of another kind. This is recorded first, as a kill can come before the new one is in its place."""
+        """Remove an entry of another kind. The removal is recorded first, because the program can be killed before
+        the new entry is in its place.
+        """
         self._replacing.add(one.path)
         _record(self._kept, "replacing", [one.path])
         _remove(target, name, there)
@@ -280,7 +287,7 @@ class _Application:
                 os.fchmod(folder, stat.S_IMODE(one.status.st_mode) & 0o777)
 
     def _write(self, one: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
-        """Write the new file or link beside its place, then put it there."""
+        """Write the new file or link under a temporary name in the same folder, then move it into place."""
         try:
             if one.kind == "link":
                 os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
@@ -308,7 +315,9 @@ class _Application:
 
 @contextlib.contextmanager
 def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
-    """Yield the folder that contains a path, opened part by part below `root`, and the path's last part."""
+    """Yield the descriptor of the folder that contains a path, and the path's last part. The folder is opened part by
+    part below `root`.
+    """
     *folders, name = path.split("/")
     descriptor = os.dup(root)
     try:
@@ -376,7 +385,7 @@ def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_re
 
 
 def _copy_data(source: int, target: int, size: int) -> None:
-    """Copy all data between the holes, lseek(2). A file system without holes reports the whole file as data."""
+    """Copy all data between the holes, lseek(2). A file system without holes reports the complete file as data."""
     at = 0
     while at < size:
         try:
@@ -393,7 +402,9 @@ def _copy_data(source: int, target: int, size: int) -> None:
 
 
 def _copy_bytes(source: int, target: int, count: int) -> int:
-    """Copy `count` bytes at the offset of each file, and return `count`. OSError if the source has become shorter meanwhile."""
+    """Copy `count` bytes at the present offsets of the files, and return `count`. Raises OSError if the source has
+    become shorter.
+    """
     left = count
     while left:
         piece = os.read(source, min(left, _PIECE))

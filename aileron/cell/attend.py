@@ -1,22 +1,26 @@
-"""The command beside a running cell: it passes bytes between person and agent, controls the job, serves the doors, sees the end.
+"""The command that accompanies a running cell. It passes bytes between person and agent, controls the job, serves the
+doors, and reports the end.
 
-Runs outside of the cell, in the command that the person typed, which does nothing else meanwhile. What comes out of the cell is
-hostile: output to a terminal goes through the filter (terminal_filter.py), output to a pipe or a file does not.
+Runs outside the cell, in the command that the person typed, which does nothing else meanwhile. All data from the cell
+is hostile: output to a terminal goes through the filter (terminal_filter.py), output to a pipe or a file does not.
 
 Rules
-- Keys belong to the cell: Ctrl-C and Ctrl-Z arrive as bytes, and the cell's own terminal makes signals of them. If standard input
-  is no terminal, SIGINT, SIGQUIT and SIGTSTP come to us, and are handed on.
-- SIGTERM and SIGHUP are handed on. The agent may want to save something, so the cell is closed only after `patience_s`.
-- When the agent stops, the terminal is put back, and we stop as the kernel would have stopped us, our whole job, so that the
-  shell notices. `fg` continues us, we continue the agent, and what it had turned on is turned on again.
-- If nobody can continue us (an orphaned process group, such as that of a terminal's first program), the agent goes on at once.
-- A signal that was ignored when we began stays ignored (nohup(1)).
-- The terminal is put back however this ends.
-- Output that is left when the agent has ended is written for as long as its reader takes, as by any program. A signal ends that.
-  There is a deadline for a raw terminal, whose keys are no signals, and for every reader once we were told to end. The ending
-  says what was lost.
+- Keys belong to the cell: Ctrl-C and Ctrl-Z arrive as bytes, and the cell's own terminal makes signals of them. If standard
+  input is no terminal, SIGINT, SIGQUIT and SIGTSTP are sent to this process, which forwards them.
+- SIGTERM and SIGHUP are forwarded. The agent may want to save data, so the cell is closed only after `patience_s`.
+- When the agent stops, the terminal is restored, and this process stops its complete job, as the kernel would have done, so
+  that the shell notices. `fg` continues this process, which continues the agent and restores the terminal modes that the
+  agent had set.
+- If no process can continue this one (in an orphaned process group, such as that of a terminal's first program), the agent
+  continues at once.
+- A signal that was ignored when this process began stays ignored (nohup(1)).
+- The terminal is restored in every case.
+- Output that is left when the agent has ended is written for as long as its reader takes, as by any program. A signal ends
+  that. There is a deadline for a raw terminal, whose keys are no signals, and for every reader after a signal to end. The
+  ending says which output was lost.
 
-Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), what a cell is.
+Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), the cell
+itself (aileron_sandbox.cell).
 """
 
 from __future__ import annotations
@@ -47,17 +51,19 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend"]
 
 PATIENCE_S: Final = 10.0
-"""Seconds that the agent has to end after SIGTERM or SIGHUP, as with `docker stop`."""
+"""Seconds to wait for the agent's end after SIGTERM or SIGHUP, as with `docker stop`."""
 _REST_S: Final = 5.0
-"""Seconds to read what the agent wrote at its end, not counting the time in which its reader pauses."""
+"""Seconds to wait for the rest of the agent's output after its end, not counting the time in which its reader pauses."""
 _QUIET_S: Final = 0.5
-"""Seconds without a byte until a stream is given up that has no end, although nothing is left that could write to it."""
+"""Seconds without a byte after which an output stream that never ends is abandoned, when no process is left that
+could write to it.
+"""
 _STALLED_S: Final = 5.0
-"""Seconds in which a reader may take no byte, if no key can end the wait or we were told to end."""
+"""Seconds to wait for a reader that takes no byte, if no key can end the wait or this process was told to end."""
 _SETTLE_S: Final = 0.2
-"""Seconds to pass on what an agent wrote before it stopped: it may have left the alternate screen, for example."""
+"""Seconds to wait for output that an agent wrote before it stopped: for example, it may have left the alternate screen."""
 _PIPE_BUF: Final = 4096
-"""Bytes that a ready pipe takes without blocking, pipe(7)."""
+"""Bytes that a ready pipe accepts without blocking, pipe(7)."""
 _HANDED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
 _LAST: Final = (signal.SIGTERM, signal.SIGHUP)
 _ENDING: Final = (signal.SIGINT, signal.SIGQUIT, *_LAST)
@@ -65,7 +71,7 @@ _READABLE: Final = 1  # EPOLLIN
 
 
 class RunningCell(Protocol):
-    """The parts of a cell that are used here (aileron_sandbox.cell.door.Cell)."""
+    """The part of a cell's interface that is used here (aileron_sandbox.cell.door.Cell)."""
 
     listeners: Mapping[str, tuple[socket.socket, ...]]
     terminal: int | None
@@ -73,7 +79,7 @@ class RunningCell(Protocol):
 
     @property
     def control(self) -> int:
-        """Descriptor that is readable when there is an event."""
+        """Descriptor that is readable when `event` has an event to return."""
         ...
 
     def begin(self) -> None:
@@ -93,12 +99,12 @@ class RunningCell(Protocol):
         ...
 
     def close(self) -> None:
-        """Kill everything in the cell, and close it."""
+        """Kill every process in the cell, and close the cell."""
         ...
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The agent's end, by `code` or by `signal`; with the reason in `why` if it was not its own doing."""
+    """The agent's end, by exit status `code` or by `signal`. `why` is the reason if the agent did not end by itself."""
 
     code: int | None
     signal: int | None
@@ -106,7 +112,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """Exit code as shells count it: the code, or 128 plus the signal's number."""
+        """Exit status in the convention of shells: the code, or 128 plus the signal's number."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
@@ -118,10 +124,10 @@ def attend(
     *,
     patience_s: float = PATIENCE_S,
 ) -> Ending:
-    """Begin the agent in a cell that was started with these streams, and stay until it has ended and the cell is closed.
+    """Begin the agent in a cell that was started with these streams, and return after it has ended and the cell is closed.
 
-    Raises ValueError if a listener of the cell has no door of its name, and OSError if the agent's program could not be
-    executed. Call it in the main thread: no other one can set handlers for signals.
+    Raises ValueError if a listener of the cell has no door with its name, and OSError if the agent's program could
+    not be executed. Call it in the main thread, because no other thread can set signal handlers.
     """
     by_name = {door.name: door for door in doors}
     if missing := sorted(set(cell.listeners) - set(by_name)):
@@ -140,7 +146,7 @@ def attend(
 
 
 class _Attendance:
-    """The command's work beside one agent, from the agent's beginning to its end."""
+    """The work of the command while one agent runs."""
 
     def __init__(self, cell: RunningCell, streams: Streams, loop: Loop, patience_s: float) -> None:
         self._cell = cell
@@ -150,7 +156,7 @@ class _Attendance:
         self._is_closing = False
         self._undo = contextlib.ExitStack()
         self._shown: list[Pump] = []
-        """The pump that writes to the terminal, if there is one; `_piped` has all other pumps for output."""
+        """The pump that writes to the terminal, if there is one. All other output pumps are in `_piped`."""
         self._piped: list[Pump] = []
         self._terminal = self._undo_close(Terminal.maybe(streams))
         self._at_terminal = contextlib.ExitStack()
@@ -166,7 +172,9 @@ class _Attendance:
 
     @functools.cached_property
     def _filter(self) -> TerminalFilter:
-        """Filter for output to the terminal. Imported when first used: a launch without a terminal need not wait 3 ms for it."""
+        """The filter for output to the terminal. It is imported on first use, because the import takes 3 ms that a
+        launch without a terminal need not wait.
+        """
         from aileron.cell.terminal_filter import TerminalFilter
 
         return TerminalFilter(is_utf8=speaks_utf8(os.environ))
@@ -177,13 +185,15 @@ class _Attendance:
         return terminal
 
     def close(self) -> None:
-        """Close the descriptors that are left; each end leaves the loop first."""
+        """Close the remaining descriptors, after removing each end from the loop."""
         self._undo.close()
 
     # Bytes
 
     def _connect_terminal(self, terminal: Terminal, theirs: int) -> None:
-        """Connect the terminal in both directions with a copy of `theirs`, the cell's master: the cell can be closed first."""
+        """Connect the terminal in both directions with a copy of `theirs`, the cell's master, because the cell can be
+        closed first.
+        """
         os.set_blocking(theirs, False)
         master = self._end(os.dup(theirs))
         ours = End(self._loop, terminal.descriptor)
@@ -195,10 +205,14 @@ class _Attendance:
             Pump(self._loop, ours, master, lambda _: None)
 
     def _forget_output(self, why: PumpEnd) -> None:
-        """Ignore that a terminal is gone: output to it is lost, and signals tell the programs that it concerns."""
+        """Ignore that the terminal has disconnected. Output to it is lost, and the kernel sends signals to the
+        programs concerned.
+        """
 
     def _connect_pipe(self, number: int, theirs: int) -> None:
-        """Connect standard stream `number` with the cell's pipe, whose end becomes ours alone so that the cell sees it close."""
+        """Connect standard stream `number` with the cell's pipe. This process becomes the only owner of the pipe's
+        outer end, so that the cell sees when it is closed.
+        """
         inside = self._end(_taken_over(theirs))
         outside = self._end_of_ours(number)
         if number == 0:
@@ -213,7 +227,9 @@ class _Attendance:
         return made
 
     def _end_of_ours(self, number: int) -> End:
-        """Return an end for our 0, 1 or 2. Other processes share its open file, so that must stay a blocking one."""
+        """Return an end for this process's descriptor 0, 1 or 2. Other processes share its open file, so it must stay
+        blocking.
+        """
         mode = os.fstat(number).st_mode
         if stat.S_ISSOCK(mode):
             made = End(self._loop, socket.socket(fileno=os.dup(number)))
@@ -232,7 +248,7 @@ class _Attendance:
     # Until the end
 
     def run(self, relays: Relays) -> Ending:
-        """Begin the agent, and stay until it has ended and its cell is closed. Return how it ended."""
+        """Begin the agent, and return how it ended after its cell is closed."""
         with _Signals(self._loop) as signals:
             with self._raw_terminal():
                 ending = self._until_ended(signals)
@@ -298,7 +314,7 @@ class _Attendance:
                 raise OSError(number, os.strerror(number))
 
     def _stop(self, signals: _Signals) -> None:
-        """Stop with the agent until we are continued, then continue it."""
+        """Stop together with the agent until this process is continued, then continue the agent."""
         self._settle()
         terminal = self._terminal
         if terminal is not None:
@@ -312,14 +328,14 @@ class _Attendance:
         self._cell.signal(signal.SIGCONT)
 
     def _settle(self) -> None:
-        """Pass on the output that is there now, for at most _SETTLE_S."""
+        """Pass on the output that is already available, for at most _SETTLE_S seconds."""
         until = time.monotonic() + _SETTLE_S
         moved = -1
         while moved != (moved := self._moved()) and time.monotonic() < until:
             self._loop.turn(0.01)
 
     def _write_rest(self, outputs: list[Pump], ending: Ending, signals: _Signals) -> Ending:
-        """Write these streams to their end. Return the ending, changed if output was lost."""
+        """Write the remaining output of these streams. Return the ending, changed if output was lost."""
         read_s, moved, moved_at = 0.0, self._moved(), time.monotonic()
         while not all(pump.is_over for pump in outputs):
             begun = time.monotonic()
@@ -338,7 +354,9 @@ class _Attendance:
         return ending
 
     def _maybe_lost(self, outputs: list[Pump], ending: Ending, signals: _Signals, quiet_s: float) -> Ending | None:
-        """Return the ending if a reader that pauses is no longer waited for; None while it is."""
+        """Return the changed ending if a signal or a reader that pauses too long ends the wait; None while the wait
+        continues.
+        """
         for number in signals.taken():
             if number in _ENDING:
                 return Ending(None, number, f"{signal.Signals(number).name} before all of its output was read")
@@ -355,7 +373,9 @@ class _Attendance:
 
 
 def _taken_over(theirs: int) -> int:
-    """Take over the cell's end of a pipe, as ours alone. /dev/null takes its number, for the cell to close."""
+    """Take over the outer end of one of the cell's pipes, so that only this process owns it. /dev/null takes its
+    number, for the cell to close.
+    """
     ours = os.dup(theirs)
     empty = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -366,7 +386,7 @@ def _taken_over(theirs: int) -> int:
 
 
 class _Signals:
-    """The signals to this process, received in the loop while the block lasts."""
+    """The signals to this process, which the loop receives while the block runs."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -401,14 +421,16 @@ class _Signals:
                 pass
 
     def taken(self) -> list[int]:
-        """Return the signals that have arrived since the last call."""
+        """Return the signals that have arrived since the last call, and forget them."""
         taken = []
         while self._arrived:
             taken.append(self._arrived.popleft())
         return taken
 
     def stop_us(self, *, is_by_key: bool) -> None:
-        """Stop this process until it is continued, and drop that SIGCONT. By the key, stop our whole job as the kernel would."""
+        """Stop this process until it is continued, and discard that SIGCONT. If the key caused the stop, stop the
+        complete job as the kernel would.
+        """
         if not is_by_key:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif signal.SIGTSTP in self._before:

@@ -1,4 +1,5 @@
-"""Changes while an agent ran in a cell: the files that were made, changed and removed, also outside of version control.
+"""Changes while an agent ran in a cell: the files that were made, changed and removed, including files outside
+version control.
 
     starts = starts_of([Root("/home/you/project")], home.cells)               before the agent starts: only names are read
     watch = Watch.begin(starts, home.cells / session)
@@ -9,14 +10,14 @@
 Runs in the command that starts the agent. Everything in the project is hostile: names, links, permissions, the size of the tree.
 
 Rules
-- An entry is *changed* if its ctime is the start or later. No program can set a ctime (utimensat(2) sets the two other times).
-  The start is read from the file system's own clock. A false change is better than a missed one: if the clock was set back, or
-  the file system counts in seconds, the start moves to an earlier time.
-- An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder whose place another one took
-  (its inode is another) is changed with everything in it.
-- The list does not know who changed an entry: changes that a person makes meanwhile are listed too.
-- The list says what was not read, at the start or at the end. Lists are bounded, counts are not, and what executes is listed
-  first.
+- An entry is *changed* if its ctime is the start or later. No program can set a ctime (utimensat(2) sets the two other
+  times). The start is read from the file system's own clock. A false change is better than a missed one: if the clock was set
+  back, or the file system counts in seconds, the start moves to an earlier time.
+- An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder that was replaced by
+  another (its inode has changed) counts as changed with all its contents.
+- The list does not say who changed an entry: changes that a person makes meanwhile are listed, too.
+- The list says which parts were not read, at the start or at the end. Lists are bounded, counts are not. Files that execute
+  are listed first.
 
 Source: inode(7) on ctime, ADR 62. Not here: which files execute (executes.py), how folders are read (tree.py), overlays
 (overlay.py).
@@ -57,21 +58,21 @@ __all__ = [
 ]
 
 _SHOWN_EXECUTING: Final = 20
-"""Lines of the summary for files that execute; with the other lines, it fits on a screen."""
+"""Maximum number of lines in the summary for files that execute. With its other lines, the summary fits on a screen."""
 _SHOWN_OF_KIND: Final = 5
 
 
 def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
-    """Read which names exist in the roots before the agent starts. AileronError if a root cannot be used.
+    """Read which names exist in the roots before the agent starts. Raises AileronError if a root cannot be used.
 
-    Aileron's home, which contains `cells` (Home.cells), is left out: no cell shows it.
+    Aileron's home, which contains `cells` (Home.cells), is left out, because no cell shows it.
     """
     apart = os.path.realpath(cells.parent)
     return [Start.of(msgspec.structs.replace(root, apart=(*root.apart, apart))) for root in roots]
 
 
 class Watch:
-    """The watch over a cell's changes, from before its agent starts until it is closed. Holds the cell's lock."""
+    """The watch for a cell's changes, from before its agent starts until the cell is closed. It holds the cell's lock."""
 
     def __init__(self, kept: Kept, lock: int) -> None:
         self._kept = kept
@@ -81,8 +82,8 @@ class Watch:
     def begin(cls, starts: Sequence[Start], kept_in: Path) -> Watch:
         """Store the names that exist (`starts_of`) in `kept_in`, the cell's folder in the home (Home.cells / session).
 
-        If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder.
-        AileronError if the home cannot be used.
+        If `prepare_overlay` was called for that folder before, changes to the first root are read from its upper
+        folder. Raises AileronError if the home cannot be used.
         """
         kept = Kept(kept_in)
         kept.make()
@@ -103,9 +104,9 @@ class Watch:
         return cls(kept, lock)
 
     def finish(self) -> Changes:
-        """Return what changed, and store it for `look`. Call it once, when nothing of the cell runs any longer.
+        """Return the changes, and store them for `look`. Call it once, when no process of the cell runs any longer.
 
-        It also removes the records of other sessions that are beyond the bounds.
+        This also removes the records of other sessions that exceed the bounds.
         """
         try:
             changes = _computed(self._kept, is_final=True)
@@ -118,7 +119,7 @@ class Watch:
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the lock without comparing, if no agent was started, and remove an unused overlay. Idempotent."""
+        """Release the lock without comparing, and remove an unused overlay. For use if no agent was started. Idempotent."""
         if self._lock >= 0:
             if not _has_entries(self._kept.upper):
                 self._remove_aside()
@@ -126,7 +127,7 @@ class Watch:
             self._lock = -1
 
     def _remove_aside(self) -> None:
-        """Remove an overlay in which nothing changed, as there is nothing to decide."""
+        """Remove the overlay if nothing changed in it, because there is then nothing to decide."""
         if os.path.lexists(self._kept.upper):
             from aileron.cell.overlay import remove_aside
 
@@ -143,7 +144,7 @@ def _has_entries(folder: Path) -> bool:
 
 
 def start_of(kept: Kept) -> dict[str, Any]:
-    """Return the facts of a cell: session, folder, roots, started, is_aside. AileronError if there are none."""
+    """Return the stored facts about a cell: session, folder, roots, started, is_aside. Raises AileronError if there are none."""
     facts = kept.read("start.json")
     if not isinstance(facts, dict) or not isinstance(facts.get("folder"), str):
         raise AileronError(FailureClass.NOT_FOUND, f"no cell is on record for session {kept.session}")
@@ -151,7 +152,9 @@ def start_of(kept: Kept) -> dict[str, Any]:
 
 
 def earlier_roots(cells: Path) -> tuple[str, ...]:
-    """Return each path that agents in the cells on record could write, once. AileronError if a record is damaged."""
+    """Return, without duplicates, the paths that agents in the recorded cells could write to. Raises AileronError if
+    a record is damaged.
+    """
     found: dict[str, None] = {}
     for kept in kept_cells(cells):
         facts = kept.read("start.json")
@@ -165,7 +168,9 @@ def earlier_roots(cells: Path) -> tuple[str, ...]:
 
 
 def look(kept: Kept) -> Changes:
-    """Return what a cell changed: as found at its end, or as it is now if it still runs or its command was killed."""
+    """Return the changes in a cell: as recorded at its end, or as they are now if the cell still runs or its command
+    was killed.
+    """
     from aileron.cell.listing import Changes
 
     start_of(kept)
@@ -217,7 +222,9 @@ def _computed(kept: Kept, *, is_final: bool) -> Changes:
 
 
 def summary(changes: Changes) -> list[str]:
-    """Return the lines shown at a session's end: how much changed, and which files can run code later. Harmless text."""
+    """Return the lines shown at a session's end: how much changed, and which files can run code later. The text is
+    safe to print.
+    """
     if not any(changes.counts.values()) and not changes.git_data:
         return ["no files changed in the cell", *_unknown(changes)]
     lines = [f"{_counted(changes)} in {', '.join(visible(root) for root in changes.roots)}"]
@@ -243,7 +250,7 @@ def _counted(changes: Changes) -> str:
 
 
 def git_objects(count: int) -> str:
-    """Return the number of files that git keeps for itself, in words: `12 git objects`. Only the number is shown."""
+    """Return the number of git's internal files in words, such as `12 git objects`. Only the number is shown."""
     return "1 git object" if count == 1 else f"{count} git objects"
 
 
@@ -252,7 +259,9 @@ def _unknown(changes: Changes) -> list[str]:
 
 
 def _executing(changes: Changes) -> Iterable[str]:
-    """Return the lines for changes that execute: some of each kind, so that a thousand of one kind do not hide another."""
+    """Return the lines for changes that execute. There are some for each kind, so that a thousand of one kind do not
+    hide another.
+    """
     from aileron.cell.executes import spoken, tree_in
 
     shown: dict[str, int] = {}
@@ -279,11 +288,11 @@ def of_packages(entries: int) -> str:
 
 
 def named(changes: Changes, change: Change) -> str:
-    """Return a change's name for people: its path within the project, or its whole path elsewhere."""
+    """Return a change's name for people: the path within the project, or the absolute path elsewhere."""
     return where(changes, change.root, change.path)
 
 
 def where(changes: Changes, root: str, path: str) -> str:
-    """Return the name of a path in a root: relative within the project, whole elsewhere."""
+    """Return the display name of a path in a root: relative within the project, absolute elsewhere."""
     is_in_project = bool(changes.roots) and root == changes.roots[0] and path
     return path if is_in_project else under(root, path)

@@ -1,12 +1,12 @@
-"""The comparison of a folder with what was in it when the agent started: entries made, changed and removed.
+"""The comparison of a folder with its contents at the agent's start: entries made, changed and removed.
 
 Runs in the command. Everything in the folder is hostile: names, links, permissions, the size of the tree. It can change while it
 is read, if the agent still runs.
 
 Rules
-- An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder whose place another one took
-  (its inode is another) is changed with everything in it.
-- The listing says what was not read, at the start or now; that is never taken to be unchanged.
+- An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder that was replaced by
+  another (its inode has changed) counts as changed with all its contents.
+- The listing says which parts were not read, at the start or now. Such parts never count as unchanged.
 
 Source: ADR 62. Not here: the start (start.py), which files execute (executes.py), overlays (overlay.py).
 """
@@ -37,7 +37,7 @@ from aileron.model.visible import visible
 __all__ = ["compare", "is_git_data", "leads_out_of"]
 
 _MAX_LOOKED: Final = 4_000_000
-"""Entries of one root that are compared, in about 12 s: the agent may have made as many as it liked."""
+"""Maximum number of entries of one root that are compared, in about 12 s. The agent may have made any number."""
 _GIT_LISTED: Final = matching(
     (
         ".git",
@@ -45,16 +45,20 @@ _GIT_LISTED: Final = matching(
         *(glob for kind in KINDS if kind.startswith("git ") for glob in KINDS[kind].files if glob.startswith(".git/")),
     )
 )
-"""Paths in a repository's own folder that are more than data, and so are listed. All others are only counted."""
+"""Patterns of the paths in a repository's own folder that are more than data, and so are listed. All other paths
+there are only counted.
+"""
 
 _IN_SETTINGS: Final = frozenset(
     {*(kind for kind in KINDS if kind.startswith("git ")), "executable", "set-user-ID", "link out of the project"}
 )
-"""Kinds listed in an agent's own state even if `Root.only` does not name the path: a program, a repository, a way out."""
+"""Kinds listed in an agent's own state even if `Root.only` does not include the path: a program, a repository, a link
+out of the root.
+"""
 
 
 def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
-    """Add to the listing what changed in a root since its start."""
+    """Add to the listing the changes in a root since its start."""
     root = start.root.path
     tree = _Tree(start, listing, is_project=is_project)
     try:
@@ -76,14 +80,14 @@ def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
 
 
 class _Entry(NamedTuple):
-    """An entry that exists now, `name` in the open folder `parent`, and its places in git repositories."""
+    """An existing entry, called `name` in the open folder `parent`, with its places in git repositories."""
 
     parent: int
     name: str
     path: str
     status: os.stat_result
     inode: int = 0
-    """Inode number as the folder lists it, like the one in the start. On a mount point, stat(2) gives another."""
+    """Inode number as listed by the folder, like the number in the start. On a mount point, stat(2) gives another."""
     places: GitPlaces = GitPlaces()
 
     @property
@@ -115,7 +119,7 @@ class _Tree:
             )
 
     def root_file(self, name: str, parent: int, status: os.stat_result) -> None:
-        """Compare a root that is no folder."""
+        """Compare a root that is not a folder."""
         if self._start.kind is None or self._is_of_now(status):
             what: What = "made" if self._start.kind is None else "changed"
             self._add(_Entry(parent, name, "", status), what, self._start.kind)
@@ -131,7 +135,7 @@ class _Tree:
         is_replaced: bool,
         depth: int,
     ) -> None:
-        """Compare an open folder. `known` is what was in it at the start; None if there was no such folder."""
+        """Compare an open folder. `known` are its contents at the start; None if there was no such folder."""
         is_replaced = is_replaced or (known is not None and known.inode != inode)
         # A fifth of the memory of stat(2) results: one folder may hold all _MAX_LOOKED entries
         names: dict[str, int] = {}
@@ -200,7 +204,9 @@ class _Tree:
                 self._add(entry, what, was, (f"cannot be read: {os.strerror(error.errno or 0)}",))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
-        """Count the files that are new or changed in a folder whose names were not read. List what could lead elsewhere."""
+        """Count the files that are new or changed in a folder whose names were not read. List the entries that could
+        lead elsewhere.
+        """
         with os.scandir(descriptor) as found:
             for entry in found:
                 self._left -= 1
@@ -264,13 +270,13 @@ class _Tree:
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
 
     def _is_memory(self, entry: _Entry) -> bool:
-        """Return whether the entry is an agent's state file in which what the agent obeys has not changed."""
+        """Return whether the entry is an agent's state file of which the part that the agent obeys has not changed."""
         before = self._start.obeyed.get(entry.path)
         return before is not None and obeyed_at(entry.name, entry.parent, self._listing.contents) == before
 
 
 def leads_out_of(root: str, path: str, name: str, parent: int) -> str | None:
-    """Return the target of a symbolic link if it leads out of `root` (a path without links), else None."""
+    """Return the target of a symbolic link if it leads out of `root`, which is a path without links; else None."""
     try:
         target = os.readlink(name, dir_fd=parent)
     except OSError:

@@ -1,16 +1,17 @@
-"""The table of files that run something later, outside of the cell, by kind and with a reason for each kind.
+"""The table of files that make programs run later, outside the cell, by kind and with a reason for each kind.
 
-An agent in a cell cannot run anything outside of it. It can write files that the person's own tools obey afterwards: a git hook,
-a Makefile, a settings file of an editor, instructions for the next agent. Nothing can forbid that in a project that it may
-change, so such files are named. A file is read only if its name alone does not decide, and only to name the keys that execute.
+An agent in a cell cannot run programs outside the cell. But it can write files that the person's own tools obey
+afterwards: a git hook, a Makefile, a settings file of an editor, instructions for the next agent. This cannot be
+prevented in a project that the agent may change, so such files are listed. A file is read only if its name alone does
+not decide, and only to list the keys that execute.
 
     findings(Candidate("package.json", "file", 0o644, content))  →  (Finding("npm", "scripts: postinstall, test"),)
 
 Runs in the command. Rules
 - The names and contents are hostile. A file that cannot be read, or is too long for it, counts as one that executes.
-- A table always lacks some tools. A file that is in no row, and has a name by which tools find what they obey, counts as well,
-  unless it is in the closed list of those that run nothing.
-- A file that is not named is not proven harmless: each program that the person runs is code.
+- A table always lacks some tools. A file that is in no row, but whose name looks like that of a settings file, counts as
+  well, unless it is in the closed list of files that run nothing.
+- A file that is not listed is not proven harmless: each program that the person runs is code.
 
 Pure. Source: the manuals of the tools that are named; gitattributes(5), githooks(5). Not here: which files changed
 (changes.py), what a git configuration says (git_config.py). The table is documented in docs/reference/cell-changes.md.
@@ -47,51 +48,53 @@ EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
 INSTALLED: Final = "installed packages"
 """Kind of the entries that a package manager put into its folder; the detail is that folder's path."""
 _STANDS_ALONE: Final = frozenset({"agents", "set-user-ID", "special file", "version control"})
-"""Kinds that, like git's, take effect even if nobody uses the packages, so they are listed by themselves."""
+"""Kinds that, like git's, take effect even if the packages are not used, so they are listed by themselves."""
 _MAX_DETAILS: Final = 8
-"""Number of keys or names that are shown of one file."""
+"""Maximum number of keys or names that are shown for one file."""
 _MAX_DETAIL: Final = 80
-"""Characters that are shown of one key or name."""
+"""Maximum number of characters that are shown of one key or name."""
 _MAX_TARGET: Final = 256
-"""Characters that are shown of a link's target: paths that people have are shorter."""
+"""Maximum number of characters that are shown of a link's target. Usual paths are shorter."""
 
 
 class Candidate(NamedTuple):
-    """A changed entry: its path in the project, what it is, its permission bits, and what a link leads to."""
+    """A changed entry: its path in the project, its kind, its permission bits, and a link's target."""
 
     path: str
     kind: EntryKind
     mode: int
     content: Callable[[], bytes | None]
-    """Function that returns the bytes of a file, at most `tree.MAX_CONTENT`; None if it is longer or cannot be read."""
+    """Function that returns the contents of a file of at most `tree.MAX_CONTENT` bytes; None if it is longer or
+    cannot be read.
+    """
     leads_out: str | None = None
     """Target of a symbolic link that leads out of the project."""
     git_kind: str | None = None
-    """Kind of a file by its place in a git repository, which need not be called `.git`."""
+    """Kind of the file according to its place in a git repository, whose folder need not be called `.git`."""
     tree: str = ""
-    """The package manager's folder that contains the entry, as `tree_of` names it; empty if there is none."""
+    """The package manager's folder that contains the entry, as `tree_of` returns it; empty if there is none."""
     above: str = ""
-    """Path above a folder that is not a project, such as ~/.config/fish, if the table also applies there."""
+    """Path of the folder above, such as ~/.config/fish, if it is not a project but the table also applies there."""
 
 
 class Finding(NamedTuple):
-    """A reason why a file is of interest: a key of `KINDS`, and the part of the file that matters."""
+    """A reason to list a file: a key of `KINDS`, and the part of the file that executes."""
 
     kind: str
     detail: str = ""
 
 
 class Execution(NamedTuple):
-    """A kind of files that execute something."""
+    """A kind of files that make programs run."""
 
     files: tuple[str, ...]
-    """Globs for the end of a path; `**` stands for everything below a folder. Empty if the kind is found in another way."""
+    """Globs for the end of a path; `**` stands for all paths below a folder. Empty if the kind is detected in another way."""
     reason: str
     detail: Callable[[bytes], Iterable[str] | None] | None = None
     """Function that returns the parts of the content that execute; None if the name alone decides.
 
-    It returns no parts if the file is of no interest, None if the content cannot be understood (so the file counts), and an empty
-    text as the only part if the file counts but has nothing to show.
+    The function returns no parts if the file does not count, None if the content cannot be understood (so the file
+    counts), and an empty text as the only part if the file counts but has nothing to show.
     """
 
 
@@ -99,20 +102,22 @@ class Execution(NamedTuple):
 
 
 def _of_git(content: bytes) -> list[str]:
-    """Return the keys that execute. All that is not known to be harmless counts, even without such a key."""
+    """Return the keys that execute. A configuration that is not known to be harmless counts, even without such a key."""
     from aileron.cell.git_config import git_keys, is_plain  # takes 2 ms, and only if a configuration has changed
 
     return [] if is_plain(content) else git_keys(content) or [""]
 
 
 def _of_attributes(content: bytes) -> list[str]:
-    """Return the attributes that name a command of the git configuration."""
+    """Return the attributes that refer to a command in the git configuration."""
     lines = (line for line in content.decode("utf-8", "replace").split("\n") if not line.lstrip().startswith("#"))
     return list(dict.fromkeys(word for line in lines for word in re.findall(r"\s((?:filter|diff|merge)=\S+)", line)))
 
 
 def _of_package(content: bytes) -> list[str] | None:
-    """Return the names of scripts and of other fields by which a package manager runs something. None if it is no object."""
+    """Return the names of scripts and of other fields that make a package manager run a program. None if the content
+    is no JSON object.
+    """
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -684,21 +689,23 @@ KINDS: Final[dict[str, Execution]] = {
     "special file": Execution((), "a socket, pipe or device waits for whoever opens it"),
     INSTALLED: Execution((), "whoever uses the folder runs what is in it"),
 }
-"""Kind → its files and the reason. The first kinds are shown first. docs/reference/cell-changes.md has the same order."""
+"""Mapping of each kind to its files and the reason. The first kinds are shown first. docs/reference/cell-changes.md
+has the same order.
+"""
 
 
 # Repositories under any name
 
 
 class _GitPlace(NamedTuple):
-    """A place in a repository: the kind of a file there, and the places in it by name; `*` is every other name."""
+    """A place in a repository: the kind of a file there, and the places below by name; `*` stands for every other name."""
 
     kind: str | None = None
     names: Mapping[str, _GitPlace] = {}
 
 
 def _everything(kind: str) -> _GitPlace:
-    """Return the place of a folder in which git obeys every file. A link in its place leads to such a folder."""
+    """Return the place of a folder in which git obeys every file. A link at this place leads to such a folder."""
     return _GitPlace(kind, {"*": _GitPlace(kind)})
 
 
@@ -716,7 +723,7 @@ _REPOSITORY: Final = _GitPlace(
 
 
 class GitPlaces(NamedTuple):
-    """The places of an entry in the repositories that contain it: several, if one repository is inside of another."""
+    """The places of an entry in the repositories that contain it. There are several if one repository is inside another."""
 
     places: tuple[_GitPlace, ...] = ()
     tree: str = ""
@@ -724,20 +731,21 @@ class GitPlaces(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """Kind of a file or link there, or None."""
+        """Kind of a file or link at these places, or None."""
         return next((place.kind for place in self.places if place.kind is not None), None)
 
     def of(self, name: str) -> GitPlaces:
-        """Return the places of the entry `name` in this folder."""
+        """Return the places of the entry `name` in the folder at these places."""
         found = (place.names.get(name) or place.names.get("*") for place in self.places)
         return GitPlaces(tuple(place for place in found if place is not None), self.tree)
 
 
 def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
-    """Return what a folder is to git, from the folders above it and the names it has and had (None: it did not exist).
+    """Return the places of a folder, from the places of the folders above it and the names it has and had. `had` is
+    None if the folder did not exist.
 
-    Git treats a folder with HEAD as a repository. Its objects and refs, and with them the configuration and the hooks, can be in
-    a folder without HEAD, to which a `commondir` leads, gitrepository-layout(5).
+    Git treats a folder with HEAD as a repository. Its objects and refs, and with them the configuration and the
+    hooks, can be in a folder without HEAD, to which a `commondir` leads, gitrepository-layout(5).
     """
     is_repository = has("HEAD") or (has("objects") and has("refs"))
     places = (*above.places, _REPOSITORY) if is_repository else above.places
@@ -770,7 +778,7 @@ _PASSIVE: Final = (
         ".github/ISSUE_TEMPLATE", ".github/PULL_REQUEST_TEMPLATE",
     )),
 )  # fmt: skip
-"""Hidden files known to run nothing: patterns, marks, results. Files of .git that git obeys have their own rows."""
+"""Hidden files known to run nothing: patterns, marks, results. Files in .git that git obeys have their own rows."""
 _LIKE_SETTINGS: Final = (
     r"(?:.*/)?(?:"
     r"\.(?:[^/]+/)*[^/]+"  # hidden, or in a hidden folder
@@ -781,11 +789,13 @@ _LIKE_SETTINGS: Final = (
     r")"
     r"|[^/]+\.(?:toml|ini|cfg|cnf|json[c5]?|ya?ml|xml|properties|plist|kdl|hcl|ron|lock|nix|neon|edn|exs|rake)"  # at the top
 )
-"""Names by which tools find what they obey. At the top of a project, names that end as settings formats do count too."""
+"""Pattern of names that look like settings files. At the top of a project, names with an ending of a settings format
+count, too.
+"""
 
 
 def _is_like_settings(path: str) -> bool:
-    """Return whether a file that no row matches looks like settings that some tool obeys."""
+    """Return whether a file that no row matches has a name like a tool's settings file."""
     return re.fullmatch(_LIKE_SETTINGS, path, re.DOTALL) is not None and _passive().fullmatch(path) is None
 
 
@@ -800,7 +810,7 @@ def _data() -> re.Pattern[str]:
 
 
 def _pattern(glob: str) -> str:
-    """Return a regular expression for a glob: `*` within a name, `**` for any folders, at the end for everything below."""
+    """Return a regular expression for a glob: `*` matches within a name, `**` any folders or, at the end, all paths below."""
     parts = [
         "(?:.*/)?" if part == "**" else "[^/]*".join(map(re.escape, part.split("*"))) + "/" for part in glob.split("/")
     ]
@@ -810,7 +820,7 @@ def _pattern(glob: str) -> str:
 
 
 def matching(globs: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for `fullmatch`: it matches paths whose end matches one of the globs, as in `KINDS`."""
+    """Return a pattern for `fullmatch` that matches paths whose end matches one of the globs, as in `KINDS`."""
     return re.compile(f"(?:.*/)?(?:{'|'.join(map(_pattern, globs))})", re.DOTALL)
 
 
@@ -819,14 +829,16 @@ _SAMPLE: Final = r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample"
 
 
 def _is_sample(one: Candidate) -> bool:
-    """Return whether it is a sample hook of `git init`. git runs none, githooks(5), and a dozen would hide those that it runs."""
+    """Return whether the entry is a sample hook of `git init`. git runs no sample, githooks(5), and a dozen would
+    hide the hooks that it runs.
+    """
     is_sample = re.fullmatch(_SAMPLE, one.path, re.DOTALL) is not None
     return is_sample or (one.git_kind == "git hook" and one.path.endswith(".sample"))
 
 
 @functools.cache
 def _rules() -> tuple[tuple[str, Execution, re.Pattern[str]], ...]:
-    """Return the compiled table. The first path compiles it, in 25 ms, so that no agent waits for it before it starts."""
+    """Return the compiled table. It is compiled on the first call, in 25 ms, so that no agent waits for this before it starts."""
     return tuple((kind, rule, matching(rule.files)) for kind, rule in KINDS.items() if rule.files)
 
 
@@ -836,7 +848,7 @@ def _any() -> re.Pattern[str]:
 
 
 def findings(one: Candidate) -> tuple[Finding, ...]:
-    """Return what in or about an entry executes something later, in the order of `KINDS`; empty for most files."""
+    """Return the reasons why an entry makes a program run later, in the order of `KINDS`; empty for most files."""
     found = tuple(_found(one))
     if not one.tree:
         return found
@@ -847,17 +859,17 @@ def findings(one: Candidate) -> tuple[Finding, ...]:
 
 
 def tree_in(found: Iterable[Finding]) -> str:
-    """Return the package manager's folder that a change belongs to; empty if it stands alone."""
+    """Return the package manager's folder to which a change belongs; empty if the change is listed by itself."""
     return next((finding.detail for finding in found if finding.kind == INSTALLED), "")
 
 
 def rank(found: Iterable[Finding]) -> int:
-    """Return the position in a list, by the first finding's kind; a change that executes nothing comes last."""
+    """Return the position of a change in a list, given by the first finding's kind. A change that executes nothing comes last."""
     return next((_ORDER[finding.kind] for finding in found), len(_ORDER))
 
 
 def spoken(found: Iterable[Finding]) -> str:
-    """Return the reasons as one harmless text: `npm (scripts: test), executable`."""
+    """Return the reasons as one text that is safe to print: `npm (scripts: test), executable`."""
     return ", ".join(one.kind + (f" ({visible(one.detail)})" if one.detail else "") for one in found)
 
 

@@ -1,11 +1,11 @@
-"""The keys of a git configuration that make git run something, and a check that it has none.
+"""The keys of a git configuration that make git run a program, and a check that a configuration has none of them.
 
     is_plain(content)  →  True only for what `git init`, `git clone` and `git branch` write
     git_keys(content)  →  ["core.hooksPath", "alias.st"]: keys that are known to execute, to be shown
 
 Runs in the command. The contents are hostile. Rules
-- Git has hundreds of keys, and each version has more. So a configuration counts as harmless only if all its keys are on a list,
-  with values of a narrow form, and a parser that refuses what it does not know accepts it. The person is told what is refused.
+- Git has hundreds of keys, and each version has more. So a configuration counts as harmless only if all its keys are on a
+  list, with values of a narrow form, and a strict parser accepts it. The person sees which keys are refused.
 - `git_keys` is only for display: a configuration in which it finds nothing is not proven harmless.
 
 Pure. Source: git-config(1). Not here: which files are configurations (executes.py).
@@ -22,7 +22,7 @@ __all__ = ["git_keys", "is_plain"]
 _BOOLEAN: Final = r"true|false"
 _PLAIN_TEXT: Final = r"[\w .,'@+()-]*"
 _PLAIN_URL: Final = r"(?!.*::)(?:(?:https|ssh|git)://[A-Za-z0-9][\w@:/.~%+-]*|[A-Za-z0-9][\w.+-]*@[A-Za-z0-9][\w.-]*:[\w./~+-]+|[/.~][\w./~+-]*)"
-"""Pattern of an address that git itself understands, without a helper (`ext::`) or an option (`-o`) in it; or of a path."""
+"""Pattern of an address that git itself understands, without a helper (`ext::`) or an option (`-o`) in it, or of a path."""
 _PLAIN_REMOTE: Final = re.compile(r"[A-Za-z0-9_][\w./-]*")
 _HARMLESS: Final = {
     "core.repositoryformatversion": re.compile("[01]"),
@@ -37,7 +37,7 @@ _HARMLESS: Final = {
     "branch.*.remote": re.compile(r"\.|[A-Za-z0-9_][\w.-]*", re.ASCII),
     "branch.*.merge": re.compile(r"refs/[\w./@+-]+"),
 }
-"""Key → pattern of the values with which it executes nothing; `*` stands for a name in quotes."""
+"""Mapping of a key to the pattern of values with which it executes nothing. `*` stands for a name in quotes."""
 _PLAIN_SECTION: Final = re.compile(r'[ \t]*\[([A-Za-z]+)(?: "([^"\\]*)")?\][ \t]*')
 _PLAIN_KEY: Final = re.compile(r'[ \t]*([A-Za-z]+)[ \t]*=[ \t]*([^"\\#;]*)')
 _PLAIN_OTHER: Final = re.compile(r"[ \t]*(?:[#;][^\\]*)?")
@@ -45,7 +45,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0085\u2028\u2029\ufeff]"
 
 
 def is_plain(content: bytes) -> bool:
-    """Return whether all keys execute nothing, each on its own line, without quotes, escapes or continuations."""
+    """Return whether no key executes anything, and each key is on its own line, without quotes, escapes or continuations."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -74,7 +74,7 @@ _SECTION: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:[ \t]+"((?:[^"\\\n]|\\[^\
 _KEY: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(=?)")
 _LINE: Final = re.compile(r"[^\n]*")
 _PART: Final = re.compile(r'\\\n|\\.|["\n\\]|[#;][^\n]*|[^\\"#;\n]+', re.DOTALL)
-"""Pattern of a part of a value: an escape, a quote, the end, a comment, or other text."""
+"""Pattern of one part of a value: an escape, a quote, the end, a comment, or other text."""
 _EXECUTE: Final = re.compile(
     r"""core\.(fsmonitor|hookspath|sshcommand|gitproxy|editor|pager|askpass|attributesfile|worktree|alternaterefscommand)
     |(sequence|commit)\.editor|pager\..+|interactive\.difffilter|init\.templatedir|protocol(\..+)?\.allow
@@ -94,7 +94,7 @@ _BOOLEANS: Final = frozenset({"false", "no", "off", "0", "", "true", "yes", "on"
 
 
 def git_keys(content: bytes) -> list[str]:
-    """Return the keys that are known to make git execute something, or take something else than was asked for."""
+    """Return the keys that are known to make git execute a program, or fetch or use something other than what was requested."""
     found = []
     for key, value in _entries(content.decode("utf-8", "replace")):
         lowered = key.lower()
@@ -109,7 +109,7 @@ def git_keys(content: bytes) -> list[str]:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield keys and values as git reads them: a backslash at a line's end continues a value, but not a comment."""
+    """Yield keys and values as git reads them: a backslash at the end of a line continues a value, but not a comment."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section, at = "", 0
     while (at := _end(_SPACE, text, at)) < len(text):
@@ -124,7 +124,7 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the position behind the match at `at`; these patterns always match."""
+    """Return the position behind the match of `pattern` at `at`. These patterns always match."""
     match = pattern.match(text, at)
     return at if match is None else match.end()
 

@@ -1,15 +1,16 @@
-"""Folders that a package manager or a build fills: virtual environments, node_modules, target. Each takes one line of a list.
+"""Folders that a package manager or a build fills: virtual environments, node_modules, target. Each such folder takes
+one line of a list.
 
-    tree_of(".venv", has, had)  →  ".venv"      by the marks in it; `.venv/lib/…/x.pth` then belongs to that folder
+    tree_of(".venv", has, had)  →  ".venv"      recognised by its mark files; `.venv/lib/…/x.pth` then belongs to it
 
-Thousands of files in such a folder can run something, all for the same reason: whoever uses the folder runs its files. Listed one
-by one, they would hide a git hook. Runs in the command. The names and the marks are hostile.
+Thousands of files in such a folder can run code, all for the same reason: a person who uses the folder runs its
+files. Listed one by one, they would hide a git hook. Runs in the command. The names and the marks are hostile.
 
 Rules
-- A folder counts if it was marked before the agent started, or did not exist then: an agent that puts a mark into a folder of
-  sources hides nothing in it.
-- In a virtual environment, only the usual places count; a file beside them is listed by itself.
-- A file that does something without being used as a package is listed by itself (executes.py): repositories, instructions for
+- A folder counts if it was marked before the agent started, or did not exist then: an agent cannot hide source files by
+  putting a mark into their folder.
+- In a virtual environment, only the usual places count; a file elsewhere in it is listed by itself.
+- A file that takes effect without being used as a package is listed by itself (executes.py): repositories, instructions for
   agents, special files, ways out of the project.
 
 Pure. Source: PEP 405, and the files that npm, pnpm, yarn, cargo, Gradle, Next.js, Terraform, Dart, CocoaPods and Composer leave.
@@ -34,7 +35,7 @@ _MARKS: Final = {
     "Pods": ("Manifest.lock",),
     "vendor": ("autoload.php",),
 }
-"""Files that mark a folder of this name as a package manager's: it contains at least one."""
+"""Names of files that mark a folder of this name as a package manager's. The folder must contain at least one of them."""
 _OF_ENVIRONMENT: Final = re.compile(
     r"(?:bin|Scripts|include|share|man|lib(?:64|32)?)(?:/.*)?|pyvenv\.cfg|\.lock|CACHEDIR\.TAG",
     re.DOTALL,
@@ -48,7 +49,8 @@ _Has = Callable[[str], bool]
 def tree_of(path: str, has: _Has, had: _Has | None) -> str:
     """Return the path again if a package manager fills the folder, else an empty text; all of Python's caches are one tree.
 
-    `has` and `had` tell whether a name is in the folder now, and was at the start; None: the folder did not exist.
+    `has` and `had` return whether a name is in the folder now, and was in it at the start. `had` is None if the
+    folder did not exist.
     """
     name = path.rpartition("/")[2]
     if not path or (had is not None and not _is_marked(name, had)):
@@ -59,7 +61,9 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
 
 
 def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
-    """Return whether an entry below a tree belongs to it. Of links out of the project, only an environment's Python does."""
+    """Return whether an entry below a tree belongs to it. Of links out of the project, only the Python of a virtual
+    environment does.
+    """
     if is_link_out:
         return _PYTHON_LINK.fullmatch(path) is not None
     if tree == _COMPILED:

@@ -1,16 +1,17 @@
-"""The records of a cell in Aileron's home: the folder `cells/SESSION/`, kept as long as it is of use.
+"""The records of a cell in Aileron's home, stored in the folder `cells/SESSION/` as long as they are useful.
 
     lock           held by the cell's command as long as the cell exists: flock(2), which the kernel releases with the process
     start.json     session, folder, time of the start, paths that the agent can write to
     names.json     the names that existed at the start (changes.py)
     changes.json   the list of changes, made at the cell's end
     decided.json   the changes that were applied or discarded (apply.py)
-    upper/ work/   the changes that an overlay keeps aside (overlay.py)
+    upper/ work/   the changes that an overlay stores (overlay.py)
     over/          `upper/` while it is removed
 
 Runs in commands. Rules
-- Each folder is 0700 and each file is replaced as a whole (aileron/files.py). An agent in a cell sees none of it.
-- The latest `MAX_CELLS` are kept, for `MAX_AGE_S`. A folder that is in use, or has undecided changes aside, stays.
+- Each folder has mode 0700, and each file is replaced in one step (aileron/files.py). An agent in a cell sees none of these
+  files.
+- The latest `MAX_CELLS` folders are kept for `MAX_AGE_S`. A folder that is in use, or has undecided changes, stays.
 
 Not here: the contents of the files.
 """
@@ -34,17 +35,17 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["MAX_AGE_S", "MAX_CELLS", "Kept", "kept_cells", "prune"]
 
 MAX_CELLS: Final = 64
-"""Number of sessions in cells that are kept: some weeks of a person's work."""
+"""Maximum number of cells whose records are kept: some weeks of a person's work."""
 MAX_AGE_S: Final = 30 * 86400.0
-"""30 days since the session began."""
+"""Maximum age of records in seconds: 30 days since the session began."""
 _MAX_FILE: Final = 256 << 20
-"""256 MiB for a file such as names.json: half a million names of 255 bytes take half of it."""
+"""Maximum size in bytes of a file such as names.json, 256 MiB: half a million names of 255 bytes take half of it."""
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UPPER: Final = "upper"
 
 
 class Kept:
-    """The folder of one cell. `Kept(path)` touches no file. ValueError if the path does not end in a session's name."""
+    """The folder of one cell. `Kept(path)` touches no file. Raises ValueError if the path does not end in a session's name."""
 
     def __init__(self, path: Path) -> None:
         if _SESSION.fullmatch(path.name) is None:
@@ -53,26 +54,26 @@ class Kept:
         self.session = path.name
 
     def make(self) -> None:
-        """Make the folder if it does not exist."""
+        """Make the cell's folder if it does not exist."""
         make_directory(self.path)
 
     @property
     def upper(self) -> Path:
-        """Folder in which an overlay keeps what the agent writes."""
+        """Path of the folder in which an overlay stores the agent's changes."""
         return self.path / _UPPER
 
     @property
     def work(self) -> Path:
-        """Folder that the overlay needs beside `upper`."""
+        """Path of the work folder that the overlay needs in addition to `upper`."""
         return self.path / "work"
 
     def write(self, name: str, value: Any) -> None:
-        """Write a value as JSON, and replace the file. Names that are no UTF-8 are escaped as Python's surrogates."""
+        """Write a value as JSON, and replace the file. Names that are not UTF-8 are escaped as Python's surrogates."""
         with open_directory(self.path, OTHERS_MAY_USE) as directory:
             replace(directory, self.path / name, json.dumps(value, separators=(",", ":")).encode("ascii"))
 
     def read(self, name: str) -> Any:
-        """Return the value in a file, or None if there is no such file. AileronError if it cannot be understood."""
+        """Return the value in a file, or None if there is no such file. Raises AileronError if the file is damaged."""
         try:
             with open_directory(self.path, OTHERS_MAY_USE) as directory:
                 return json.loads(read(directory, self.path / name, _MAX_FILE, OTHERS_MAY_USE))
@@ -83,7 +84,9 @@ class Kept:
             raise AileronError(FailureClass.INTERNAL_ERROR, message) from error
 
     def hold(self) -> int:
-        """Lock the folder while the returned descriptor is open. AileronError(busy) if its cell or a command uses it."""
+        """Lock the folder while the returned descriptor is open. Raises AileronError(busy) if its cell or a command
+        holds the lock.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with open_directory(self.path, OTHERS_MAY_USE) as directory:
             descriptor = os.open("lock", flags, 0o600, dir_fd=directory)
@@ -97,7 +100,7 @@ class Kept:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock for the block; AileronError(busy) as from `hold`."""
+        """Hold the lock for the block. Raises AileronError(busy), as `hold` does."""
         descriptor = self.hold()
         try:
             yield
@@ -106,7 +109,7 @@ class Kept:
 
     @property
     def is_held(self) -> bool:
-        """True while its cell exists, or a command uses it."""
+        """True while the folder's cell exists, or a command holds its lock."""
         try:
             with self.held():
                 return False
@@ -115,7 +118,7 @@ class Kept:
 
 
 def kept_cells(cells: Path) -> list[Kept]:
-    """Return the folders of all cells on record, the newest first."""
+    """Return the folders of all recorded cells, the newest first."""
     try:
         names = [name for name in os.listdir(cells) if _SESSION.fullmatch(name)]
     except FileNotFoundError:
@@ -128,7 +131,7 @@ def kept_cells(cells: Path) -> list[Kept]:
 
 
 def prune(cells: Path, *, now: float | None = None) -> None:
-    """Remove the folders beyond the bounds. A folder that cannot be removed stays until the next time."""
+    """Remove the folders that exceed the bounds. A folder that cannot be removed stays until the next call."""
     moment = time.time() if now is None else now
     for number, one in enumerate(kept_cells(cells)):
         with contextlib.suppress(OSError, AileronError):

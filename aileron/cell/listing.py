@@ -23,9 +23,13 @@ __all__ = ["Change", "Changes", "Installed", "Listing", "What"]
 
 What = Literal["made", "changed", "removed"]
 _MAX_LISTED: Final = 10_000
-"""Number of changes listed of each sort: those that execute, and the others. A person reads some dozens; programs read all."""
+"""Maximum number of listed changes for each of two groups: changes that execute, and others. A person reads some
+dozens; programs read all.
+"""
 _MAX_OF_KIND: Final = 1000
-"""Number of changes listed of each kind that executes; else an agent could fill the list with one kind to hide another."""
+"""Maximum number of listed changes of each kind that executes. Otherwise an agent could fill the list with one kind
+to hide another.
+"""
 _MAX_TREES: Final = 1000
 _MAX_NOTES: Final = 50
 
@@ -39,15 +43,15 @@ class Change(msgspec.Struct, frozen=True):
     what: What
     kind: EntryKind
     was: EntryKind | None = None
-    """Kind that it was before, if it is another kind now."""
+    """Previous kind of the entry, if it has another kind now."""
     notes: tuple[str, ...] = ()
-    """Remarks about the entry, in our own words."""
+    """Aileron's own remarks about the entry."""
     executes: tuple[Finding, ...] = ()
-    """Reasons why it is of interest; empty for most."""
+    """Reasons why the entry makes programs run later; empty for most entries."""
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """A folder that a package manager fills: how many files, links and folders in it changed."""
+    """A folder that a package manager fills, and how many files, links and folders in it changed."""
 
     root: str
     path: str
@@ -55,21 +59,21 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes of a session, as far as they are known; `notes` say what is not known."""
+    """Changes in a session, as far as they are known. `notes` say what is unknown."""
 
     session: str
     roots: tuple[str, ...]
     started: str
-    """Time of the start in UTC, as everywhere in the record."""
+    """Time of the start in UTC, as everywhere in the audit trail."""
     looked: str
     is_final: bool
-    """True if the session was over."""
+    """True if the session was over when the changes were collected."""
     is_aside: bool
-    """True if an overlay keeps them aside: the project itself has none of them, unless they were applied."""
+    """True if an overlay stores the changes: the project itself has none of them, unless they were applied."""
     entries: tuple[Change, ...]
     """Changes that execute something first, then the others by path; at most `_MAX_LISTED` of each."""
     counts: Mapping[What, int]
-    """Numbers of changes by what happened, including those that are not listed."""
+    """Numbers of changes by what happened, including changes that are not listed."""
     executing: int
     """Number of entries that execute something; each folder of a package manager counts as one."""
     git_data: int
@@ -79,13 +83,13 @@ class Changes(msgspec.Struct, frozen=True):
     """Folders that a package manager fills, in which something changed."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as it is stored and as `--json` prints it."""
+        """Return the changes as they are stored and as `--json` prints them."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
     @classmethod
     def from_json(cls, value: Any) -> Changes:
-        """Read a value that `to_json` returned. ValueError, TypeError or KeyError for anything else."""
+        """Read a value that `to_json` returned. Raises ValueError, TypeError or KeyError for any other value."""
         entries = tuple(
             Change(
                 **{
@@ -107,7 +111,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """The collector of changes as they are found: it counts them all, and lists them within the bounds."""
+    """A collector that counts all changes that are found, and lists them within the bounds."""
 
     def __init__(self) -> None:
         self.counts: dict[What, int] = {"made": 0, "changed": 0, "removed": 0}
@@ -141,7 +145,7 @@ class Listing:
         return tuple(itertools.islice(found, _MAX_TREES))
 
     def note(self, text: str) -> None:
-        """Note once that something is not known."""
+        """Add a note that something is unknown. The same note is added only once."""
         if text not in self.notes and len(self.notes) < _MAX_NOTES:
             self.notes.append(text)
 

@@ -1,10 +1,11 @@
-"""The loop for everything that the command beside a cell waits for: descriptors, timers, bytes from one end to another.
+"""The event loop of the command that accompanies a cell: descriptors, timers, and the transfer of bytes from one end
+to another.
 
-Single-threaded; nothing in it blocks, or a slow terminal would hold up downloads. Files cannot be waited for (epoll(7)) and never
-block, so they are always ready.
+Single-threaded; no callback blocks, because otherwise a slow terminal would delay downloads. Files cannot be waited
+for (epoll(7)) and never block, so they are always ready.
 
 Rules
-- A direction holds at most what one read returned, BUFFER bytes: while that is not written, nothing more is read.
+- A direction holds at most the bytes of one read, BUFFER: until they are written, no more is read.
 - A descriptor must leave the loop before it is closed.
 
 Source: epoll(7), readv(2), MSG_DONTWAIT in recv(2). Not here: the descriptors at the ends.
@@ -25,14 +26,16 @@ from typing import Final, Literal
 __all__ = ["BUFFER", "End", "Loop", "Pump", "PumpEnd", "Timer"]
 
 BUFFER: Final = 256 << 10
-"""Bytes that one read takes, and that a direction holds while its sink takes none. More is no faster (measured)."""
+"""Maximum number of bytes that one read takes, and that a direction holds while its sink is not writable. More is not
+faster (measured).
+"""
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class Timer:
-    """A callback that is called later, unless it is cancelled."""
+    """A callback that is called at a later time, unless it is cancelled."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
@@ -53,17 +56,21 @@ class Loop:
 
     def __init__(self) -> None:
         self.buffer: Final = memoryview(bytearray(BUFFER))
-        """Buffer for any callback that reads, and has used the data up before it returns."""
+        """Buffer for any callback that reads. The callback must use the data before it returns."""
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._files: set[int] = set()
         self._let_go: set[int] = set()
-        """Descriptors that left in this turn. Their events are skipped: a new descriptor can have the number of a closed one."""
+        """Descriptors that left the loop in this turn. Their events are skipped, because a new descriptor can have
+        the number of a closed one.
+        """
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
     def watch(self, descriptor: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call the callback with the ready events, of EPOLLIN and EPOLLOUT, from now on. Without events, stop watching."""
+        """Call the callback with the ready events (EPOLLIN, EPOLLOUT) from now on. If `events` is 0, stop watching
+        the descriptor.
+        """
         before = self._watched.get(descriptor)
         if not events:
             if before is not None:
@@ -87,13 +94,15 @@ class Loop:
             self._epoll.unregister(descriptor)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call the callback once, after these seconds. Return its timer."""
+        """Call the callback once after this number of seconds. Return its timer."""
         timer = Timer(callback)
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), timer))
         return timer
 
     def turn(self, most_s: float | None = None) -> None:
-        """Wait at most `most_s` seconds until something is ready, and call its callbacks. None: wait as long as it takes."""
+        """Wait at most `most_s` seconds until a descriptor or timer is ready, and run the callbacks. If `most_s` is
+        None, wait without limit.
+        """
         timeout = -1.0 if most_s is None else most_s
         if self._timers:
             left = max(0.0, self._timers[0][0] - time.monotonic())
@@ -114,7 +123,9 @@ class Loop:
 
 
 class End:
-    """A descriptor of ours, to read or to write: a socket, or one that does not block, or not for up to `most` bytes."""
+    """A descriptor of this process to read or write. It is a socket, or does not block, or does not block for up to
+    `most` bytes.
+    """
 
     def __init__(self, loop: Loop, kept: int | socket.socket, *, most: int | None = None) -> None:
         self._loop = loop
@@ -128,12 +139,12 @@ class End:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the sender has waited already
 
     def on_readable(self, callback: Callable[[], None] | None) -> None:
-        """Call the callback whenever the end is readable; None: no longer."""
+        """Call the callback whenever the end is readable; None removes the callback."""
         self._on_readable = callback
         self._watch()
 
     def on_writable(self, callback: Callable[[], None] | None) -> None:
-        """Call the callback whenever the end is writable; None: no longer."""
+        """Call the callback whenever the end is writable; None removes the callback."""
         self._on_writable = callback
         self._watch()
 
@@ -149,7 +160,7 @@ class End:
             self._on_writable()
 
     def read(self, into: memoryview) -> int | None:
-        """Return the number of bytes read: 0 at the end, None if there are none yet. OSError."""
+        """Return the number of bytes read: 0 at the end, None if no bytes are available yet. Raises OSError if the read fails."""
         with contextlib.suppress(BlockingIOError):
             if self._socket is not None:
                 return self._socket.recv_into(into, 0, socket.MSG_DONTWAIT)
@@ -157,7 +168,7 @@ class End:
         return None
 
     def write(self, data: memoryview | bytes) -> int:
-        """Return the number of bytes taken: 0 if it would block. OSError."""
+        """Return the number of bytes written, which is 0 if the write would block. Raises OSError if the write fails."""
         with contextlib.suppress(BlockingIOError):
             if self._socket is not None:
                 return self._socket.send(data, socket.MSG_DONTWAIT)
@@ -165,7 +176,9 @@ class End:
         return 0
 
     def finish_writing(self) -> None:
-        """Tell the other side that no more bytes come. On a socket, what it sends still arrives; others are closed."""
+        """Signal to the other side that no more bytes will follow. A socket still receives bytes afterwards; other
+        descriptors are closed.
+        """
         if self._socket is None:
             self.close()
             return
@@ -173,7 +186,7 @@ class End:
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Leave the loop, and close the descriptor. Idempotent."""
+        """Remove the end from the loop, and close its descriptor. Idempotent."""
         if self._is_closed:
             return
         self._on_readable = self._on_writable = None
@@ -190,9 +203,9 @@ PumpEnd = Literal["all written", "source broke", "sink broke"]
 
 
 class Pump:
-    """The transfer of bytes from one end to another, in order, until the first ends or the second is gone.
+    """The transfer of bytes from one end to another, in order, until the source ends or the sink is closed.
 
-    `first` is written before them, and `through` filters them. `on_end` is called once, with the reason.
+    `first` is written before all bytes, and `through` filters them. `on_end` is called once, with the reason.
     """
 
     def __init__(
@@ -214,7 +227,7 @@ class Pump:
         self._is_at_end = False
         self.is_over = False
         self.moved = 0
-        """Bytes written so far."""
+        """Number of bytes written so far."""
         if first:
             sink.on_writable(self._write)
         else:
@@ -222,7 +235,7 @@ class Pump:
 
     @property
     def is_held_up(self) -> bool:
-        """True while the sink has not taken all that was read."""
+        """True while the sink has not accepted all bytes that were read."""
         return bool(self._left)
 
     def _read(self) -> None:

@@ -1,19 +1,21 @@
-"""Changes that are kept aside: the project is mounted as an overlay in the cell, and its upper folder has the changes.
+"""Changes that are stored apart from the project: the project is mounted as an overlay in the cell, and the overlay's
+upper folder contains the changes.
 
     overlay = prepare_overlay(home.cells / session, "/home/you/project")     for CellPolicy.overlay, before `Watch.begin`
-    differences(upper, project)                                              yields what differs in the upper folder
+    differences(upper, project)                                              yields the differences in the upper folder
 
-Runs in the command, outside of the cell. The upper folder is ours (0700), and agents see it only through the mount. Its contents
-are hostile.
+Runs in the command, outside the cell. The upper folder belongs to Aileron (mode 0700), and agents see it only through
+the mount. Its contents are hostile.
 
-An overlay that a user mounts (option `userxattr`) writes as follows; the tests verify it on the kernel that runs them. A removed
-name is a character device 0/0. A folder that took another's place has the attribute `user.overlay.opaque` = `y`. A folder is
-never renamed by redirection, and a file never lacks its contents (`redirect_dir` and `metacopy` are off). An agent can make
-neither the devices nor the attributes: the mount refuses such devices, and stores such attributes under another name.
+An overlay that a user mounts (option `userxattr`) writes as follows; the tests verify this on the kernel that runs
+them. A removed name is a character device 0/0. A folder that replaced another has the attribute `user.overlay.opaque`
+= `y`. A folder is never renamed by redirection, and an upper file always has its contents (`redirect_dir` and
+`metacopy` are off). An agent can make neither these devices nor these attributes: the mount refuses such devices, and
+stores such attributes under another name.
 
 Rules
-- A difference is what the merged folder would show and the project does not have. An upper file that equals the project's is no
-  difference, so a change that was applied is no longer one.
+- A difference is an entry that the merged folder would show differently from the project. An upper file that equals the
+  project's is no difference, so a change that was applied is no longer one.
 - A file with an unknown attribute of the overlay cannot be understood, and is reported as such.
 
 Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project (apply.py).
@@ -47,24 +49,28 @@ __all__ = ["Difference", "decided_paths", "differences", "list_aside", "prepare_
 _OPAQUE: Final = "user.overlay.opaque"
 _NOWHERE: Final = GitPlaces()
 _HARMLESS: Final = ("origin", "impure", "nlink", "upper", "uuid", "opaque", "protattr")
-"""Attributes of the overlay itself, below `user.overlay.`. Below `overlay.` it stores such attributes that others set."""
+"""Attributes of the overlay itself, below `user.overlay.`. If other programs set such attributes, the overlay stores
+them below `overlay.`.
+"""
 _NO_UPPER: Final = frozenset(
     {"overlay", "nfs", "nfs4", "cifs", "smb3", "9p", "vfat", "exfat", "ecryptfs", "fuse", "ceph", "afs"}
 )
-"""File systems to which an overlay cannot write, or not safely."""
+"""File systems to which an overlay cannot write, or cannot write safely."""
 _CHUNK: Final = 1 << 20
-"""Bytes of two files that are compared at a time."""
+"""Number of bytes of two files that are compared at a time."""
 _LARGE_BYTES: Final = 100 << 20
-"""Size from which the list shows a file's size: 100 MiB, more than version control accepts of one file."""
+"""Size in bytes from which the list shows a file's size: 100 MiB, more than version control accepts for one file."""
 _MAX_DIFFERENCES: Final = 1_000_000
-"""Number of differences that are listed, and of names read of one folder (100 MB). More is not decided file by file."""
+"""Maximum number of differences that are listed, and of names that are read from one folder (100 MB). More cannot be
+decided file by file.
+"""
 
 
 def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Overlay:
-    """Make the folders for an overlay over the project `lower`, seen at `target` in the cell (default: where it is).
+    """Make the folders for an overlay over the project `lower`, shown at `target` in the cell (default: at the same path).
 
-    Raises AileronError, with what to do, if the home is inside of the project, or on a file system to which an overlay cannot
-    write. That is tried.
+    Raises AileronError, with the fix, if the home is inside the project, or on a file system to which an overlay
+    cannot write. The latter is tested with a real overlay.
     """
     kept = Kept(kept_in)
     kept.make()
@@ -103,7 +109,7 @@ def _check_upper(folder: Path) -> None:
 
 
 def _file_system_of(folder: Path) -> str | None:
-    """Return the kernel's name for the file system of a folder; None if it is not found."""
+    """Return the kernel's name for the file system of a folder; None if it is unknown."""
     device = os.stat(folder).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
@@ -120,9 +126,11 @@ def _impossible(why: str, where: str) -> AileronError:
 
 
 def remove_aside(kept: Kept) -> None:
-    """Remove what was kept aside, in one step (a rename), as half of it would mean something else. OSError.
+    """Remove the stored changes in one step (a rename), because a half-removed folder would mean other changes.
+    Raises OSError if that fails.
 
-    Names that are missing in a folder that took another's place would be removed from the project when it is applied.
+    For example, names that are missing in a folder that replaced another would be removed from the project when the
+    folder is applied.
     """
     over = str(kept.path / "over")
     remove_tree(over)
@@ -144,26 +152,25 @@ class Difference:
     kind: EntryKind
     """Kind in the merged folder; of a removed entry, its kind in the project."""
     was: EntryKind | None
-    """Kind in the project; None if it is not there."""
+    """Kind in the project; None if the project has no such entry."""
     status: os.stat_result | None
     """Status of the upper entry; None if the entry is removed."""
     problem: str | None = None
-    """Reason why it cannot be applied; None if it can."""
+    """Reason why the difference cannot be applied; None if it can."""
     executes: tuple[Finding, ...] = ()
 
 
 def differences(upper: Path, lower: str, most: int = _MAX_DIFFERENCES) -> Iterator[Difference]:
-    """Yield all differences: a folder that is made before its contents, one that is removed after them.
+    """Yield all differences. A new folder comes before its contents, a removed folder after its contents.
 
-    Raises OSError if one of the two folders cannot be read. A folder in the upper one with more than `most` names counts as one
-    that cannot be read.
+    Raises OSError if `upper` or `lower` cannot be read. A folder in `upper` with more than `most` names counts as unreadable.
     """
     with opened(str(upper)) as above, opened_root(lower) as below:
         yield from _Pair(os.path.realpath(lower), most).compared(above, below, "", GitPlaces(), 0)
 
 
 class _Pair:
-    """The walk through an upper folder and the project together, by descriptors."""
+    """The walk through an upper folder and the project in parallel, by descriptors."""
 
     def __init__(self, root: str, most: int) -> None:
         self._root = root
@@ -286,7 +293,7 @@ class _Pair:
 
 @contextlib.contextmanager
 def _opened_below(below: int | None, name: str, was: EntryKind | None) -> Iterator[int | None]:
-    """Yield the descriptor of the project's folder of the same name; None if it is no folder."""
+    """Yield the descriptor of the project's folder of the same name; None if that is not a folder."""
     if below is None or was != "directory":
         yield None
         return
@@ -309,7 +316,7 @@ def _is_removal(status: os.stat_result) -> bool:
 
 
 def _has(above: int, below: int | None, name: str) -> bool:
-    """Return whether the merged folder has a name."""
+    """Return whether the merged folder contains a name."""
     status = _status(above, name)
     return _status(below, name) is not None if status is None else not _is_removal(status)
 
@@ -324,7 +331,7 @@ def _is_opaque(folder: int) -> bool:
 
 
 def _unknown_attribute(descriptor: int) -> str | None:
-    """Return what is wrong with an upper entry if the overlay has set an unknown attribute, else None."""
+    """Return a description of the problem if the overlay has set an unknown attribute on an upper entry, else None."""
     for attribute in os.listxattr(descriptor):
         name = attribute.removeprefix("user.overlay.")
         if name != attribute and name not in _HARMLESS and not name.startswith("overlay."):
@@ -337,7 +344,7 @@ def _modes(status: os.stat_result) -> int:
 
 
 def _is_same(above: int, below: int | None, name: str, upper: os.stat_result, lower: os.stat_result) -> bool:
-    """Return whether two entries of one kind are equal in what is applied: bytes and permissions, or a link's target."""
+    """Return whether two entries of one kind are equal in all that is applied: bytes and permissions, or a link's target."""
     try:
         if stat.S_ISLNK(upper.st_mode):
             return os.readlink(name, dir_fd=above) == os.readlink(name, dir_fd=below)
@@ -368,7 +375,7 @@ def decided_paths(kept: Kept) -> frozenset[str]:
 
 
 def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
-    """Add what is kept aside to the listing, except what was decided."""
+    """Add the stored changes that are not decided yet to the listing."""
     decided = decided_paths(kept)
     try:
         for number, one in enumerate(differences(kept.upper, start.root.path)):

@@ -1,12 +1,14 @@
-"""`--publish PORT` and `--publish HOSTPORT:PORT`: they make a server that the agent started reachable from this machine.
+"""The options `--publish PORT` and `--publish HOSTPORT:PORT`, which make a server that the agent started reachable
+from this machine.
 
-Listens only on loopback outside of the cell, and passes each connection to that port of the cell's own loopback. The server there
-is the agent's: a browser must not take it for anything else on `localhost`.
+Listens only on loopback outside the cell, and passes each connection to that port on the cell's own loopback. The
+server there belongs to the agent: a browser must not mistake it for another server on `localhost`.
 
 >>> parse_publish("8080:3000")
 Publish(host_port=8080, port=3000)
 
-Source: ip(7), ipv6(7). Not here: passing bytes on (relays.py), the connection into the cell (aileron_sandbox.cell.door).
+Source: ip(7), ipv6(7). Not here: forwarding the bytes (relays.py), the connection into the cell
+(aileron_sandbox.cell.door).
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from aileron.cell.relays import Door
 __all__ = ["Publish", "PublishRefused", "Published", "parse_publish"]
 
 _BACKLOG: Final = 64
-"""Number of connections that can wait to be accepted: a browser opens six at once."""
+"""Maximum number of connections that wait to be accepted: a browser opens six at once."""
 
 
 class PublishRefused(Exception):
-    """A port cannot be published; `what` says what happened, and `fix` what to do."""
+    """A port cannot be published. `what` is the problem, and `fix` says what to do."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -46,7 +48,7 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 def parse_publish(text: str) -> Publish:
-    """Parse the value of the option. ValueError, with what was expected, if it is not of this form."""
+    """Parse the value of the option. Raises ValueError, with the expected form, if the value has another form."""
     if re.fullmatch(r"[0-9]{1,5}(?::[0-9]{1,5})?", text) is None:
         raise ValueError(f"{text!r} is not a port: use PORT or HOSTPORT:PORT")
     host_port, _, port = text.partition(":")
@@ -58,7 +60,9 @@ def parse_publish(text: str) -> Publish:
 
 
 class Published:
-    """The listeners for one port, on both loopback addresses. They open before the agent starts, so a refusal comes first."""
+    """The listeners for one port, on both loopback addresses. They open before the agent starts, so a refused port is
+    reported first.
+    """
 
     def __init__(self, publish: Publish) -> None:
         self.publish: Final = publish
@@ -70,11 +74,13 @@ class Published:
         self.listeners: Final = tuple(made)
 
     def door(self, connect: Callable[[int], socket.socket]) -> Door:
-        """Return the door to the port in the cell, by way of `connect`. If no server is there, it closes connections at once."""
+        """Return the door to the port in the cell, through `connect`. The door closes connections at once if no
+        server listens there.
+        """
         return Door(f"publish {self.publish.host_port}", lambda: connect(self.publish.port), patience_s=0)
 
     def close(self) -> None:
-        """Close the listeners, so that nothing can connect. Idempotent."""
+        """Close the listeners, so that new connections are refused. Idempotent."""
         for listener in self.listeners:
             listener.close()
 
@@ -88,7 +94,7 @@ class Published:
 
 
 def _maybe_listening(address: str, publish: Publish) -> socket.socket | None:
-    """Return a listener on the address, or None on a machine without it."""
+    """Return a listening socket on the address, or None if the machine lacks the address."""
     try:
         return _listening(address, publish)
     except PublishRefused as refused:
@@ -130,5 +136,5 @@ def _listener(address: str, port: int) -> socket.socket:
 
 
 def _other(port: int) -> int:
-    """Return a port to suggest, above those that only root can use."""
+    """Return another port to suggest, above the ports that only root can use."""
     return port + 8000 if port < 1024 else port + 1 if port < 65535 else port - 1

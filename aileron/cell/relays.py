@@ -1,14 +1,16 @@
-"""The doors of a cell: connections made inside of it are accepted outside, and passed on byte for byte to a door's target.
+"""The doors of a cell: connections made inside the cell are accepted outside, and forwarded byte for byte to a door's target.
 
-Nothing in a cell runs for us: its listeners were made inside its network and mount namespaces and handed out, and the command
-accepts on them here. The bytes that arrive are hostile and are not interpreted: the door decides where they go, and never the
-bytes. The bytes that are sent before them (`preamble`) hold the session's token for one door, and never go into the cell.
+No relay runs inside the cell: its listeners were made inside its network and mount namespaces and passed out, and the command
+accepts connections on them here. The bytes that arrive are hostile and are not interpreted: only the door decides where they
+go. The bytes that are sent first (`preamble`) contain the session's token for one door, and never enter the cell.
 
 Rules
-- A direction holds at most loop.BUFFER bytes. When one side has finished sending, the other side is told, and can still send.
-- A side that takes no more bytes is still read for _LAST_WORD_S: an early answer may be in the kernel's queue when it has gone.
+- A direction holds at most loop.BUFFER bytes. When one side has finished sending, the other side is notified, and can still
+  send.
+- A side that accepts no more bytes is still read for _LAST_WORD_S: when it disconnects, an early response may still be in the
+  kernel's queue.
 - A door has at most MAX_CONNECTIONS at once. The next one waits in the listener's queue, and other doors are not affected.
-- If a target is not there (the daemon restarts), it is tried again for `patience_s`, then the connection is closed.
+- If a target is missing (the daemon restarts), connecting is attempted again for `patience_s`, then the connection is closed.
 - Silent connections stay open: the servers behind the doors have their own deadlines.
 
 Source: unix(7), listen(2). Not here: the choice of the doors (aileron/launch), the server behind them (the daemon).
@@ -29,20 +31,22 @@ from aileron.cell.loop import End, Loop, Pump, PumpEnd
 __all__ = ["MAX_CONNECTIONS", "Door", "Relays", "unix_target"]
 
 MAX_CONNECTIONS: Final = 128
-"""Connections of one door: package managers keep some 50, a browser 32 to a proxy. Two descriptors each; four doors take 1024."""
+"""Maximum number of connections of one door: package managers keep some 50, a browser 32 to a proxy. Each has two
+descriptors; four doors take 1024.
+"""
 _PATIENCE_S: Final = 5.0
-"""Seconds for which a target is tried again: a daemon that restarts is back after one or two."""
+"""Seconds for which connecting to a target is attempted again. A daemon that restarts is back after one or two."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
 _LAST_WORD_S: Final = 10.0
-"""Seconds to take what a kernel's queue holds, some MiB at most; a peer that reads takes it at once."""
+"""Seconds to read the rest of a kernel's queue, some MiB at most; a peer that reads takes it at once."""
 _OUT_OF_DESCRIPTORS_S: Final = 0.5
-"""Seconds until the next attempt to accept; meanwhile connections end and free descriptors."""
+"""Seconds until the next attempt to accept. Meanwhile connections end and free descriptors."""
 
 
 @dataclass(frozen=True)
 class Door:
-    """The target of connections at the listeners of this name. `connect` returns a connection at once, or raises OSError."""
+    """The target of connections to the listeners of this name. `connect` returns a connection at once, or raises OSError."""
 
     name: str
     connect: Callable[[], socket.socket]
@@ -51,7 +55,7 @@ class Door:
 
 
 def unix_target(path: str) -> Callable[[], socket.socket]:
-    """Return a `Door.connect` to the Unix socket at a path: it connects to whatever listens there at that time."""
+    """Return a `Door.connect` that connects to the socket that exists at a path at that time."""
 
     def connect() -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -74,23 +78,23 @@ class Relays:
         self._served: list[_Served] = []
 
     def serve(self, listeners: Iterable[socket.socket], door: Door) -> None:
-        """Accept on these listeners, which the caller keeps, and pass each connection on through the door."""
+        """Accept connections on these listeners, which the caller keeps, and forward each one through the door."""
         self._served.append(_Served(self._loop, list(listeners), door, self._most))
 
     @property
     def connections(self) -> int:
-        """Number of connections now."""
+        """Present number of connections."""
         return sum(len(served.connections) for served in self._served)
 
     def close(self) -> None:
-        """Stop accepting, and close all connections. Idempotent."""
+        """Stop accepting connections, and close all of them. Idempotent."""
         for served in self._served:
             served.close()
         self._served.clear()
 
 
 class _Served:
-    """The listeners of one door, and its connections."""
+    """The listeners and connections of one door."""
 
     def __init__(self, loop: Loop, listeners: list[socket.socket], door: Door, most: int) -> None:
         self.connections: set[_Connection] = set()
@@ -104,7 +108,7 @@ class _Served:
         self._listen()
 
     def _listen(self) -> None:
-        """Accept while there is room for a connection, else leave it to the queue."""
+        """Accept connections while the door has fewer than the maximum. Others wait in the listener's queue."""
         is_open = not self._is_closed and len(self.connections) < self._most
         for listener in self._listeners:
             take = functools.partial(self._accept, listener)
@@ -137,7 +141,7 @@ class _Served:
 
 
 class _Connection:
-    """A connection, from when it was accepted."""
+    """A connection, from its acceptance to its end."""
 
     def __init__(self, loop: Loop, accepted: socket.socket, door: Door, on_end: Callable[[_Connection], None]) -> None:
         self._loop = loop
@@ -166,7 +170,9 @@ class _Connection:
         Pump(self._loop, there, here, functools.partial(self._over, here))
 
     def _over(self, sink: End, why: PumpEnd) -> None:
-        """Tell the other side that one direction has ended; close both after an error of the source, or when both have ended."""
+        """Tell the other side that one direction has ended. Close both sides after an error of the source, or when
+        both directions have ended.
+        """
         self._finished += 1
         if why == "source broke" or self._finished == 2:
             self.close()

@@ -1,7 +1,7 @@
-"""The sizes of changes that an overlay kept aside: as every program reads them, and on the disk.
+"""The sizes of changes that an overlay stored: the size that programs read, and the size on the disk.
 
-A file can claim terabytes and take no block (a sparse file), and each of its names is applied as a file of its own. So an agent
-can choose both numbers, and a person sees both.
+A file can have a size of terabytes and take no block (a sparse file), and each hard link to it is applied as a
+separate file. So an agent can choose both numbers, and a person sees both.
 
 >>> Size(3 << 30, 16384).words()
 '3.0 GiB, 16 KiB on disk'
@@ -25,16 +25,16 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class Size(NamedTuple):
-    """The size of one file, or of many together."""
+    """The size of one file, or the total size of several."""
 
     read_bytes: int
-    """Bytes that a program gets when it reads everything: `st_size`."""
+    """Bytes that a program gets when it reads the complete file: `st_size`."""
     disk_bytes: int
-    """Bytes of the blocks in use."""
+    """Bytes of the disk blocks in use."""
 
     @property
     def larger_bytes(self) -> int:
-        """The larger of the two sizes, which limits and sorting use."""
+        """The larger of the two sizes, which is used for limits and sorting."""
         return max(self)
 
     @property
@@ -43,13 +43,13 @@ class Size(NamedTuple):
         return 2 * self.disk_bytes < self.read_bytes
 
     def words(self) -> str:
-        """Return one size in words, or both if they are far apart."""
+        """Return one size in words, or both sizes if they differ much."""
         shown = spoken(self.read_bytes)
         return f"{shown}, {spoken(self.disk_bytes)} on disk" if self.is_sparse else shown
 
 
 def size_of(differences: Iterable[Difference]) -> Size:
-    """Return the total size that differences would write. Folders, links and removals count as nothing."""
+    """Return the total size that applying the differences would write. Folders, links and removals count as nothing."""
     read_bytes = disk_bytes = 0
     for difference in differences:
         if difference.kind == "file" and difference.status is not None:
@@ -59,7 +59,7 @@ def size_of(differences: Iterable[Difference]) -> Size:
 
 
 def spoken(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes as text, in a suitable unit."""
     number, unit = float(count), 0
     while number >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1

@@ -1,11 +1,12 @@
 """The names that were in a folder before an agent started, and the time of the start by the file system's own clock.
 
-Runs in the command, before the agent starts. It reads only names and their kinds, and from an agent's own state files what the
-agent obeys (state_files.py).
+Runs in the command, before the agent starts. It reads only names and their kinds, and from an agent's own state files
+the part that the agent obeys (state_files.py).
 
 Rules
-- No program can set a ctime (utimensat(2) sets the two other times), so a ctime of the start or later is a change. A false change
-  is better than a missed one: if the clock was set back, or the file system counts in seconds, the start moves back in time.
+- No program can set a ctime (utimensat(2) sets the two other times), so a ctime of the start or later is a change. A false
+  change is better than a missed one: if the clock was set back, or the file system counts in seconds, the start moves back in
+  time.
 
 Source: inode(7), clock_gettime(2). Not here: finding what changed (compare.py).
 """
@@ -31,24 +32,25 @@ if TYPE_CHECKING:
 __all__ = ["GIT_OBJECTS", "MAX_ENTRIES", "Moment", "Root", "Start", "is_since"]
 
 MAX_ENTRIES: Final = 500_000
-"""Number of names read of one root before the agent starts: they take about a second, and 50 MiB."""
+"""Maximum number of names read from one root before the agent starts: they take about a second, and 50 MiB."""
 GIT_OBJECTS: Final = frozenset({".git/objects", ".git/lfs"})
-"""Folders whose names are not read: what git adds to them is only counted."""
+"""Folders whose names are not read: new entries in them are only counted."""
 _SECOND: Final = 1_000_000_000
 _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100)
-"""Steps in ns in which file systems count: FAT in 2 s, HFS+ and ext3 in seconds, NTFS in 100 ns."""
+"""Resolutions in ns of file systems' timestamps: FAT has 2 s, HFS+ and ext3 a second, NTFS 100 ns."""
 
 
 class Root(msgspec.Struct, frozen=True):
-    """A folder or file to which the agent can write, by a path without links. The first root is the project.
+    """A folder or file to which the agent can write, given by a path without links. The first root is the project.
 
-    `only` limits what is of interest to globs like those of `KINDS`: in an agent's own state, what executes or is obeyed later.
+    `only` limits the listed paths to globs like those of `KINDS`. It is for an agent's own state, where only files
+    that are executed or obeyed later matter.
     """
 
     path: str
     only: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-    """Paths in it that the cell does not show, and that are not read."""
+    """Paths in the root that the cell does not show, and that are not read."""
 
     def apart_below(self) -> frozenset[str]:
         """Return the paths of `apart` that are in the root, relative to it."""
@@ -60,7 +62,7 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A moment by a file system's clock, with two clocks of the machine beside it."""
+    """A moment by a file system's clock, with the same moment on two clocks of the machine."""
 
     stamp_ns: int
     realtime_ns: int
@@ -70,8 +72,8 @@ class Moment(msgspec.Struct, frozen=True):
     def of(cls, path: str) -> Moment:
         """Return the current moment by the clock of the file system of `path`.
 
-        The kernel stamps inodes with its coarse clock, which can be 10 ms behind, and a network file system with its server's
-        clock. So the stamp is that of a file that is made now, without a name, or the coarse clock, whichever is earlier.
+        The kernel stamps inodes with its coarse clock, which can be 10 ms behind, and a network file system with its
+        server's clock. So the stamp is the earlier of two: that of a new file without a name, and the coarse clock.
         """
         coarse = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
         realtime, boottime = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -79,7 +81,7 @@ class Moment(msgspec.Struct, frozen=True):
         return cls(coarse if probed is None else min(coarse, probed), realtime, boottime)
 
     def earliest(self) -> int:
-        """Return the stamp, minus the time by which the clock was set back since, in ns."""
+        """Return the stamp in ns, minus the time by which the clock was set back since then."""
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.boottime_ns
         shown = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.realtime_ns
         return self.stamp_ns - max(0, passed - shown)
@@ -89,7 +91,7 @@ _CLOCK_REALTIME_COARSE: Final = 5  # linux/time.h
 
 
 def _probed_stamp(folder: str) -> int | None:
-    """Return the ctime in ns of a file made in the folder now, if possible without a name. None if none can be made."""
+    """Return the ctime in ns of a new file in the folder, made without a name if possible. None if no file can be made."""
     if not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     try:
@@ -118,7 +120,7 @@ def _named_stamp(path: str) -> int | None:
 
 
 def is_since(ctime_ns: int, start_ns: int) -> bool:
-    """Return whether a ctime can be from the start or later, as a file system may have truncated it: it ends in zeros then."""
+    """Return whether a ctime can be from the start or later. A file system may have truncated it, so that it ends in zeros."""
     if ctime_ns >= start_ns:
         return True
     if ctime_ns < start_ns - _GRAINS[0]:
@@ -127,7 +129,7 @@ def is_since(ctime_ns: int, start_ns: int) -> bool:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The state of one root before the agent started."""
+    """The state of one root at the time before the agent started."""
 
     root: Root
     moment: Moment
@@ -135,11 +137,11 @@ class Start(msgspec.Struct, frozen=True):
     """Kind of the root; None if it did not exist."""
     names: Names
     obeyed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Path → digest of what an agent obeys in its state file there."""
+    """Mapping of a path to the digest of the part of the state file there that an agent obeys."""
 
     @classmethod
     def of(cls, root: Root, most: int = MAX_ENTRIES) -> Start:
-        """Read the state of a root as it is now. AileronError if it cannot be read."""
+        """Read the present state of a root. Raises AileronError if it cannot be read."""
         moment = Moment.of(root.path)
         try:
             kind = kind_of(os.lstat(root.path).st_mode)
@@ -152,7 +154,7 @@ class Start(msgspec.Struct, frozen=True):
         return cls(root, moment, kind, names, _obeyed_at(root, kind) if root.only else {})
 
     def sockets(self) -> Iterator[str]:
-        """Yield the paths of the sockets in the root, as far as its names were read."""
+        """Yield the paths of the sockets in the root, among the names that were read."""
         if self.kind == "socket":
             yield self.root.path
         for folder, known in self.names.items():
@@ -160,7 +162,7 @@ class Start(msgspec.Struct, frozen=True):
             yield from (f"{above.rstrip('/')}/{name}" for name, kind in known.names.items() if kind == "socket")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the value for names.json."""
+        """Return the state as the value for names.json."""
         return {
             "path": self.root.path,
             "only": list(self.root.only),
@@ -173,13 +175,13 @@ class Start(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, value: Any) -> Start:
-        """Read a value that `to_json` returned. ValueError, TypeError or KeyError for anything else."""
+        """Read a value that `to_json` returned. Raises ValueError, TypeError or KeyError for any other value."""
         root = Root(value["path"], tuple(value["only"]), tuple(value["apart"]))
         return cls(root, Moment(*value["moment"]), value["kind"], names_from(value["names"]), value["obeyed"])
 
 
 def _obeyed_at(root: Root, kind: EntryKind | None) -> dict[str, str]:
-    """Return the digests of the state files in a root, or of the one that the root is."""
+    """Return the digests of the state files in a root, or of the root itself if it is a state file."""
     folder, own = (root.path, None) if kind == "directory" else os.path.split(root.path)
     contents = Bytes()
     found = {}

@@ -1,13 +1,14 @@
-"""State files of an agent, and a check whether the part that it obeys later has changed, not only what it remembers.
+"""State files of an agent, and a check whether the part that the agent obeys later has changed, not only the part
+that it remembers.
 
     obeyed_at(".claude.json", parent, contents)     at the start, and again at the end: equal digests are not listed
 
-Claude Code writes ~/.claude.json in every session: the number of starts, what they cost. The same file names MCP servers, allowed
-tools and folders that it trusts. If it were listed each time, a person would stop reading it, so it is listed only if anything
-but memories differs.
+Claude Code writes ~/.claude.json in every session: the number of starts, what they cost. The same file contains MCP
+servers, allowed tools and trusted folders. If it were listed each time, a person would ignore it, so it is listed
+only if anything but memories differs.
 
-Runs in the command, before and after. The contents are hostile. Rules
-- The list of what is only remembered is closed. Every other key, and whatever is not understood, counts as obeyed.
+Runs in the command, before the agent's start and after its end. The contents are hostile. Rules
+- The list of keys that are only remembered is closed. Every other key, and content that is not understood, counts as obeyed.
 - The text is read as the agent reads it: UTF-8, JSON without `NaN`, the last of two equal keys.
 
 Source: the file as Claude Code 2.1.332 writes it. Not here: the files of each agent (aileron/launch), the list (compare.py).
@@ -27,7 +28,9 @@ from aileron.model.sha256 import sha256
 __all__ = ["STATE_FILES", "obeyed_at"]
 
 _MAX_STATE: Final = 8 << 20
-"""8 MiB: after years of use, a file has one MiB. A longer one counts as changed; reading this much takes 0.1 s."""
+"""Maximum size of a state file in bytes, 8 MiB: after years of use it has one MiB. A longer file counts as changed.
+Reading this much takes 0.1 s.
+"""
 STATE_FILES: Final = frozenset({".claude.json"})
 """Names of the state files."""
 _REMEMBERED: Final = frozenset(
@@ -39,7 +42,7 @@ _REMEMBERED: Final = frozenset(
         "subscriptionNoticeCount", "tipLifetimeShownCounts", "tipsHistory", "tipsHistoryByCommand", "toolUsage",
     }
 )  # fmt: skip
-"""Keys that are only remembered: counts, times, and texts that are only shown."""
+"""Keys that an agent only remembers: counts, times, and texts that are only shown."""
 _REMEMBERED_OF_PROJECT: Final = frozenset(
     {
         "exampleFiles", "exampleFilesGeneratedAt", "history", "lastAPIDuration", "lastAPIDurationWithoutRetries", "lastCost",
@@ -49,11 +52,13 @@ _REMEMBERED_OF_PROJECT: Final = frozenset(
         "lastTotalWebSearchRequests", "lastVersionBase", "projectOnboardingSeenCount",
     }
 )  # fmt: skip
-"""Keys in `projects`, below the path of each project, that are only remembered."""
+"""Keys below each project's path in `projects` that an agent only remembers."""
 
 
 def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
-    """Return a digest of what may be obeyed later in a state file, and of its permissions. None: not known, equals nothing."""
+    """Return a digest of a state file's permissions and of the part that may be obeyed later. None if that is
+    unknown; None equals no digest.
+    """
     content = contents.read(name, parent, _MAX_STATE) if name in STATE_FILES else None
     if content is None:
         return None

@@ -1,14 +1,16 @@
-"""The person's terminal while an agent runs in a cell: raw, put back in every case, and quiet before another program gets it.
+"""The person's terminal while an agent runs in a cell. It is raw, is restored in every case, and has no pending input
+when another program gets it.
 
-Owns an open file of its own of the terminal (`O_NONBLOCK` there does not affect the shell), and its settings as they were. Typed
-input is not read here but passed on; input that arrives while the terminal is put back is read, and thrown away.
+Owns a separate open file of the terminal (`O_NONBLOCK` there does not affect the shell), and the terminal's original
+settings. Typed input is not read here but passed on. Input that arrives while the terminal is restored is read and discarded.
 
 Rules
-- The terminal is raw only if standard input is a terminal: else typed input is not for the cell, and Ctrl-C is a signal.
-- Before another program gets the terminal, we ask it one question, `CSI 5 n`, which the filter lets no agent ask. A terminal
-  answers in order, so nothing is on its way behind that answer: no late answer is typed into the person's shell. Then its input
-  is thrown away.
-- A terminal that is not ours to set stops us (SIGTTOU), as it stops any program. A terminal that is gone is left alone.
+- The terminal is raw only if standard input is a terminal. Otherwise typed input is not for the cell, and Ctrl-C is a signal.
+- Before another program gets the terminal, this one sends the query `CSI 5 n`, which the filter does not allow an agent. A
+  terminal answers in order, so after that answer no earlier one is pending, and no late answer is typed into the person's
+  shell. Then the input is discarded.
+- If this process is in the background, setting the terminal stops it (SIGTTOU), like any program. A terminal that has
+  disconnected is left alone.
 
 Source: termios(3), tty_ioctl(4), credentials(7). Not here: what may be written to it (terminal_filter.py).
 """
@@ -35,20 +37,20 @@ __all__ = ["Terminal", "speaks_utf8", "streams_of_ours"]
 _QUESTION: Final = b"\x1b[5n"
 _ANSWER: Final = b"\x1b[0n"
 _ANSWER_S: Final = 1.0
-"""Seconds to wait for the answer. A terminal behind a slow connection takes half a second; all terminals know the question."""
+"""Seconds to wait for the answer. A terminal behind a slow connection takes half a second; all terminals know the query."""
 _WRITE_S: Final = 2.0
-"""Seconds for a terminal to take the bytes that put it back."""
+"""Seconds to wait until a terminal has accepted the bytes that restore it."""
 _READ: Final = 65536
 
 
 def streams_of_ours() -> Streams:
-    """Return what our descriptors 0, 1 and 2 are, `terminal` or `pipe`, for `Cell.start`."""
+    """Return the kinds of this process's descriptors 0, 1 and 2, `terminal` or `pipe`, for `Cell.start`."""
     kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
     return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
 
 
 class Terminal:
-    """The terminal that is standard input, output or error, whichever is the first of them."""
+    """The terminal that is standard input, output or error, whichever comes first."""
 
     def __init__(self, number: int, *, is_input: bool) -> None:
         self.is_input: Final = is_input
@@ -58,31 +60,31 @@ class Terminal:
 
     @classmethod
     def maybe(cls, streams: Sequence[str]) -> Terminal | None:
-        """Return the terminal of the streams, or None if no stream is one."""
+        """Return the terminal among the streams, or None if no stream is a terminal."""
         numbers = [number for number, kind in enumerate(streams) if kind == "terminal"]
         return cls(numbers[0], is_input=numbers[0] == 0) if numbers else None
 
     @property
     def is_ours(self) -> bool:
-        """True if we are in its foreground, or it does not control us and so cannot stop us."""
+        """True if this process is in the terminal's foreground, or the terminal does not control it and so cannot stop it."""
         try:
             return os.tcgetpgrp(self.descriptor) == os.getpgrp()
         except OSError as error:
             return error.errno == errno.ENOTTY
 
     def copy_to(self, other: int) -> None:
-        """Copy the settings and the size to the cell's own terminal."""
+        """Copy the terminal's settings and size to the cell's own terminal."""
         termios.tcsetattr(other, termios.TCSANOW, self._settings)
         self.copy_size_to(other)
 
     def copy_size_to(self, other: int) -> None:
-        """Copy the size. If it differs, the kernel tells the agent."""
+        """Copy the terminal's size to the cell's own terminal. If the size differs, the kernel notifies the agent."""
         with contextlib.suppress(OSError):
             size = fcntl.ioctl(self.descriptor, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
             fcntl.ioctl(other, termios.TIOCSWINSZ, size)
 
     def make_raw(self) -> None:
-        """Make the terminal raw, if it is the input: typed bytes arrive unchanged, each at once."""
+        """Make the terminal raw if it is the input, so that typed bytes arrive unchanged and at once."""
         if not self.is_input:
             return
         settings = [*self._settings]
@@ -99,7 +101,9 @@ class Terminal:
         self._set(settings)
 
     def put_back(self, undone: bytes, *, was_asked: bool) -> None:
-        """Write what undoes the agent's changes, wait until no answer is on its way, and restore the settings. No OSError."""
+        """Write `undone`, which reverts the agent's changes, wait until no answer is pending, and restore the
+        settings. Never raises OSError.
+        """
         with contextlib.suppress(OSError):
             if self._is_raw and was_asked and self.is_ours:
                 self.write(undone + _QUESTION)
@@ -114,7 +118,7 @@ class Terminal:
                     self._set(self._settings)
 
     def write(self, data: bytes) -> None:
-        """Write the data, or as much as the terminal takes in _WRITE_S. OSError."""
+        """Write the data, or the part that the terminal accepts within _WRITE_S seconds. Raises OSError if the write fails."""
         until = time.monotonic() + _WRITE_S
         while data and (left := until - time.monotonic()) > 0:
             if self._is_ready(select.POLLOUT, left):
@@ -122,7 +126,7 @@ class Terminal:
                     data = data[os.write(self.descriptor, data) :]
 
     def close(self) -> None:
-        """Close our open file of the terminal."""
+        """Close this object's open file of the terminal."""
         os.close(self.descriptor)
 
     def _set(self, settings: list[int | list[bytes | int]]) -> None:
@@ -143,7 +147,7 @@ class Terminal:
         return bool(poll.poll(most_s * 1000))
 
     def _wait_for_answer(self) -> None:
-        """Read and discard input up to the answer, or until _ANSWER_S is over."""
+        """Read and discard input up to the answer, for at most _ANSWER_S seconds."""
         until = time.monotonic() + _ANSWER_S
         kept = b""
         while _ANSWER not in kept and (left := until - time.monotonic()) > 0:
@@ -156,14 +160,16 @@ class Terminal:
 
 
 def speaks_utf8(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal has UTF-8. Today's have, unless a locale names another character set, locale(7)."""
+    """Return whether the terminal uses UTF-8. Today's terminals do, unless a locale names another character set, locale(7)."""
     name = next((found for key in ("LC_ALL", "LC_CTYPE", "LANG") if (found := environment.get(key))), "")
     _, _, charset = name.partition(".")
     return charset.partition("@")[0].lower().replace("-", "") in ("", "utf8")
 
 
 def _opened(number: int) -> int:
-    """Open the terminal again, as an open file of our own: by its name or, if that leads elsewhere, by its number. OSError."""
+    """Open the terminal again as a separate open file, by its name or, if that leads elsewhere, by its number. Raises
+    OSError if both fail.
+    """
     flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
     for path in (_name_of(number), f"/proc/self/fd/{number}"):
         if path is not None:

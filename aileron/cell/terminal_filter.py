@@ -1,8 +1,8 @@
-r"""Terminal output of a cell, made safe for the person's terminal: a state machine over bytes, pure.
+r"""A filter that makes a cell's terminal output safe for the person's terminal. It is a pure state machine over bytes.
 
-Everything that comes out of a cell is hostile. A list says what passes (terminal_rules.py); everything else is dropped, even what
-nobody has thought of. A sequence that passes is complete, in 7-bit controls and of one strict grammar, so that no terminal reads
-it differently than we did. The filter remembers what it turned on, and `finish` turns that off.
+All output of a cell is hostile. A list has the sequences that pass (terminal_rules.py); everything else is dropped, including
+unknown sequences. A sequence that passes is complete, in 7-bit controls and of one strict grammar, so that no terminal reads
+it differently than the filter. The filter remembers the modes that were turned on, and `finish` turns them off.
 
     filter = TerminalFilter()
     os.write(1, filter.feed(data))
@@ -12,14 +12,14 @@ it differently than we did. The filter remembers what it turned on, and `finish`
 b'\x1b[1mhello'
 
 Rules
-- Any split of the input gives the same output: undecided bytes are kept, and no decision depends on where a piece ends.
-- At most MAX_KEPT bytes are kept. A longer sequence is dropped up to its end, and not kept meanwhile.
-- The terminal is expected to read UTF-8. For one that does not (`is_utf8=False`) only ASCII passes: a byte of a letter can be a
-  control there.
+- Any split of the input gives the same output: undecided bytes are stored, and no decision depends on where a piece ends.
+- At most MAX_KEPT bytes are stored. A longer sequence is dropped up to its end, and not stored meanwhile.
+- The terminal is expected to read UTF-8. For a terminal that does not (`is_utf8=False`), only ASCII passes, because a byte of
+  a letter can be a control there.
 - `pause` and `resume` are for a person who stops the agent (Ctrl-Z): `pause` does what `finish` does, and `resume` undoes it.
 
-Source: ECMA-48; the parser of Paul Williams (vt100.net/emu/dec_ansi_parser) for where sequences end; Unicode 15, table 3-7.
-Not here: typed input (it passes unchanged), our own text (model/visible.py).
+Source: ECMA-48; the parser of Paul Williams (vt100.net/emu/dec_ansi_parser) for where sequences end; Unicode 15,
+table 3-7. Not here: typed input (it passes unchanged), Aileron's own text (model/visible.py).
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from aileron.cell.terminal_rules import MODES
 __all__ = ["MAX_KEPT", "TerminalFilter"]
 
 MAX_KEPT: Final = 4096
-"""Bytes kept of one unfinished sequence: enough for a link of 2083 with its parameters; shells' titles have some hundred."""
+"""Maximum number of stored bytes of one unfinished sequence: enough for a link of 2083 with its parameters; shells'
+titles have some hundred.
+"""
 _MAX_CSI: Final = 256
-"""Bytes of one control sequence: all attributes and three colors of SGR take 80."""
+"""Maximum number of bytes of one control sequence: all attributes and three colors of SGR take 80."""
 _MAX_TITLE: Final = 120
-"""Characters of a title: more do not fit into a window's title."""
+"""Maximum number of characters of a title: more do not fit into a window's title."""
 _MAX_STACK: Final = 8
-"""Number of states that a program can push: xterm keeps 10 titles, and drops the oldest, which is the person's."""
+"""Maximum number of states that a program can push: xterm keeps 10 titles, and drops the oldest, which is the person's."""
 
 _UTF8 = (
     rb"(?:[\xc3-\xdf][\x80-\xbf]|\xc2[\xa0-\xbf]"
@@ -50,7 +52,7 @@ _UTF8_BEGUN = re.compile(
     rb"|[\xf0-\xf4]|(?:[\xf1-\xf3][\x80-\xbf]|\xf0[\x90-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]?)\Z"
 )
 _DRAWING = rb"\x1b\[(?:[0-9:;]{0,200}m|[0-9]{0,5}(?:;[0-9]{0,5})?[@A-ILMPSXZ`abdef]|[0-9]{0,5}T|[0-2]?[JK]|[su])"
-"""Control sequences that only draw in the window."""
+"""Pattern of control sequences that only draw in the window."""
 # No possessive quantifier behind a group: before Python 3.11.5 it may count what did not match (gh-106052); Debian 12 has 3.11.2.
 _PLAIN = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _UTF8 + rb"|" + _DRAWING + rb")+")
 _PLAIN_ASCII = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _DRAWING + rb")+")
@@ -70,7 +72,7 @@ _LINK = re.compile(
     rb"(?:https?://[A-Za-z0-9.:\[\]_-]{1,255}(?:[/?#][\x21-\x7e]{0,2083})?)?"
 )
 _MAX_LINK: Final = 2083
-"""Bytes of a link's address, as many as VTE takes."""
+"""Maximum number of bytes of a link's address, the same as in VTE."""
 
 # The ends of what is dropped: each is the set of bytes that no longer belong to it.
 _END_OF_STRING = re.compile(rb"[\x18\x1a\x1b]")
@@ -85,15 +87,15 @@ _SYNCHRONIZED = 2026
 
 
 _REPORTING: Final = frozenset({9, 1000, 1002, 1003, 1004, 2031, 2048})
-"""Modes in which a terminal reports unasked: the mouse, focus, colors and size."""
+"""Modes in which a terminal sends reports by itself: the mouse, focus, colors and size."""
 
 
 class TerminalFilter:
-    """The filter of one output stream, with what the stream has turned on."""
+    """The filter of one output stream, with the modes that the stream has turned on."""
 
     def __init__(self, *, is_utf8: bool = True) -> None:
         self.questions = 0
-        """Number of sequences that passed and make the terminal answer or report."""
+        """Number of passed sequences that make the terminal answer or report."""
         self._plain = _PLAIN if is_utf8 else _PLAIN_ASCII
         self._is_utf8 = is_utf8
         self._kept = b""
@@ -101,7 +103,7 @@ class TerminalFilter:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget what was turned on."""
+        """Forget the modes that were turned on."""
         self._modes: dict[int, bool] = {}
         self._keyboards: dict[bool, list[bytes]] = {False: [], True: []}  # by whether it is the alternate screen's
         self._titles = 0
@@ -115,7 +117,7 @@ class TerminalFilter:
         self._is_shifted = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take more output, and return what can be written to the terminal now."""
+        """Accept more output, and return the bytes that can be written to the terminal now."""
         if not self._kept and self._skipping is None and _TEXT_ONLY.fullmatch(data):
             return data
         data = self._kept + data
@@ -127,7 +129,7 @@ class TerminalFilter:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """Return what puts the terminal back, and reset the filter. An unfinished sequence is dropped."""
+        """Return the bytes that restore the terminal, and reset the filter. An unfinished sequence is dropped."""
         undone = self.pause()
         self._kept = b""
         self._skipping = None
@@ -135,7 +137,7 @@ class TerminalFilter:
         return undone
 
     def pause(self) -> bytes:
-        """Return what puts the terminal back until `resume`. A link ends for good."""
+        """Return the bytes that restore the terminal until `resume`. An open link ends permanently."""
         modes = {number for number, is_on in self._modes.items() if is_on != MODES[number]}
         is_alternate = self._is_alternate
         out = [_mode(_SYNCHRONIZED, False)] if _SYNCHRONIZED in modes else []
@@ -158,7 +160,7 @@ class TerminalFilter:
         return b"".join(out)
 
     def resume(self) -> bytes:
-        """Return what turns on again what `pause` put back. The agent draws the screen itself."""
+        """Return the bytes that turn on again the modes that `pause` turned off. The agent redraws the screen itself."""
         modes = {number: is_on for number, is_on in self._modes.items() if is_on != MODES[number]}
         out = [b"\x1b[22;0t" + self._title] if self._title is not None else []
         out += [b"\x1b[22;0t"] * self._titles
@@ -180,7 +182,7 @@ class TerminalFilter:
     # Reading
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Return the position behind the sequence that is dropped, or the end of the data if it goes on."""
+        """Return the position behind the sequence that is dropped, or the end of the data if the sequence continues."""
         assert self._skipping is not None
         end = self._skipping.search(data, at)
         if end is None:
@@ -190,7 +192,7 @@ class TerminalFilter:
         return end.start() + is_last
 
     def _step(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter one run of text or one sequence, and return the position behind it."""
+        """Filter one piece of text or one sequence at `at`, and return the position behind it."""
         run = self._plain.match(data, at)
         if run is not None:
             text = run[0]
@@ -208,7 +210,7 @@ class TerminalFilter:
         return at + 1
 
     def _beyond_ascii(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter a control in two bytes, an incomplete character, or bytes that are no UTF-8."""
+        """Filter a control in two bytes, an incomplete character, or bytes that are not UTF-8."""
         if not self._is_utf8:
             out.append(b"?")
             return at + 1
@@ -284,14 +286,14 @@ class TerminalFilter:
         return after
 
     def _keep(self, data: bytes, at: int) -> int:
-        """Keep the rest until more data comes."""
+        """Store the rest of the data until more arrives."""
         self._kept = data[at:]
         return len(data)
 
     # Deciding
 
     def _controlled(self, middle: bytes, final: bytes) -> bytes:
-        """Return what is written for one control sequence, given the bytes between `CSI` and the last byte."""
+        """Return the bytes to write for one control sequence, given the bytes between `CSI` and the last byte."""
         strict = _STRICT.fullmatch(middle)
         if strict is None:
             return b""
@@ -331,7 +333,7 @@ class TerminalFilter:
         return b""
 
     def _set_modes(self, parameters: bytes, *, is_on: bool) -> bytes:
-        """Return the sequence with only the listed modes, in their order, and remember them; empty if none is listed."""
+        """Return the sequence with only the listed modes, in their order, and remember these modes; empty if none is listed."""
         if not _NUMBERS.fullmatch(parameters):
             return b""
         numbers = [number for number in map(int, parameters.split(b";")) if number in MODES]
@@ -347,7 +349,7 @@ class TerminalFilter:
         return before + b"\x1b[?%s%s" % (b";".join(b"%d" % one for one in numbers), b"h" if is_on else b"l")
 
     def _keyboard(self, private: bytes, parameters: bytes, whole: bytes) -> bytes:
-        """Return what is written for a change of kitty's stack of keyboard states; each screen has its own stack."""
+        """Return the bytes to write for a change to kitty's stack of keyboard states. Each screen has its own stack."""
         stack = self._keyboards[self._is_alternate]
         if private == b"?" and not parameters:
             self.questions += 1
@@ -377,7 +379,7 @@ class TerminalFilter:
         return b""
 
     def _commanded(self, text: bytes, whole: bytes) -> bytes:
-        """Return what is written for one operating system command."""
+        """Return the bytes to write for one operating system command."""
         passed = b""
         if _COLOR_QUERY.fullmatch(text):
             self.questions += text.count(b"?")
@@ -394,7 +396,7 @@ class TerminalFilter:
         return passed
 
     def _titled(self, which: bytes, text: bytes) -> bytes:
-        """Return what sets a harmless title. Before the first one, it makes the terminal save the title that it has."""
+        """Return the bytes that set a harmless title. Before the first title, they make the terminal save its present title."""
         printable = "".join(letter for letter in text.decode("utf-8", "replace") if letter.isprintable())[:_MAX_TITLE]
         shown = printable if self._is_utf8 else printable.encode("ascii", "replace").decode()
         set_title = b"\x1b]%s;%s\x1b\\" % (which, shown.encode())
@@ -404,7 +406,7 @@ class TerminalFilter:
 
 
 def _is_question(private: bytes, parameters: bytes, final: bytes) -> bool:
-    """Return whether it is a question that the terminal answers with numbers, or with its own name."""
+    """Return whether the sequence is a question that the terminal answers with numbers, or with its own name."""
     match (private, final):
         case (b"" | b">", b"c") | (b">", b"q"):
             return parameters in (b"", b"0")

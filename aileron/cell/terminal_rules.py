@@ -1,16 +1,18 @@
-r"""The rules for terminal output of a cell: what passes and why, one row for each sequence or family, with an example.
+r"""The rules for terminal output of a cell: which sequences pass and why, one row for each sequence or family, with
+an example.
 
-The filter (terminal_filter.py) lets through what it knows and drops everything else, so a sequence that no row names is dropped.
-The rows say what it knows, and which of the others were considered. A test feeds each example to the filter, and compares the
-rows with docs/reference/cell-terminal.md.
+The filter (terminal_filter.py) passes the sequences that it knows and drops all others, so a sequence without a row
+is dropped. The rows list the known sequences, and others that were considered. A test feeds each example to the
+filter, and compares the rows with docs/reference/cell-terminal.md.
 
 Criteria:
-- The terminal's answers arrive as typed keys, in the person's shell if they are late. A question passes if its answer consists of
-  numbers, or is the terminal's own name. It does not if the answer repeats text that the agent chose, or reads the screen.
-- A mode passes if it can be turned off without knowing how it was: each mode here has a known state in a terminal that nobody
-  changed, and the filter puts it back.
-- A sequence that reaches outside the window does not pass: clipboard, files, printers, notifications, programs, the folder of a
-  new tab.
+- The terminal's answers arrive as typed keys, in the person's shell if they are late. A question passes if its answer
+  consists of numbers, or is the terminal's own name. A question does not pass if its answer repeats text that the agent
+  chose, or reads the screen.
+- A mode passes if it can be turned off without knowing its previous state: each mode here has a known default state, and the
+  filter restores it.
+- A sequence that reaches outside the window does not pass: clipboard, files, printers, notifications, programs, the folder of
+  a new tab.
 
 Pure. Source: ECMA-48 (1991); XTerm Control Sequences, patch 397, by Dickey et al.; kitty's, iTerm2's, ConEmu's and VS Code's own
 documents on theirs. Not here: the state machine that reads the bytes.
@@ -62,11 +64,11 @@ MODES: Final[dict[int, bool]] = {
     2031: False,
     2048: False,
 }
-"""DEC private modes that pass, and the state of each in a terminal that nobody changed.
+"""DEC private modes that pass, and the default state of each in a terminal.
 
-They are cursor keys, reverse video, wrapping, mouse, cursor blinking and visible, alternate screen, keypad, focus, alternate
-scrolling, saved cursor, bracketed paste, synchronized output, grapheme clusters, reports of light or dark and of the size in
-numbers.
+The modes are cursor keys, reverse video, wrapping, mouse, cursor blinking and visible, alternate screen, keypad,
+focus, alternate scrolling, saved cursor, bracketed paste, synchronized output, grapheme clusters, reports of light or
+dark and of the size in numbers.
 """
 
 RULES: Final = (
@@ -277,4 +279,4 @@ RULES: Final = (
         b"\x1bktitle\x1b\\",
     ),
 )
-"""All rows, in the order of docs/reference/cell-terminal.md."""
+"""All rules, in the order of docs/reference/cell-terminal.md."""

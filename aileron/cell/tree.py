@@ -1,14 +1,15 @@
-"""A reader of folders by open directories: every name with its kind, and nothing outside, even if a link takes a folder's place.
+"""A reader of folders by open directory descriptors. It returns every name with its kind, and never leaves the tree,
+even if a link replaces a folder.
 
-Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) has both, so no file needs a stat(2).
-changes.py says what the names are for.
+Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) has both, so no file needs a
+stat(2). changes.py explains their use.
 
-Runs in the command. The tree is hostile: it can be changed while it is read.
+Runs in the command. The tree is hostile, and can change while it is read.
 
 Rules
-- A folder is opened below its parent's descriptor and never through a symbolic link; the first one by a path without links. A
-  path is never walked twice.
-- Depth, entries and bytes are bounded. What lies beyond is marked as unknown, and not taken to be absent.
+- A folder is opened through its parent's descriptor and never through a symbolic link. The first folder is opened by a path
+  without links. A path is never resolved twice.
+- Depth, entries and bytes are bounded. Entries beyond the bounds are marked as unknown, and do not count as absent.
 
 Source: openat(2), openat2(2), getdents(2), readdir(3) on d_type. Not here: finding changes (changes.py), reading an overlay
 (overlay.py).
@@ -50,13 +51,13 @@ __all__ = [
 ]
 
 MAX_CONTENT: Final = 1 << 20
-"""1 MiB of a file is read to find out what it executes: a package.json has a hundredth of it."""
+"""Maximum number of bytes read from a file to find out whether it executes, 1 MiB: a package.json has a hundredth of it."""
 MAX_DEPTH: Final = 128
-"""Levels of nested folders. Each takes a descriptor while it is read; a process has 1024, and projects have 20 levels."""
+"""Maximum depth of nested folders. Each takes a descriptor while it is read; a process has 1024, and projects have 20 levels."""
 _REMOVED: Final = 4096
-"""Names of a folder that are read at a time while it is emptied: a MiB."""
+"""Number of names in a folder that are read at a time while the folder is emptied: they take a MiB."""
 _MAX_ALL_CONTENT: Final = 256 << 20
-"""Bytes read of all files together to find out what they execute: about a quarter of a second."""
+"""Maximum number of bytes read from all files together to find out whether they execute. It takes about a quarter of a second."""
 _LETTERS: Final[dict[EntryKind, str]] = {
     "file": "f",
     "directory": "d",
@@ -70,7 +71,7 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.
 
 
 class Folder(msgspec.Struct):
-    """The contents of one folder: its own inode, and the kind of each name in it."""
+    """The contents of one folder: the folder's own inode, and the kind of each name in it."""
 
     inode: int
     names: dict[str, EntryKind]
@@ -79,7 +80,7 @@ class Folder(msgspec.Struct):
 
 
 Names = dict[str, Folder]
-"""Path in the tree ("" for the tree itself) → contents of that folder."""
+"""Mapping of each folder's path in the tree ("" for the tree itself) to that folder's contents."""
 
 
 def child(path: str, name: str) -> str:
@@ -88,7 +89,7 @@ def child(path: str, name: str) -> str:
 
 
 def under(root: str, path: str) -> str:
-    """Return a path in the tree as a path on the machine."""
+    """Return the absolute path of a path in the tree."""
     return os.path.join(root, path) if path else root
 
 
@@ -110,7 +111,7 @@ def kind_of(mode: int) -> EntryKind:
 
 
 def entry_kind(entry: os.DirEntry[str], parent: int) -> EntryKind | None:
-    """Return the kind of an entry, without a stat(2) if none is needed; None if the entry has gone meanwhile."""
+    """Return the kind of an entry, without a stat(2) if possible; None if the entry was removed meanwhile."""
     try:
         if entry.is_file(follow_symlinks=False):
             return "file"
@@ -125,7 +126,9 @@ def entry_kind(entry: os.DirEntry[str], parent: int) -> EntryKind | None:
 
 @contextlib.contextmanager
 def opened(name: str, parent: int | None = None) -> Iterator[int]:
-    """Yield a folder's descriptor: of `name` in `parent`, or of a path whose last part is no link. OSError."""
+    """Yield a folder's descriptor, opened as `name` in `parent`, or by a path whose last part is no link. Raises
+    OSError if it cannot be opened.
+    """
     descriptor = os.open(name, _OPEN, dir_fd=parent)
     try:
         yield descriptor
@@ -135,9 +138,10 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def opened_root(path: str) -> Iterator[int]:
-    """Yield the descriptor of a folder by a path that was resolved before. OSError if any part of it is a link by now.
+    """Yield the descriptor of a folder, opened by a path that was resolved before. Raises OSError if any part of the
+    path is a link now.
 
-    A cell that can write to a folder on the way could put a link there, to have another folder read, or written to.
+    A cell that can write to a folder on the path could put a link there, so that another folder would be read or written.
     """
     try:
         descriptor = kernel.open_resolved(_AT_FDCWD, path, _OPEN, kernel.RESOLVE_NO_SYMLINKS)
@@ -157,10 +161,10 @@ def opened_root(path: str) -> Iterator[int]:
 def read_names(
     root: str, most: int, skipped: frozenset[str] = frozenset(), apart: frozenset[str] = frozenset()
 ) -> Names:
-    """Return the names in a tree, of `most` entries. Folders beyond that, or that cannot be read, are marked as not known.
+    """Return at most `most` names in a tree. Folders beyond that, or that cannot be read, are marked as unknown.
 
-    A folder whose path ends in one of `skipped`, or is one of `apart`, is left unknown as well. OSError if `root` is no folder
-    that can be read.
+    A folder whose path ends in one of `skipped`, or is one of `apart`, is marked as unknown, too. Raises OSError if
+    `root` is not a readable folder.
     """
     found: Names = {}
     with opened_root(root) as descriptor:
@@ -169,7 +173,7 @@ def read_names(
 
 
 class _Budget:
-    """The number of entries that can still be read."""
+    """The number of entries that may still be read."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -217,7 +221,9 @@ def _ends(path: str, end: str) -> bool:
 
 
 def names_to(names: Names) -> list[list[Any]]:
-    """Return the names for JSON: of each folder its path, inode, whether it is known, and its names, joined by kind."""
+    """Return the names as a JSON value: for each folder its path, its inode, whether it is known, and its names,
+    joined by kind.
+    """
     rows: list[list[Any]] = []
     for path, folder in names.items():
         kinds: dict[str, list[str]] = {}
@@ -228,7 +234,7 @@ def names_to(names: Names) -> list[list[Any]]:
 
 
 def names_from(rows: list[list[Any]]) -> Names:
-    """Read a value that `names_to` returned. ValueError, TypeError or KeyError for anything else."""
+    """Read a value that `names_to` returned. Raises ValueError, TypeError or KeyError for any other value."""
     kinds = {letter: kind for kind, letter in _LETTERS.items()}
     return {
         path: Folder(inode, {name: kinds[letter] for letter, of in names.items() for name in of.split("/")}, is_known)
@@ -240,7 +246,9 @@ def names_from(rows: list[list[Any]]) -> Names:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder of ours and all in it, even what an agent made unreadable or deep. No link is followed. OSError."""
+    """Remove a folder of this user with all its contents, even contents that an agent made unreadable or deep. No
+    link is followed. Raises OSError if that fails.
+    """
     above, name = os.path.split(path)
     with contextlib.suppress(FileNotFoundError), opened(above) as parent:
         with _opened_anyhow(name, parent) as top:
@@ -249,7 +257,9 @@ def remove_tree(path: str) -> None:
 
 
 def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
-    """Empty a folder. Folders too deep for our descriptors are moved to the top one, which is emptied last."""
+    """Empty a folder. Folders that are nested too deep for the available descriptors are moved to the top folder,
+    which is emptied last.
+    """
     while names := _some_names(descriptor):
         for name, is_folder in names:
             if not is_folder:
@@ -264,14 +274,18 @@ def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
 
 
 def _some_names(descriptor: int) -> list[tuple[str, bool]]:
-    """Return the first names in a folder, each with whether it is a folder. There may be more than memory holds."""
+    """Return the first names in a folder, each with whether it is a folder. Not all are read, because they may not
+    fit in memory.
+    """
     with os.scandir(descriptor) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in itertools.islice(entries, _REMOVED)]
 
 
 @contextlib.contextmanager
 def _looked_at(name: str, parent: int) -> Iterator[int]:
-    """Yield an O_PATH descriptor of a folder that need not be readable. OSError for anything else, even a link."""
+    """Yield an O_PATH descriptor of a folder that need not be readable. Raises OSError if the entry is no folder,
+    even if it is a link to one.
+    """
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         yield place
@@ -281,7 +295,7 @@ def _looked_at(name: str, parent: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
-    """Yield a descriptor of a folder of ours, after giving it the permissions that we need; never through a link."""
+    """Yield a descriptor of a folder of this user, after giving it the required permissions. Links are never followed."""
     with _looked_at(name, parent) as place:
         if os.fstat(place).st_mode & 0o700 != 0o700:
             os.chmod(f"/proc/self/fd/{place}", 0o700)
@@ -293,13 +307,15 @@ def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
 
 
 class Bytes:
-    """The reader of small files, within a bound for all of them together."""
+    """A reader of small files, with a limit for the total number of bytes."""
 
     def __init__(self) -> None:
         self._left = _MAX_ALL_CONTENT
 
     def read(self, name: str, parent: int, most: int = MAX_CONTENT) -> bytes | None:
-        """Return a regular file's bytes; None if it is no such file, is longer than `most` or the bound, or cannot be read."""
+        """Return a regular file's bytes; None if it is no regular file, is longer than `most` or the rest of the
+        total, or cannot be read.
+        """
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         except OSError:
