@@ -1,7 +1,7 @@
-"""Every command except `run`: parses its words, performs it, and reports its failures.
+"""Every command except `run`: parses the words of a command line, runs the command, and reports failures.
 
-Runs in commands. parsing.py reads plain words and help_page.py answers for help, both from each command's declarations; typer
-reads everything else, with commands made from the same declarations (typer_app.py).
+Runs in commands. parsing.py reads plain words and help_page.py prints help, both from each command's declarations; typer reads
+everything else, with commands made from the same declarations (typer_app.py).
 
 Not here: which commands there are (table.py), what a command does (commands/, run.py).
 """

@@ -22,7 +22,7 @@ from aileron.cli.problem import Problem
 __all__ = ["from_json", "pairs_of", "typed"]
 
 MAX_ARGS_BYTES = 1 << 20
-"""1 MiB: the most that the daemon reads of a body."""
+"""1 MiB: the maximum size of a request body that the daemon reads."""
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _EXAMPLE = '{"key": 1}'
@@ -30,7 +30,7 @@ _HELP = "aileron run --help"
 
 
 def pairs_of(words: Sequence[str]) -> dict[str, str]:
-    """Parse `KEY=VALUE` words into names and texts. Problem for a word without `=`, and for a name given twice."""
+    """Parse `KEY=VALUE` words into names and texts. Raises Problem for a word without `=`, and for a name given twice."""
     pairs: dict[str, str] = {}
     for word in words:
         key, separator, value = word.partition("=")
@@ -43,7 +43,10 @@ def pairs_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> dict[str, Any]:
-    """Convert each text to its input's type. Problem for a text that does not fit, or for an unknown input (with the nearest)."""
+    """Convert each text to its input's type.
+
+    Raises Problem for a text that does not fit, and for an unknown input, with the nearest known name.
+    """
     show = f"aileron action show {action}"
     values: dict[str, Any] = {}
     for key, text in pairs.items():
@@ -58,7 +61,7 @@ def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME")
 
 
 def from_json(source: str) -> dict[str, Any]:
-    """Read the value of --args: JSON, `@FILE`, or `-` for standard input. Problem if it is not one JSON object."""
+    """Read the value of --args: JSON, `@FILE`, or `-` for standard input. Raises Problem if the value is not one JSON object."""
     text = _text_of(source)
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
@@ -92,7 +95,7 @@ def _value(text: str, kind: str) -> Any:
 
 
 def _json_value(text: str, kind: str) -> Any:
-    """Parse an array or object from JSON. ValueError for anything else, and for a duplicate key."""
+    """Parse an array or object from JSON. Raises ValueError for anything else, and for a duplicate key."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError):

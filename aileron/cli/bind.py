@@ -1,7 +1,7 @@
-"""Getting a credential for a connector from the person at the terminal: its purpose, its name, and a secret or a sign-in.
+"""Asks the person at the terminal for a connector's credential: the purpose, a name, and a secret or a sign-in.
 
 Runs in commands: `binding setup`, `rebind`, `reauthorize`, and in `run` if no credential is bound yet or several match. The
-publisher of the connector says what it wants.
+publisher of the connector specifies the credential that it needs.
 
 Rules
 - The person sees what is wanted before they are asked for a secret, a sign-in, or an approval.
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _MAX_NAME = 60
-"""Characters of a derived secret name; the vault takes 64, and a number may follow."""
+"""Maximum number of characters of a derived secret name. The vault allows 64, and a number may be appended."""
 _MOST_NAMES = 20
 _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
@@ -79,12 +79,12 @@ _TYPED = {
     "client_secret": "Client secret",
     "token": "Token to exchange",
 }
-"""Words of the prompt for a secret, by the form in which it is stored (`BindRequest.stored`)."""
+"""Words of the prompt for a secret, by the form in which the secret is stored (`BindRequest.stored`)."""
 _BOTH = (("client_secret", "client_secret"), ("subject_token", "token"))
-"""Members of the JSON object that holds both secrets, and the kind of each, as in `_TYPED`."""
+"""Members of the JSON object that contains both secrets, each with the kind of its secret, as in `_TYPED`."""
 _USER_NAMES = {"basic": "User name", "login": "User name", "digest": "User name"}
 _CLIENT_NAMES = {"aws_sigv4": "Access key ID", "oauth2_client": "Client ID"}
-"""Prompts for a client ID or key ID, by kind; asked unless the secret is a file that contains it."""
+"""Prompts for a client ID or key ID, by kind. The person is asked unless the secret is a file that contains the ID."""
 _FILES = {
     "ssh": "File of the private key, without a passphrase",
     "mtls": "File of the certificate and its private key, in PEM",
@@ -95,7 +95,7 @@ _IN_FILES = {
     "mtls": "a certificate and its private key (-----BEGIN CERTIFICATE-----, -----BEGIN … PRIVATE KEY-----)",
     "private_key": "a private key: PEM (-----BEGIN … PRIVATE KEY-----), a JWK, or a service account's key file in JSON",
 }
-"""Expected content of such a file."""
+"""Expected content of a secret's file, by kind, for kinds whose secret is read from a file."""
 _MEANING = {
     "basic": "a user name and a password{stored}",
     "api_key": "a key or token{stored}",
@@ -111,14 +111,17 @@ _MEANING = {
     "token": "a token{stored}, which Aileron exchanges for others",
     "client_secret_and_token": "a client ID, its secret and a token{stored}, which Aileron exchanges for others",
 }
-"""Meanings of the stored forms for the person. `{stored}` says that the vault stores it, if it does."""
+"""Descriptions of the stored forms for the person.
+
+`{stored}` is replaced by words that say that the vault stores the secret, or by nothing.
+"""
 SOURCE_S = 15.0
-"""Seconds for the daemon to fetch a secret from where it is kept; the daemon allows 10 s."""
+"""Seconds to wait while the daemon fetches a secret from an external store; the daemon itself waits at most 10 s."""
 _HAVE_DATABASES = frozenset({"postgres", "mysql"})
 
 
 class BindRequest(NamedTuple):
-    """A connector's request for a credential, from its newest installed version that needs one."""
+    """A connector's request for a credential, from the newest installed version of the connector that needs one."""
 
     connector: str
     kind: str
@@ -130,47 +133,47 @@ class BindRequest(NamedTuple):
     logins: tuple[LoginTarget, ...] = ()
     commands: tuple[str, ...] = ()
     has_readers: bool = False
-    """True if some of its operations run only with a role that only reads."""
+    """True if some of the connector's operations run only with a read-only role."""
     sent_as: str | None = None
-    """Words that say how requests carry the credential; None if it logs in."""
+    """Words that say how requests carry the credential; None if the connector logs in instead."""
     stores: StoredAs | None = None
-    """Form of the stored secret for a client that gets tokens."""
+    """Form of the stored secret for an OAuth client that requests tokens."""
 
     @property
     def stored(self) -> str:
-        """Form in which the secret is stored: a key of the tables above."""
+        """Form in which the secret is stored: a key of `_TYPED` and the other tables above."""
         return "ssh" if self.ssh is not None else self.stores or self.kind
 
     @property
     def ssh(self) -> LoginTarget | None:
-        """The SSH login target, or None."""
+        """The target of the SSH login; None if the connector does not log in by SSH."""
         return next((login for login in self.logins if login.protocol == "ssh"), None)
 
 
 class BindOptions(NamedTuple):
-    """Options of the command line."""
+    """Options of the command line for a binding."""
 
     name: str | None = None
     username: str | None = None
     secret: str | None = None
     source: str | None = None
-    """Reference to the place that keeps the secret, if that is not the vault."""
+    """Reference to the external store that has the secret; None if the vault has it."""
     token: str | None = None
-    """Name of the stored secret that authenticates at that place."""
+    """Name of the stored secret that authenticates to the external store."""
     how: How = How()
     yes: bool = False
     is_part: bool = False
-    """True if binding is part of a run, whose result alone belongs on standard output."""
+    """True if the binding is part of a run; standard output is then only for the run's result."""
     details: LoginDetails = LoginDetails()
     """Details of a login."""
     read_write: bool = False
-    """True to rebind without the promise that the role only reads."""
+    """True to rebind without the promise that the role is read-only."""
     only_scram: bool = False
     """True to rebind without allowing a weaker password form."""
 
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
-    """Return what credential `connector` wants. Problem if it is not installed, or wants none."""
+    """Return the credential request of `connector`. Raises Problem if the connector is not installed or needs no credential."""
     from aileron.model.names import precedence
 
     every = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
@@ -198,7 +201,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
 
 
 def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
-    """Return facts about what is wanted. `is_here` is True if the vault will store the secret."""
+    """Return facts about the requested credential. `is_here` is true if the vault will store the secret."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
     if wanted.stored in _MEANING:
         meaning = _MEANING[wanted.stored].format(stored=", stored in the vault" if is_here else "")
@@ -217,7 +220,7 @@ def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, An
 
 
 def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int:
-    """Bind the credential that the person has or types, or sign in. Return the exit code. Problem for what prevents it."""
+    """Bind the credential that the person has or types, or sign in. Return the exit code. Raises Problem if that fails."""
     _check_given(wanted, given)
     supervisor.open_or_create_vault()
     name = _ask_name(supervisor, wanted) if given.name is None else given.name
@@ -253,7 +256,7 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
 
 
 def check_source(source: str | None, token: str | None) -> None:
-    """Check `--from` and `--from-token`. Problem if they are invalid."""
+    """Check the options `--from` and `--from-token`. Raises Problem if one is invalid."""
     if source is None:
         if token is not None:
             raise Problem.usage("--from-token belongs to --from")
@@ -265,9 +268,10 @@ def check_source(source: str | None, token: str | None) -> None:
 
 
 def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
-    """Return the login's details, completed by the person here. Problem if they do not confirm the server's key.
+    """Return the login's details, completed by the person at this terminal. Raises Problem if the person does not confirm the
+    server's key.
 
-    `asks_role` is False if options gave user name and secret: they could have given the role too.
+    `asks_role` is false if options specified the user name and the secret, because they could have specified the role too.
     """
     replace = msgspec.structs.replace
     if not can_ask():
@@ -298,7 +302,7 @@ def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
 
 
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
-    """Bind `name` again, to what its connector asks for now. Return the exit code."""
+    """Bind `name` again with everything that its connector asks for now. Return the exit code."""
     supervisor.open_vault()
     says_nothing = given.details == LoginDetails() and not (given.read_write or given.only_scram)
     details = None if says_nothing else _merged_details(supervisor, name, given)
@@ -308,7 +312,7 @@ def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
 
 
 def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """Approve the current value of a binding's secret at the place that keeps it, or at a new place. Return the exit code."""
+    """Approve the current value of a binding's secret in its external store, or in another store. Return the exit code."""
     if given.source is None and shown.elsewhere:
         body = SetSecret(reference=shown.elsewhere.reference, token=shown.elsewhere.token)
     else:
@@ -323,7 +327,7 @@ def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *,
 
 
 def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> LoginDetails:
-    """Return the binding's login details, with those given now replacing the earlier ones."""
+    """Return the binding's login details, in which details from the options replace the stored details."""
     given = options.details
     before = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name)).details or LoginDetails()
     weak_password = before.weak_password if given.weak_password is None else given.weak_password
@@ -344,7 +348,10 @@ def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions
 
 
 def fitting(wanted: BindRequest, how: How) -> How:
-    """Return how to sign in here. Problem without a terminal, unless options say how: nobody would see where to go."""
+    """Return how to sign in here.
+
+    Raises Problem without a terminal, because nobody would see the address to open, unless options specify how.
+    """
     if how.is_said:
         return how
     if not can_ask():
@@ -355,7 +362,7 @@ def fitting(wanted: BindRequest, how: How) -> How:
 
 
 def print_new(connector: str, new: list[str]) -> bool:
-    """Print what the connector asks for beyond the binding. Return whether there is anything."""
+    """Print what the connector asks for in addition to the binding. Return whether there is anything to print."""
     if new:
         output.note(f"{visible(connector)} asks for more than you approved:\n")
         output.print_facts([("new", new)], "stderr", column=COLUMN)
@@ -366,8 +373,8 @@ def print_new(connector: str, new: list[str]) -> bool:
 def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     """Fix a run that needs a credential, with the person's help. Return the run to start instead, or an exit code.
 
-    Problem for what prevents it; `problem` itself if nothing can be fixed here: credentials are bound where the daemon is, and a
-    dry run changes nothing.
+    Raises Problem if the fix fails. Raises `problem` itself if nothing can be fixed here, because credentials are bound on the
+    daemon's machine, and a dry run changes nothing.
     """
     details = problem.details
     if details.get("choices"):
@@ -390,7 +397,10 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
 
 
 def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: str) -> RunCommand | int:
-    """Show what is new for a suspended binding, ask, then rebind it or sign in again. Return the run or an exit code."""
+    """Show what is new for a suspended binding and ask the person; then rebind it or sign in again.
+
+    Return the run or an exit code.
+    """
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
     print_new(shown.connector, [str(words) for words in problem.details["widened"]])
@@ -404,7 +414,10 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
 
 
 def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
-    """Let the person choose among several bindings. A binding named for another connector of the action stays named."""
+    """Let the person choose among several bindings.
+
+    A binding that was specified for another connector of the action stays specified.
+    """
     choices = [str(name) for name in problem.details["choices"]]
     accounts = problem.details.get("accounts") or {}
     width = max(map(len, choices))
@@ -429,7 +442,10 @@ def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
 
 
 def _which(choices: list[str]) -> str | None:
-    """Ask for a choice by number, name or unique identity. None for an empty answer, and after _MOST_ANSWERS wrong ones."""
+    """Ask for a choice by number, name or unique identity.
+
+    Return None for an empty answer, and after _MOST_ANSWERS wrong answers.
+    """
     for _ in range(_MOST_ANSWERS):
         typed = ask_now(f"Which? [1-{len(choices)}] ")
         if not typed:
@@ -450,7 +466,10 @@ def _names_of(choices: list[str]) -> set[str]:
 
 
 def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[msgspec.Struct], int]:
-    """Return a function that reports the binding or has it decided. `was` is the account before, if the person signs in again."""
+    """Return a function that reports the binding or has it decided.
+
+    `was` is the previous account if the person signs in again.
+    """
 
     def tell(result: Any) -> None:
         if given.is_part:
@@ -467,7 +486,7 @@ def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = ""
 
 
 def _tell_granted(shown: BindingDetail, was: str) -> None:
-    """Print what the provider granted and refused, whether the account is no longer `was`, and how to revoke the binding."""
+    """Print what the provider granted and refused, whether the account differs from `was`, and how to revoke the binding."""
     grant, reach = shown.grant, shown.reach or Reach()
     if grant is None:
         return
@@ -491,7 +510,7 @@ def _tell_granted(shown: BindingDetail, was: str) -> None:
 
 
 def _check_given(wanted: BindRequest, given: BindOptions) -> None:
-    """Check that a given name is valid and, without a terminal, that nothing is missing. Problem otherwise."""
+    """Check that a given name is valid and that, without a terminal, no option is missing. Raises Problem otherwise."""
     if given.name is not None and (problem := _problem_of(given.name)):
         raise Problem.usage(f"--name {problem}")
     if can_ask():
@@ -557,7 +576,7 @@ def _problem_of(name: str) -> str | None:
 
 
 def _typed(wanted: BindRequest) -> bytes:
-    """Return the secret that the person types, or the content of the file that they name."""
+    """Return the secret that the person types, or the content of the file whose name they type."""
     stored = wanted.stored
     if (question := _FILES.get(stored)) is not None:
         return pem_in(ask(question), _IN_FILES[stored], signs=stored == "private_key")
@@ -567,7 +586,10 @@ def _typed(wanted: BindRequest) -> bytes:
 
 
 def _says_who(wanted: BindRequest, secret: bytes | None) -> bool:
-    """Return whether no client ID is needed: a service account's key file has it, and a token exchanged alone has no client."""
+    """Return whether no client ID is needed.
+
+    That is so if a service account's key file contains the ID, or if a token is exchanged without a client.
+    """
     if secret is None:
         return wanted.stores == "token"
     try:
@@ -583,7 +605,10 @@ def _bind_stored(
     given: BindOptions,
     finish: Callable[[msgspec.Struct], int],
 ) -> int:
-    """Bind a secret given for it: store it in the vault first, and remove it if the binding fails or is denied."""
+    """Bind a secret that was given for this binding.
+
+    Store the secret in the vault first, and remove it if the binding fails or is denied.
+    """
     stored = _free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
     kept = supervisor.change(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
@@ -606,7 +631,7 @@ def _bind_stored(
 
 
 def _to_bind(binding: AddBinding, secret: str) -> str:
-    """Return the command that binds this stored secret with the same options, on one line for a shell."""
+    """Return the command that binds this stored secret with the same options, as one line for a shell."""
     details = binding.details or LoginDetails()
     options = {
         "--name": binding.name,
@@ -622,7 +647,7 @@ def _to_bind(binding: AddBinding, secret: str) -> str:
 
 
 def _tell_nothing(_result: msgspec.Struct) -> None:
-    """Print nothing: a later step reports."""
+    """Print nothing, because a later step reports the result."""
 
 
 def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
@@ -635,7 +660,10 @@ def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
 
 
 def _free_name(supervisor: Supervisor, binding: str) -> str:
-    """Return a new name for the secret, after the binding's. Names in pending approvals are taken too: nothing is overwritten."""
+    """Return an unused name for the secret, derived from the binding's name.
+
+    Names in pending approvals count as used, so that no secret is overwritten.
+    """
     taken = {entry.name for entry in supervisor.fetch(SecretList, "GET", "/v1/secrets").secrets}
     asked = supervisor.fetch(ApprovalList, "GET", "/v1/action-approvals").approvals
     taken |= {entry.name for entry in asked if entry.kind == "secret" and isinstance(entry.name, str)}

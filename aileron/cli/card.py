@@ -30,15 +30,15 @@ from aileron.review.subject import subject_facts
 __all__ = ["names_in_proof", "show_card", "show_card_of_several", "show_subject"]
 
 _MAX_LINES: Final = 12
-"""Lines of a fact: half of a small terminal."""
+"""Maximum number of lines of a fact: half of a small terminal."""
 _MAX_CHARACTERS: Final = 600
-"""Characters of a line: eight rows of a terminal; an address, a title or a paragraph has fewer."""
+"""Maximum number of characters of a line: eight rows of a terminal. An address, a title or a paragraph has fewer."""
 _MAX_FACTS: Final = 40
-"""Facts of a section: two screens; actions declare a handful of arguments."""
+"""Maximum number of facts of a section: two screens. Actions declare a handful of arguments."""
 _MAX_SAID: Final = 12
-"""Facts of a conversation, the newest: six turns."""
+"""Maximum number of facts of a conversation, the newest ones: six turns."""
 _AT: Final = {stream: functools.partial(output.local_time, stream=stream) for stream in ("stdout", "stderr")}
-"""Formatters of times for the stream that gets the card: a pipe and a terminal use different forms."""
+"""Time formatters by output stream, because a pipe and a terminal use different forms."""
 _STYLES: Final = {Tone.ALARM: "red", Tone.CHANGED: "bold", Tone.MARKED: "bold", Tone.SOFT: "dim"}
 
 
@@ -64,13 +64,16 @@ def names_in_proof(review: Review) -> set[str]:
 
 
 def show_card_of_several(card: Card, expires_at: str, stream: str = "stderr") -> None:
-    """Show approvals that are decided together, in full, because a cut could hide one. `expires_at` is the earliest expiry."""
+    """Show all approvals that are decided together in full, because a cut could hide one of them.
+
+    `expires_at` is the earliest expiry.
+    """
     _print_body(card, expires_at, stream, None)
     _print_proof(card, stream)
 
 
 def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None = None) -> None:
-    """Show what the person would consent to, before a question about it exists."""
+    """Show the subject of a consent before a question about it exists."""
     output.print_facts(subject_facts(subject, more, _AT[stream]), stream, column=COLUMN)
 
 
@@ -122,7 +125,10 @@ def _print_facts(facts: Sequence[Fact], stream: str, more: str | None) -> None:
 
 
 def _lines(fact: Fact, more: str | None) -> Iterator[str]:
-    """Yield a fact's lines: with a bar before another party's words, and with a note of how much is missing where one is cut."""
+    """Yield a fact's lines.
+
+    A vertical bar stands before text of another party, and a line that is cut says how much is missing.
+    """
     for line in fact.lines if more is None else fact.lines[:_MAX_LINES]:
         text = f"{BAR}{line.text}" if line.tone is Tone.QUOTED else line.text
         missing = 0 if more is None else len(text) - _MAX_CHARACTERS
@@ -135,7 +141,7 @@ def _lines(fact: Fact, more: str | None) -> Iterator[str]:
 
 
 def _print_box(section: Section, stream: str, more: str | None) -> None:
-    """Print another party's words with a bar before each row, so that none can pass for a line of ours."""
+    """Print text of another party with a vertical bar before each row, so that no row looks like Aileron's own text."""
     left = 0 if more is None else max(len(section.facts) - _MAX_SAID, 0)
     if more is not None and left:
         output.write("\n".join(missing_lines(left // 2, "questions, earlier", visible(more))), stream)

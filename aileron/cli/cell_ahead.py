@@ -1,13 +1,14 @@
-"""The process of a cell, started before the import of the command that launches an agent in it: that import takes 60 ms.
+"""Starts the process of a cell before the command that launches an agent in the cell is imported, because that import takes 60
+ms.
 
     begin(["claude", "--jail"])      # aileron/__main__.py
     stub = taken()                   # where the cell is made; None if none was started
     end()                            # where there will be no cell
 
-Options or settings decide whether there is a cell; here it is a guess. A wrong guess costs 50 ms of another processor, and an
-unused process ends before an agent starts. Failures to start are reported later, where the process is needed.
+Options or settings decide whether a cell is used; this module only guesses. A wrong guess costs 50 ms of another processor, and
+an unused process ends before an agent starts. Failures to start are reported later, where the process is needed.
 
-Not here: what it does until then (aileron_sandbox/cell/stub.py), whether there is a cell (commands/launch.py).
+Not here: what the process does until it is used (aileron_sandbox/cell/stub.py), whether a cell is used (commands/launch.py).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ __all__ = ["begin", "end", "start", "taken"]
 
 _WITHOUT: Final = {"--no-jail", "--explain", "--dry-run", "--help", "-h"}
 _SET: Final = b"jail = true"
-"""Text in the settings, as `aileron config set` and the question at a terminal write it."""
+"""Text in config.toml that suggests a cell, in the form that `aileron config set` and the question at a terminal write."""
 _MAX_SETTINGS: Final = 1 << 16
-"""64 KiB: the most that is read of the settings for a guess."""
+"""64 KiB: the maximum that is read of config.toml for the guess."""
 
 _begun: list[Stub] = []
 
@@ -49,7 +50,11 @@ def begin(words: list[str]) -> None:
 
 
 def start() -> Stub:
-    """Start the process of a cell now. The caller closes it. JailUnavailable, OSError."""
+    """Start the process of a cell now.
+
+    The caller must close it. Raises JailUnavailable if this machine cannot make a cell, OSError if the process cannot be
+    started.
+    """
     from aileron.launch.system_sights import LOOKED_AT
     from aileron_sandbox.cell.stub import Stub
 
@@ -57,12 +62,12 @@ def start() -> Stub:
 
 
 def taken() -> Stub | None:
-    """Return the process that was started ahead, or None. The caller closes it from then on."""
+    """Return the process that was started early, or None. The caller must close it from then on."""
     return _begun.pop() if _begun else None
 
 
 def end() -> None:
-    """Close any process that was started ahead and not taken. Idempotent."""
+    """Close any process that was started early and not taken. Idempotent."""
     while (stub := taken()) is not None:
         stub.close()
 

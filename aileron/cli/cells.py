@@ -1,4 +1,5 @@
-"""The decision whether an agent starts in a cell if its command does not say: the setting in force, or a person's one answer.
+"""Decides whether an agent starts in a cell if its command does not specify this: by the setting in force, or by asking a person
+once.
 
 Runs in commands. The daemon says which setting is in force (`Status.launch`), because an agent can write a file. The answer is
 saved like any other setting, and needs a signature in a home with an approver. A yes takes effect at once
@@ -38,10 +39,10 @@ _ANSWERS: Final = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
 def ask_about_cells(config: Path, running: Status, *, is_possible: Callable[[], bool]) -> bool | None:
-    """Return whether this start is in a cell, if neither --jail nor --no-jail was given. None if nobody has chosen.
+    """Return whether this agent starts in a cell, for a command with neither --jail nor --no-jail. None if nobody has chosen.
 
     `config` is the home's config.toml. `is_possible` says whether this machine can make cells; it is called last, because it
-    tries.
+    tries to make one.
     """
     if running.launch.jail is not None:
         return running.launch.jail

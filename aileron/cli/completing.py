@@ -1,7 +1,7 @@
-"""Completion of words that a running daemon knows: names of actions, `KEY=` for their inputs, and ids.
+"""Completion of words that a running daemon knows: action names, `KEY=` for the inputs of an action, and ids.
 
-Runs in the shell's completion before typer, whose import takes most of a completion's time; typer completes commands, options and
-files. commands/completion.py prints the shells' scripts and gives typer the same words for options.
+Runs in the shell's completion before typer, whose import takes most of a completion's time; typer completes commands, options
+and files. commands/completion.py prints the shells' scripts and gives typer the same words for options.
 
 Rules
 - It starts no daemon, waits at most `_ANSWER_S` for one, and prints only words.
@@ -25,17 +25,23 @@ __all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words",
 COMPLETING: Final = "_AILERON_COMPLETE"
 """Environment variable that the shell's script sets to `complete_SHELL` while words are completed."""
 KNOWS_MARK: Final = "_AILERON_NO_FILES"
-"""Environment variable that our script sets if it knows the mark; a script printed by an older version does not set it."""
+"""Environment variable that Aileron's completion script sets if it knows the mark of `_no_files`.
+
+A script printed by an older version does not set it.
+"""
 MARK: Final = "\x01"
 _ANSWER_S: Final = 1.0
-"""Seconds for the daemon's answer. A running daemon answers within milliseconds, and the person waits for the next character."""
+"""Maximum seconds to wait for the daemon's response.
+
+A running daemon responds within milliseconds, and the person waits for the next character.
+"""
 _LATEST_EVENTS: Final = 200
-"""Newest events from which runs are offered: more do not fit on a screen."""
+"""Number of the newest events from which run ids are offered; more do not fit on a screen."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@-]*", re.ASCII)
 
 
 class _Listing(NamedTuple):
-    """A listing of the daemon's API: its path, its field in the body, and the member of an entry that a person types."""
+    """A listing in the daemon's API: its path, its field in the response body, and the member of an entry that a person types."""
 
     path: str
     field: str
@@ -71,9 +77,9 @@ TAKES: Final = {
     ),
     "grant revoke": "grant",
 }
-"""Kinds of the first argument, by command. tests/cli/test_completion.py compares it with the commands."""
+"""Kinds of the first argument, by command. tests/cli/test_completion.py compares the table with the commands."""
 _SEVERAL: Final = frozenset({"approve", "deny"})
-"""Commands whose further arguments are of the same kind."""
+"""Commands whose further arguments are of the same kind as the first."""
 
 
 def words_of(kind: str, incomplete: str) -> list[str]:
@@ -84,7 +90,7 @@ def words_of(kind: str, incomplete: str) -> list[str]:
 
 
 def _further(kind: str, given: list[str], incomplete: str) -> list[str]:
-    """Return the words that are not among the arguments yet."""
+    """Return the words for a further argument, without those that are arguments already."""
     return [word for word in words_of(kind, incomplete) if word not in given] or _no_files(incomplete)
 
 
@@ -98,7 +104,10 @@ def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]
 
 
 def answer() -> tuple[str, int] | None:
-    """Return what to print for the command line in the environment, and the exit code. None if typer has to answer."""
+    """Return the completions to print for the command line in the environment, and the exit code.
+
+    None if typer must complete the line.
+    """
     shell = os.environ[COMPLETING].removeprefix("complete_")
     typed = _typed(shell)
     words = None if typed is None else _words(*typed)
@@ -119,7 +128,7 @@ def answer() -> tuple[str, int] | None:
 
 
 def _typed(shell: str) -> tuple[list[str], str] | None:
-    """Return the words after `aileron` and the unfinished one. None if an option is among them."""
+    """Return the complete words after `aileron`, and the unfinished word. None if an option is among the words."""
     if shell == "bash":
         words, number = _split(os.environ.get("COMP_WORDS", "")), int(os.environ.get("COMP_CWORD", "0"))
         before, incomplete = words[1:number], (words[number] if number < len(words) else "")
@@ -172,7 +181,10 @@ def _listed(listing: _Listing) -> list[dict[str, Any]]:
 
 
 def _no_files(incomplete: str) -> list[str]:
-    """Return a mark that our scripts never show; without any word they would offer file names. Empty for other scripts."""
+    """Return a mark that Aileron's scripts never show.
+
+    Without any word, these scripts would offer file names. The result is empty for other scripts.
+    """
     return [incomplete + MARK] if os.environ.get(KNOWS_MARK) else []
 
 

@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 _MAX_TOLD: Final = 12
-"""Lines about what was not imported; `--json` has all of it."""
+"""Maximum number of lines about operations that were not imported; `--json` prints all of them."""
 _MAX_TAGS: Final = 40
 _MAX_LISTED: Final = 30
 _MAX_ANSWERS: Final = 50
-"""Invalid answers after which the question ends by itself."""
+"""Number of invalid answers after which the question ends by itself."""
 _MAX_SHOWN: Final = 160
-"""Characters of one side of a change."""
+"""Maximum number of characters of the old or the new side of a change."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command."""
+    """Options of `aileron connector new` that concern an import."""
 
     sources: Sequence[str]
     ops: Sequence[str] = ()
@@ -73,12 +73,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_server(self) -> bool:
-        """True if the source is an MCP server and not a document."""
+        """True if the source is an MCP server, not a document."""
         return any(source.startswith("mcp+") for source in self.sources)
 
     @property
     def needs_source(self) -> bool:
-        """True if an option needs a document as its source; the options of servers are checked elsewhere."""
+        """True if an option is given that needs a document as the source. Options that need a server are checked elsewhere."""
         return bool(
             self.is_chosen
             or self.auth
@@ -92,14 +92,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_chosen(self) -> bool:
-        """True if options name operations."""
+        """True if options specify which operations to import."""
         return bool(self.ops or self.tags or self.grep or self.everything)
 
 
 def import_document(name: Fqn, wanted: Wanted) -> Made:
     """Read the document, choose operations, and make the connector.
 
-    Problem(usage) says what cannot be done, and what to give instead.
+    Raises Problem(usage) if the document cannot be imported as requested.
     """
     from aileron.importing.choosing import by_found_names
     from aileron.importing.fetching import load
@@ -118,7 +118,10 @@ def import_document(name: Fqn, wanted: Wanted) -> Made:
 
 
 def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
-    """Import a newer document into a repository made from an older one, and write it. Problem(usage)."""
+    """Import a newer document into a repository that was made from an older one, and write the changes.
+
+    Raises Problem(usage) if that is not possible as requested.
+    """
     from aileron.importing.choosing import by_found_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
@@ -149,7 +152,7 @@ def paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
 
 
 def file_of(directory: Path, path: str) -> bytes:
-    """Return the content of a file of the repository. Problem if it does not exist or cannot be read."""
+    """Return the content of a file of the repository. Raises Problem if the file does not exist or cannot be read."""
     try:
         return _place(directory, path).read_bytes()
     except FileNotFoundError:
@@ -162,7 +165,10 @@ def file_of(directory: Path, path: str) -> bytes:
 
 
 def _place(directory: Path, path: str) -> Path:
-    """Return the path of a file of the repository. Problem(usage) for a symbolic link, which its maker may have planted."""
+    """Return the path of a file of the repository.
+
+    Raises Problem(usage) for a symbolic link, which an attacker may have planted.
+    """
     place = directory
     for part in path.split("/"):
         place = place / part
@@ -172,7 +178,7 @@ def _place(directory: Path, path: str) -> Path:
 
 
 def write_update(directory: Path, done: Update) -> None:
-    """Write each file atomically and the record last: until then, the same update can be made again."""
+    """Write each file atomically and the import's record last, so that an interrupted update can be repeated."""
     from aileron.importing.record import RECORD
 
     try:
@@ -201,7 +207,7 @@ def _write_whole(place: Path, data: bytes) -> None:
 
 
 def choices_of(wanted: Wanted) -> Choices:
-    """Return the author's choices other than operations. Problem(usage)."""
+    """Return the author's choices other than operations. Raises Problem(usage) if an option has an invalid value."""
     from aileron.importing.fetching import is_url
     from aileron.importing.record import Choices
     from aileron.model.names import HostPort
@@ -300,7 +306,7 @@ def _tell_found(found: Described) -> None:
 
 
 def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
-    """Report what was made, what was not, and what to check before the connector is built."""
+    """Report what was made, what was not imported, and what to check before the connector is built."""
     if as_json:
         output.print_json({**facts, **_as_json(made)})
         return
@@ -365,7 +371,10 @@ def _remarks(made: Made) -> Iterator[str]:
 
 
 def _remarks_on_host(origin: Origin) -> list[str]:
-    """Return the remarks on a host, without what config.toml already allows. A file that cannot be read allows nothing."""
+    """Return the remarks on a host, without remarks about anything that config.toml already allows.
+
+    An unreadable config.toml allows nothing.
+    """
     from aileron.config import Settings, load_settings
     from aileron.home import Home
     from aileron.importing.servers import remarks
@@ -418,7 +427,7 @@ def _as_json(made: Made) -> dict[str, Any]:
 
 
 def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
-    """Report what changed, operation by operation with what widens first, and what is left to do by hand."""
+    """Report the changes by operation, those that widen access first, and the work that is left for the author."""
     if as_json:
         output.print_json(
             {

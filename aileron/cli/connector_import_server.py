@@ -47,7 +47,7 @@ _FIX: Final = "aileron connector new --help"
 def import_server(name: Fqn, wanted: Wanted) -> Made:
     """List the tools, choose among them, and make the connector.
 
-    Problem(usage) says what cannot be done, and what to give instead.
+    Raises Problem(usage) if the tools cannot be imported as requested.
     """
     from aileron.importing.mcp_tools import described_tools, make_tools
     from aileron.importing.reading import DocumentError
@@ -63,7 +63,10 @@ def import_server(name: Fqn, wanted: Wanted) -> Made:
 
 
 def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
-    """List the tools again for a repository made from the same server, and write the update. Problem(usage)."""
+    """List the tools again for a repository made from the same server, and write the update.
+
+    Raises Problem(usage) if that is not possible as requested.
+    """
     from aileron.importing.mcp_tools import described_tools, make_tools
     from aileron.importing.reading import DocumentError
     from aileron.importing.record import RECORD, chosen_now, parse_record
@@ -110,7 +113,10 @@ def _check(wanted: Wanted) -> None:
 
 
 def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
-    """Check that no other credential comes with options for signing in. `auth`: as given now or at the import. Problem(usage)."""
+    """Check that options for signing in are not combined with another credential.
+
+    `auth` is the option given now or at the import. Raises Problem(usage) otherwise.
+    """
     signing_in = {
         "--client-id": wanted.client_id,
         "--auth-server": wanted.auth_server,
@@ -123,7 +129,7 @@ def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
 
 
 def _kept(choices: Choices, listing: Listing) -> Choices:
-    """Return the choices that an update uses: once a server wanted a sign-in, it is not asked again whether it does."""
+    """Return the choices for an update. A server that once required a sign-in is not asked again whether it requires one."""
     return choices if listing.authorization is None else msgspec.structs.replace(choices, auth="oauth2")
 
 
@@ -140,7 +146,10 @@ def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:
 
 
 def _asked(wanted: Wanted, choices: Choices) -> Listing:
-    """Return the server's tools, and where to sign in for them if it wants that. DocumentError, Problem."""
+    """Return the server's tools, and where to sign in for them if the server requires that.
+
+    Raises DocumentError if the server does not list its tools, Problem if an option or the settings prevent it.
+    """
     from aileron.importing.mcp_listing import UnauthorizedError, listed
     from aileron.importing.reading import DocumentError
 
@@ -164,7 +173,7 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
 
 
 def _check_unused(choices: Choices) -> None:
-    """Check that no option for signing in was given in vain. Problem(usage)."""
+    """Check that no option for signing in was given without effect. Raises Problem(usage) otherwise."""
     said = {"--client-id": choices.client_id, "--auth-server": choices.auth_server, "--scope": choices.scopes}
     for option, is_given in said.items():
         if is_given:
@@ -172,7 +181,10 @@ def _check_unused(choices: Choices) -> None:
 
 
 def _settings() -> Settings:
-    """Return the user's settings. Their private networks and their authority apply here too. Problem for an invalid file."""
+    """Return the user's settings, because their private networks and certificate authority apply here too.
+
+    Raises Problem for an invalid file.
+    """
     from aileron.config import load_settings
     from aileron.home import Home
 
@@ -183,7 +195,10 @@ def _settings() -> Settings:
 def _authorization(
     source: str, refused: UnauthorizedError | None, settings: Settings, choices: Choices
 ) -> Authorization:
-    """Return where to sign in. Raises the server's first refusal if it names no place and no option demands a sign-in."""
+    """Return where to sign in.
+
+    Raises the server's first refusal if the refusal names no place for that and no option demands a sign-in.
+    """
     from aileron.importing.authorization import NoMetadataError
     from aileron.importing.mcp_signin import check_client, discovered
 
@@ -207,7 +222,7 @@ def _authorization(
 
 
 def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, settings: Settings) -> Listing:
-    """List the tools with the token in the environment, or with one from a sign-in, which is revoked afterwards."""
+    """List the tools with the token in the environment, or with the token of a sign-in, which is revoked afterwards."""
     from aileron.cli.signin import ended_when_gone
     from aileron.importing.mcp_listing import listed
     from aileron.importing.mcp_signin import listing_token
@@ -260,7 +275,10 @@ def _note(words: str) -> None:
 
 
 def _token(auth: str | None) -> Token | None:
-    """Return the token for listing, from the environment or typed. None if there is none."""
+    """Return the token for listing the tools, from the environment or typed by the person.
+
+    None if no token is needed or given.
+    """
     from aileron.importing.mcp_listing import Token
 
     if auth is None or auth == "none":

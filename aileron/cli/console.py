@@ -1,8 +1,7 @@
-"""`aileron console` before typer: its options, and what it needs before it has a process of its own.
+"""`aileron console` without typer: parses its options, and prepares and starts the console's own process.
 
-aileron/__main__.py dispatches it before typer, because the person waits for its first frame: what talks to the daemon is imported
-and used after that frame. cli/commands/console.py has its help.
-Not here: the console (aileron/tui).
+aileron/__main__.py calls this module before typer, because the person waits for the first frame. Modules that talk to the daemon
+are imported after that frame. cli/commands/console.py has the help. Not here: the console (aileron/tui).
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _OFF: Final = b"".join(
         b"\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m",  # restore the screen, wrapping, the cursor and plain letters
     )
 )
-"""Escape sequences that switch off what Textual switches on in a terminal: for a console that was killed."""
+"""Escape sequences that switch off every terminal mode that Textual switches on, for use after the console was killed."""
 THEMES: Final = ("textual-dark", "textual-light", "ansi-dark", "ansi-light", "high-contrast")
 
 
 def options_of(words: Sequence[str]) -> tuple[str | None, bool] | None:
-    """Return the theme and whether `--plain` is given. None if typer has to read the words, for help or for an error message."""
+    """Return the theme, and whether `--plain` is given. None if typer must read the words, for help or for an error message."""
     theme, is_plain = None, False
     left = list(words)
     while left:
@@ -55,7 +54,10 @@ def options_of(words: Sequence[str]) -> tuple[str | None, bool] | None:
 
 
 def run(theme: str | None, *, plain: bool) -> int:
-    """Run the console and return its exit code. Problem(unauthorized) without a person, or at an agent's terminal."""
+    """Run the console and return its exit code.
+
+    Raises Problem(unauthorized) without a terminal for a person, or at an agent's terminal.
+    """
     if not can_ask():
         raise Problem(
             "the console needs a terminal",
@@ -122,7 +124,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
 
 
 def _home() -> Path:
-    """Return the home as aileron.client does, without its imports."""
+    """Return the home as aileron.client does, but without the imports of that module."""
     configured = os.environ.get("AILERON_HOME")
     return Path(configured).absolute() if configured else Path.home() / ".aileron"
 
@@ -142,7 +144,7 @@ def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
 
 
 def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
-    """Return the hooks for this machine's security keys. With `let_go`, a PIN prompt or a touch gets the terminal."""
+    """Return the hooks for this machine's security keys. With `let_go`, the terminal is released for a PIN prompt or a touch."""
     from aileron.approver import isolation, terminal
     from aileron.tui.key_session import SecurityKeyHooks
 
@@ -179,7 +181,7 @@ def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
 
 
 def _edited(text: str) -> str:
-    """Let the person edit `text` in their editor and return the result. ValueError says why nothing came of it."""
+    """Let the person edit `text` in their editor and return the result. Raises ValueError with the reason if editing fails."""
     try:
         return edit_text(text, suffix=".json", instead="aileron approval edit ID --args JSON")
     except Problem as problem:
@@ -187,7 +189,10 @@ def _edited(text: str) -> str:
 
 
 def _check_not_an_agents() -> None:
-    """Check that a daemon runs, and that `aileron launch` opened this terminal for no agent. Problem(unauthorized) otherwise."""
+    """Check that a daemon runs, and that this terminal is not one that `aileron launch` opened for an agent.
+
+    Raises Problem(unauthorized) otherwise.
+    """
     from aileron.cli.supervisor import Supervisor
 
     for session in Supervisor().ask("GET", f"/v1/sessions?pid={os.getpid()}")["sessions"]:

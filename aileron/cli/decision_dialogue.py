@@ -6,7 +6,7 @@ they are done (`run`, `action add`, `binding setup`, …). All of them go throug
 An agent wrote what the question is about, and it is shown as such. If there is an approver, not even the daemon is believed,
 because any process of this user may answer in its place. Therefore:
 
-1. the whole dialogue, from fetching the question to sending the decision, runs where no other process can look in
+1. the whole dialogue, from fetching the question to sending the decision, runs in a process that no other process can inspect
    (`signing.alone`)
 2. the digest is computed here from what is shown, and refused if it is not the digest that the question names
 3. the question is shown, and the person is asked
@@ -79,24 +79,26 @@ __all__ = [
 ]
 
 UNDER_WAY = ("approved", "running")
-"""States of an approved run that has not ended."""
+"""States of a run that was approved and has not ended."""
 _ROUTE = ("v1", "action-approvals")
 _LEAST_PART = 4
-"""Minimum number of characters of a part of an id, without the constant prefix: four digits match one id in 65,536."""
+"""Minimum number of characters of a partial id, not counting the constant prefix. Four digits match one id in 65,536."""
 _CONSTANT = "act-"
 _ALL = ("f", "full")
 _MORE = "answer f to show everything before you decide"
-"""Hint in a signed dialogue, instead of a command: another process could answer that command."""
+"""Hint in a signed dialogue. It names no command, because another process could answer that command in place of the daemon."""
 _FIRST_WAIT_S = 2.0
-"""Seconds of the first wait: long enough for most runs. A run that cannot start at all is reported after it."""
+"""Seconds of the first wait, long enough for most runs. A run that cannot start at all is reported after this wait."""
 _LONGEST_WAIT_S = 60.0
-"""Seconds of one request at most, as the daemon allows."""
+"""Maximum seconds that one request waits, as allowed by the daemon."""
 _PAUSE_S = 0.2
-"""Seconds between two checks at least."""
+"""Minimum seconds between two checks."""
 _DENIED = 5
 _NO_APPROVER = 6
 _CARRY_OUT_S = 60.0
-"""Seconds for an approved change, which is carried out before the answer: an installation unpacks and hashes 100 MiB at most."""
+"""Seconds to wait for the response to an approved change, which is executed first; an installation unpacks and hashes at most
+100 MiB.
+"""
 
 
 class AlreadyDecided(Problem):
@@ -112,13 +114,13 @@ class AlreadyDecided(Problem):
         self.status = status
 
     def to_json(self) -> dict[str, Any]:
-        """Return the failure as JSON, with the status as the daemon names it."""
+        """Return the failure as JSON, with the question's status as the daemon reports it."""
         shown = super().to_json()
         return {"error": {**shown["error"], "details": {"status": self.status}}}
 
 
 class _Said(NamedTuple):
-    """The person's answer; without a decision the question stays waiting."""
+    """The person's answer. Without a decision the question stays open."""
 
     decision: Literal["approve", "deny"] | None
     reason: str | None = None
@@ -127,9 +129,9 @@ class _Said(NamedTuple):
 class Dialogue:
     """The dialogue about one question, with the person at this terminal or the one who typed the command.
 
-    `tell` reports the result of a consent that was carried out. `edit` is the digest of the edited plan that is meant. Afterwards
-    `can_begin` is True if what was approved can start now (only the vault's passphrase may be missing), and `other` says that
-    another decision came first.
+    `tell` reports the result of an executed consent. `edit` is the digest of the edited plan to decide about. Afterwards
+    `can_begin` is true if the approved run can start now (only the vault's passphrase may be missing), and `other` is set if
+    another decision was made first.
     """
 
     def __init__(
@@ -156,14 +158,17 @@ class Dialogue:
         self.other: AlreadyDecided | None = None
 
     def approve(self) -> int:
-        """Show the question, ask, and approve it. Problem if it cannot.
+        """Show the question, ask the person, and approve it. Raises Problem if it cannot be approved.
 
-        Return 0, 75 for a no, or the exit code of an approved change that failed.
+        Return 0 if it is approved, 75 if the person says no, or the exit code of an approved change that failed.
         """
         return self._hold(self._approve)
 
     def deny(self) -> int:
-        """Deny the question, or withdraw it without a signature if there is no reason. Return 0. Problem if it cannot."""
+        """Deny the question, or withdraw it without a signature if there is no reason.
+
+        Return 0. Raises Problem if it cannot be denied.
+        """
         if not self._standing.is_signed:
             return self._deny(None)
         if self._reason is None and (self._as_json or not can_ask()):
@@ -172,15 +177,15 @@ class Dialogue:
         return self._alone(self._deny)
 
     def settle_here(self) -> int:
-        """Show the question to the person who caused it, and ask them to approve, deny or leave it.
+        """Show the question to the person who caused it, and ask them to approve it, deny it or leave it open.
 
-        Return 0 if it is decided, also by another decision meanwhile; 5 if they denied a consent; 75 if it stays waiting or
-        cannot be shown; or the code of a change that failed. Problem for anything else that prevents it.
+        Return 0 if the question is decided, even by another decision meanwhile; 5 if the person denied a consent; 75 if the
+        question stays open or cannot be shown; or the exit code of a change that failed. Raises Problem for any other failure.
         """
         return self._hold(self._settle_here)
 
     def preview(self) -> int:
-        """Show the question with its preview, without asking."""
+        """Show the question with its preview, without asking for a decision."""
         return self._hold(self._look)
 
     def _hold(self, work: Callable[[Signer | None], int]) -> int:
@@ -231,7 +236,7 @@ class Dialogue:
         return self._send(review.decided("deny", reason), review.question.kind, signer)
 
     def _withdraw(self) -> int:
-        """Withdraw the question: a denial without a signature."""
+        """Withdraw the question, which is a denial without a signature."""
         question = find(self._supervisor, self._id)
         check_waits(question)
         settled = cancel(self._supervisor, question)
@@ -300,7 +305,10 @@ class Dialogue:
         return OK
 
     def _review(self, signer: Signer | None) -> Review:
-        """Fetch the question for display. If it is to be signed, its digest is computed from what is shown."""
+        """Fetch the question for display.
+
+        If the decision is to be signed, the question's digest is computed from the content that is shown.
+        """
         from aileron.review.decision_flow import review_of
 
         question = find(self._supervisor, self._id)
@@ -310,20 +318,23 @@ class Dialogue:
             return review_of(question, is_signed=signer is not None, edit=self._edit)
 
     def _more(self, signer: Signer | None) -> str | None:
-        """Return the hint for text that the terminal cuts; None if everything is shown.
+        """Return the hint to show where the terminal's text is cut; None if everything is shown.
 
         In a signed dialogue with `--yes` everything is shown, because no prompt could offer it.
         """
         return more_of(self._id) if signer is None else None if self._yes else _MORE
 
     def _with_preview(self, review: Review, signer: Signer | None) -> Review:
-        """Return the review with the preview of its plan, if it has one that was not read and a signer can open it."""
+        """Return the review with the preview of its plan. A preview that was not read yet is read if a signer can open it."""
         if signer is None or not review.is_unread:
             return review
         return previewed(self._supervisor, [review], signer)[0]
 
     def _send(self, decided: UnsignedDecision, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
-        """Sign the decision if there is a signer, send it, and report it. `is_here`: the run's own end reports it."""
+        """Sign the decision if there is a signer, send it, and report it.
+
+        With `is_here`, the decision is not reported, because the end of the run is.
+        """
         body = decided.as_sent
         if signer is not None:
             body = signer.decision(decided, kind)
@@ -364,7 +375,7 @@ class Dialogue:
 
 
 def signed_alone(supervisor: Supervisor, standing: ApproverStatus, work: Callable[[Signer], int]) -> int:
-    """Return the result of `work`, done where no other process can look in, with a key that is not open yet."""
+    """Run `work` in a process that no other process can inspect, with a signer whose key is not open yet. Return the result."""
 
     def signed() -> int:
         with Signer(supervisor, standing.key_id) as signer:
@@ -374,7 +385,7 @@ def signed_alone(supervisor: Supervisor, standing: ApproverStatus, work: Callabl
 
 
 def previewed(supervisor: Supervisor, reviews: Sequence[Review], signer: Signer) -> list[Review]:
-    """Read the previews that were not read yet. The passphrase is asked for once, before the first one."""
+    """Read all previews that were not read yet. The passphrase is asked for once, before the first preview."""
     if any(review.is_unread for review in reviews):
         output.note("loading the current state first, which only you can read")
         signer.unlock()
@@ -388,7 +399,7 @@ def previewed(supervisor: Supervisor, reviews: Sequence[Review], signer: Signer)
 def carry_through(
     supervisor: Supervisor, answer: msgspec.Struct, tell: Callable[[Any], None], *, yes: bool, as_json: bool
 ) -> int:
-    """Finish a command whose change may need consent: report the change, or have it decided here. Return the exit code.
+    """Finish a command whose change may need consent: report the change, or ask for a decision here. Return the exit code.
 
     Return 75 if no person can be asked: standard output has the approval's id, and standard error the ways to decide.
     """
@@ -428,7 +439,10 @@ def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[
 
 
 def find(supervisor: Supervisor, typed: str) -> Question:
-    """Return the question with this id, or the only one whose id starts or ends with it. Problem for none, and for several."""
+    """Return the question with this id, or the only one whose id starts or ends with `typed`.
+
+    Raises Problem if none or several match.
+    """
     if not typed or "/" in typed:  # it would lead to another route
         raise Problem.usage(f"{typed!r} is not an approval id", fix="aileron approval list")
     try:
@@ -446,14 +460,14 @@ def find(supervisor: Supervisor, typed: str) -> Question:
 
 
 def _decided(supervisor: Supervisor, typed: str) -> str | None:
-    """Return the id of a question that no longer waits, found by its end in the audit trail, or None."""
+    """Return the id of a question that is no longer open, found in the audit trail by the id's end; None if there is none."""
     from aileron.cli.ids import meant, recorded
 
     return meant(typed, recorded(supervisor, typed, "approval"), fix="aileron audit list --type approval.decided")
 
 
 def _question(supervisor: Supervisor, approval_id: str) -> Question:
-    """Fetch a question. Problem if it cannot be shown in full: nothing is signed then, as with a wrong digest."""
+    """Fetch a question. Raises Problem if it cannot be shown in full; then nothing is signed, as with a wrong digest."""
     body = supervisor.ask("GET", path_of(*_ROUTE, approval_id))
     try:
         return read(Question, body)
@@ -468,7 +482,10 @@ def _question(supervisor: Supervisor, approval_id: str) -> Question:
 
 
 def check_waits(question: Question) -> None:
-    """Check that the question still waits. AlreadyDecided; Problem(approval_expired)."""
+    """Check that the question is still open.
+
+    Raises AlreadyDecided if it was decided, Problem(approval_expired) if it has expired.
+    """
     status, name = question.status, question.approval_id
     if status == "expired":
         raise Problem(
@@ -487,15 +504,15 @@ def more_of(approval_id: str) -> str:
 
 
 def note_unsigned(standing: ApproverStatus) -> None:
-    """Note that decisions are not signed, and how to change that, if so."""
+    """Print a note if decisions are not signed: that fact, and how to change it."""
     if not standing.is_signed:
         output.note(UNSIGNED)
 
 
 def open_vault(supervisor: Supervisor) -> bool:
-    """Unlock the vault, so that what is approved can start. Return False if it stays locked.
+    """Unlock the vault, so that an approved run can start. Return False if the vault stays locked.
 
-    Problem for a wrong passphrase: nothing is decided then.
+    Raises Problem for a wrong passphrase; nothing is decided then.
     """
     try:
         supervisor.open_vault()
@@ -507,17 +524,21 @@ def open_vault(supervisor: Supervisor) -> bool:
 
 
 def cancel(supervisor: Supervisor, question: Question) -> Settled:
-    """Withdraw the question, or an approval whose run has not started. AlreadyDecided if it is too late."""
+    """Withdraw the question, or an approval whose run has not started. Raises AlreadyDecided if that is no longer possible."""
     return _settled(supervisor, question.approval_id, question.kind, "cancel", Body())
 
 
 def settle(supervisor: Supervisor, approval_id: str, kind: str, decision: Decision) -> Settled:
-    """Send a decision, signed or not, about a question of this kind. AlreadyDecided if another came first; Problem."""
+    """Send a decision, signed or not, about a question of this kind.
+
+    Raises AlreadyDecided if another decision was made first, Problem for any other failure.
+    """
     return _settled(supervisor, approval_id, kind, "decide", decision)
 
 
 def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> RunState:
-    """Wait until the run has ended, `wait_s` has passed, or only a passphrase can start it. Return its state.
+    """Wait until the run has ended, until `wait_s` has passed, or until only a passphrase is missing for its start. Return the
+    run's state.
 
     `waiting` shows the connector's reports meanwhile.
     """
@@ -540,7 +561,7 @@ def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: Sta
 
 
 def note_under_way(state: RunState, wait_s: float) -> None:
-    """Note what an approved run that has not ended waits for, and the command that shows it."""
+    """Print a note about an approved run that has not ended: what the run waits for, and the command that shows it."""
     is_approved = state.status == "approved"
     if _is_locked_out(state):
         lines = ["starts once the vault is unlocked", "  fix: aileron vault unlock"]
@@ -558,7 +579,7 @@ def _when(moment: str | None) -> str:
 
 
 def _check_yes(review: Review) -> None:
-    """Check that the question can be approved. Problem says why not, instead of asking."""
+    """Check that the question can be approved. Raises Problem with the reason if not, so that the person is not asked."""
     if review.why_no_yes is not None:
         raise Problem(
             f"{visible(review.id)} cannot be approved as it is, and still waits",
@@ -577,7 +598,7 @@ def _show(review: Review, more: str | None) -> None:
 
 
 def _is_yes(review: Review) -> bool:
-    """Ask for approval of another party's question. The most serious ones need the word that every surface asks for."""
+    """Ask for approval of another party's question. The most serious questions need the word that every surface asks for."""
     word = review.card(_when).word
     prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "
     approving = (word,) if word else YES
@@ -587,7 +608,7 @@ def _is_yes(review: Review) -> bool:
 
 
 def _ask_here(review: Review, signer: Signer | None) -> _Said:
-    """Ask the person about their own request of a moment ago, at this terminal: a letter is enough."""
+    """Ask the person at this terminal about the request that they have just made. A single letter is a sufficient answer."""
     if review.why_no_yes is not None:
         output.note(f"cannot be approved: {visible(review.why_no_yes)}")
     ways = "Approve? [y]es, [n]o" if review.why_no_yes is None else "[n]o"
@@ -605,12 +626,12 @@ def _ask_here(review: Review, signer: Signer | None) -> _Said:
 
 
 def _ask_reason(signer: Signer | None) -> str | None:
-    """Ask for the reason of a denial. The question says first whether a signature is needed."""
+    """Ask for the reason for a denial. The prompt says first whether a signature is needed."""
     return ask_reason(is_signed=_is_withdrawn(None, signer))
 
 
 def ask_reason(*, is_signed: bool) -> str | None:
-    """Ask for the reason of a denial; with `is_signed` the question says that a signature is needed."""
+    """Ask for the reason for a denial. With `is_signed`, the prompt says that a signature is needed."""
     how = " and signed" if is_signed else ""
     return ask_now(f"Reason (optional, sent to the agent{how}): ") or None
 
@@ -627,7 +648,7 @@ def _is_locked_out(state: RunState) -> bool:
 
 
 def note_held(approval_id: str, settled: Settled) -> None:
-    """Note until when the run is held and how to cancel it; print nothing if it is not held."""
+    """Print until when the run is held and how to cancel it. Print nothing if the run is not held."""
     if settled.held_until:
         when = output.local_time(settled.held_until, "stderr")
         output.note(f"held until {when}\n  cancel: aileron approval cancel {visible(approval_id)}")

@@ -2,9 +2,9 @@
 
     def show(name: Annotated[str, Argument(metavar="NAME", help="Name of the action.")], as_json: AsJson = False) -> None: ...
 
-The annotations are the one declaration. The parser (parsing.py), the help pages (help_page.py) and typer's commands
-(typer_app.py), which handle what those two do not, are made from it.
-Imported before every command, so it imports little: no typer, no inspect, no dataclasses.
+The annotations are the only declaration. The parser (parsing.py), the help pages (help_page.py) and typer's commands
+(typer_app.py), which handle all other command lines, are made from it. Imported before every command, so it imports little: no
+typer, no inspect, no dataclasses.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["REQUIRED", "Argument", "Command", "Exit", "Option", "Parameter", "ch
 Command = Callable[..., None]
 """A command function in aileron/cli/commands."""
 REQUIRED: Final = object()
-"""Default of a parameter that must be given."""
+"""Default value that marks a parameter as required."""
 
 
 class Exit(Exception):
-    """The command ends with this exit code."""
+    """Exception that ends the command with this exit code."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(code)
@@ -30,7 +30,10 @@ class Exit(Exception):
 
 
 class Option:
-    """An option by its flags. A bool takes no value, and `--x/--no-x` set it to True and False; a list is repeatable."""
+    """An option, declared by its flags.
+
+    An option of type bool takes no value, and `--x/--no-x` set it to True and False. An option of type list is repeatable.
+    """
 
     __slots__ = ("autocompletion", "flags", "help", "max", "metavar", "min", "negations", "show_default", "spelled")
 
@@ -57,7 +60,7 @@ class Option:
 
 
 class Argument:
-    """A positional argument; a list takes all words that are left."""
+    """A positional argument. An argument of type list takes all remaining words."""
 
     __slots__ = ("autocompletion", "help", "metavar")
 
@@ -70,7 +73,7 @@ class Argument:
 
 
 class Parameter:
-    """A parameter of a command: its name, the type of one value, and what its annotation says."""
+    """A parameter of a command: its name, the type of one value, and the facts from its annotation."""
 
     __slots__ = ("annotation", "declared", "default", "is_list", "kind", "name")
 

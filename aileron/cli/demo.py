@@ -37,12 +37,12 @@ __all__ = ["Claim", "demo"]
 
 _COMMAND_S: Final = 60.0
 _QUESTION_S: Final = 180.0
-"""Seconds for a person to read and answer; the approval itself expires after 15 minutes."""
+"""Seconds to wait for a person to read and answer; the approval itself expires after 15 minutes."""
 _CALDAV: Final = "github://aileron/connector-caldav"
 _HOSTILE: Final = "github://aileron/connector-hostile"
 _DENIED: Final = 5
 _REACH_DAYS: Final = 7
-"""Days that the list looks ahead; every event of the demo is within them."""
+"""Number of days that the list of events covers; every event of the demo is within these days."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Event:
     hour: int
 
     def at(self, hours: int) -> str:
-        """Return its start, or `hours` later, in RFC 3339."""
+        """Return the time `hours` after the event's start, in RFC 3339."""
         return f"{_moment(self.in_days, self.hour + hours):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -222,7 +222,7 @@ class _Demo:
         )
 
     def _asked(self, event: _Event) -> dict[str, Any]:
-        """Return the answer to the agent's request; empty unless the answer is that a person decides."""
+        """Return the response to the agent's request; empty unless the response says that a person decides."""
         said = self._run(event)
         return said.json if said.status == os.EX_TEMPFAIL and isinstance(said.json, dict) else {}
 
@@ -233,7 +233,7 @@ class _Demo:
         )
 
     def _approve(self, approval: str) -> int:
-        """Let the person decide, or decide for them. Return the exit status: 75 if the question stays waiting."""
+        """Let the person decide, or decide in their place. Return the exit status, which is 75 if the question stays open."""
         if not self._asks:
             self._show.note("no questions asked: the demo decides for itself, in its own home")
             return self._aileron("approve", approval, "--yes").status
@@ -504,12 +504,12 @@ class Show:
         self._console.print(f"\n[bold cyan]{self._chapter}[/]  [bold]{title}[/]\n")
 
     def command(self, arguments: tuple[str, ...]) -> None:
-        """Show a command that is about to run, as a person would type it."""
+        """Show the next command as a person would type it."""
         words = [self._shortened(word) for word in arguments if word != "--json"]
         self._line("$", "dim", "aileron " + " ".join(words))
 
     def note(self, text: str) -> None:
-        """Show an aside."""
+        """Show an explanatory note."""
         self._line(" ", "dim", text, "dim")
 
     def output(self, text: str) -> None:
@@ -546,7 +546,7 @@ class Show:
         return f"'{word}'" if " " in word else word
 
     def _line(self, sign: str, sign_style: str, text: str, style: str = "") -> None:
-        """Print a line with a sign in front; text that does not fit continues under its own start."""
+        """Print a line with a sign in front. Text that does not fit continues on an indented line."""
         from rich.table import Table
         from rich.text import Text
 
@@ -558,9 +558,9 @@ class Show:
 
 
 def demo(*, as_json: bool = False, keep: bool = False, yes: bool = False) -> int:
-    """Run the demo. Return 0 only if every claim was observed; with `as_json` the claims go to standard output.
+    """Run the demo. Return 0 only if every claim was observed. With `as_json`, the claims are printed on standard output.
 
-    A person at the terminal is asked once, unless `yes` answers for them. Problem if the demo's own packages are missing.
+    A person at the terminal is asked once, unless `yes` answers for them. Raises Problem if the demo's own packages are missing.
     """
     _check_installed()
     started = time.monotonic()
@@ -596,7 +596,7 @@ def _check_installed() -> None:
 
 
 def _caldav_source() -> Path:
-    """Return the copy in an installed wheel, else the connector in the source tree."""
+    """Return the directory of the CalDAV connector: the copy in an installed wheel, or else the one in the source tree."""
     installed = Path(__file__).parent / "demo_parts" / "caldav"
     return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "connectors" / "caldav"
 

@@ -1,4 +1,5 @@
-"""The other side of `aileron demo`: a real CalDAV server over TLS, a server that echoes, and a listener that must hear nothing.
+"""The servers of `aileron demo`: a real CalDAV server over TLS, a server that echoes requests, and a listener that must receive
+no connection.
 
 Real processes and sockets on loopback, which end with the demo. Not here: what is shown (demo.py).
 """
@@ -27,7 +28,7 @@ _HOST: Final = "localhost"
 
 
 class CalDav:
-    """Radicale with a password and a certificate of a test authority, and a client of our own that puts events there."""
+    """A Radicale server with a password and a certificate of a test authority, and a client that stores events on it."""
 
     def __init__(self, folder: Path, user: str, password: str) -> None:
         self._folder = folder
@@ -39,7 +40,7 @@ class CalDav:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Start, wait until it answers, stop at the end of the block."""
+        """Start the server, wait until it responds, and stop it at the end of the block."""
         self._folder.mkdir(parents=True)
         self._write_certificate()
         (self._folder / "users").write_text(f"{self._user}:{self._password}\n", encoding="utf-8")
@@ -67,7 +68,7 @@ class CalDav:
             process.wait(_START_S)
 
     def put_events(self, events: dict[str, str]) -> None:
-        """Make a calendar and put iCalendar objects (name → text) into it, as any CalDAV client would."""
+        """Create a calendar and store iCalendar objects (name → text) in it, as any CalDAV client would."""
         status, _ = self._request("MKCALENDAR", self._calendar)
         assert status == http.HTTPStatus.CREATED, "the calendar was not made"
         for name, text in events.items():
@@ -84,12 +85,12 @@ class CalDav:
         return sorted(line.removeprefix("SUMMARY:") for line in lines if line.startswith("SUMMARY:"))
 
     def refuses_without_password(self) -> bool:
-        """Return whether the server answers 401 without a credential: the positive control."""
+        """Return whether the server responds with 401 to a request without a credential, as a positive control."""
         status, _ = self._request("PROPFIND", "/", None, {"Authorization": ""})
         return status == http.HTTPStatus.UNAUTHORIZED
 
     def accepted_logins(self) -> int:
-        """Return how often the server accepted this user's password, by its own log."""
+        """Return how often the server accepted this user's password, according to its log."""
         return self.log.read_text(encoding="utf-8", errors="replace").count("Successful login: '" + self._user)
 
     @property
@@ -132,7 +133,7 @@ class CalDav:
 
 
 class EchoServer:
-    """A server that answers with what it was sent, header fields included: the classic way to learn an injected credential."""
+    """A server that echoes each request including its header fields, the classic way to learn an injected credential."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -159,7 +160,7 @@ class EchoServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Serve until the end of the block."""
+        """Serve requests until the end of the block."""
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
@@ -188,7 +189,7 @@ class SilentListener:
         return count
 
     def hears(self) -> bool:
-        """Return whether a connection from outside the jail arrives: the positive control."""
+        """Return whether a connection from outside the jail arrives, as a positive control."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5):
             pass
         return self.connections() == 1

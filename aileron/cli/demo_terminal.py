@@ -1,4 +1,4 @@
-"""A person at a terminal of their own, for the demo: runs a command there and types answers to its questions.
+"""A simulated person at a separate terminal, for the demo: runs a command there and types answers to its questions.
 
 The command is the real one; its terminal is a pseudo-terminal, and what it shows decides what is typed next. Runs in the demo.
 Not here: what the demo claims (demo.py).
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 __all__ = ["TerminalResult", "at_terminal"]
 
 _DEADLINE_S: Final = 60.0
-"""Seconds for the whole dialogue: two key derivations, on a machine under load."""
+"""Maximum seconds for the whole dialogue: two key derivations, on a machine under load."""
 _MOST_BYTES: Final = 1 << 20
 # The new session opens the terminal first, so it becomes the controlling terminal (open(2), tty without O_NOCTTY).
 _BEGIN: Final = (
@@ -27,7 +27,7 @@ _BEGIN: Final = (
 
 
 class TerminalResult(NamedTuple):
-    """The exit status, and everything that the terminal showed."""
+    """The exit status of a command, and everything that its terminal showed."""
 
     status: int
     text: str
@@ -36,9 +36,9 @@ class TerminalResult(NamedTuple):
 def at_terminal(
     words: Sequence[str], environment: Mapping[str, str], answers: Sequence[tuple[str, str]]
 ) -> TerminalResult:
-    """Run a command at a terminal. Whenever it shows the next question of `answers`, type the answer to it.
+    """Run a command at a terminal. Whenever the terminal shows the next question in `answers`, type its answer.
 
-    TimeoutError if a question does not come, or the command does not end.
+    Raises TimeoutError if a question does not appear or the command does not end.
     """
     ours, theirs = os.openpty()
     try:

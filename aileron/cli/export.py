@@ -1,4 +1,5 @@
-r"""Events as files: lines of JSON that can be verified elsewhere, or a table for a spreadsheet; and atomic writing of a file.
+r"""Export of events to files, as lines of JSON that can be verified elsewhere or as a table for a spreadsheet; and atomic
+writing of a file.
 
 Runs in commands. The events contain text of agents, connectors and services: hostile text.
 
@@ -36,7 +37,10 @@ __all__ = ["COLUMNS", "harmless", "line", "new_file", "table"]
 COLUMNS: Final = ("seq", "at", "type", "run", "session", "action", "connector", "class", "facts", "hash")
 """Columns of the table. `facts` is JSON: all facts of the event that have no column of their own."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Starts of text that a spreadsheet would compute; the last four are full-width forms, which some programs treat alike."""
+"""Prefixes of text that a spreadsheet would evaluate.
+
+The last four are full-width forms, which some programs treat in the same way.
+"""
 
 
 def line(event: dict[str, Any]) -> str:
@@ -57,15 +61,20 @@ def table(events: Iterable[dict[str, Any]], *, with_titles: bool) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return a cell that every spreadsheet takes as text, on one line: an apostrophe precedes what would be computed."""
+    """Return a cell that every spreadsheet takes as text on one line.
+
+    An apostrophe is put before text that would be evaluated.
+    """
     return ("'" if text.startswith(_FORMULA) else "") + visible(text)
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name only when the block ends and all of it is on disk; 0600. It replaces a file of that name.
+    """Open a file, with mode 0600, that gets its name only when the block ends and all data is on disk. It replaces a file of
+    that name.
 
-    OSError; FileExistsError if something other than a file has the name. If the block ends early, the old file stays.
+    Raises OSError if the file cannot be written, FileExistsError if something other than a file has the name. If the block
+    fails, the old file stays.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
@@ -87,7 +96,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _sync(directory: Path) -> None:
-    """Flush the file's name to disk too, rename(2)."""
+    """Flush the directory to disk, so that the file's new name is stored too, rename(2)."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,8 @@
 """Help pages of a command, a group or all commands, laid out as typer does.
 
-Made from the same declarations as typer's commands, so that no person waits for typer to read a page. typer (typer_app.py)
-handles a command line with more than the help option. tests/cli/test_help.py compares the pages in several widths.
+Made from the same declarations as typer's commands, so that nobody has to wait for the import of typer to read a page. typer
+(typer_app.py) handles a command line that has more than the help option. tests/cli/test_help.py compares the pages in several
+widths.
 """
 
 from __future__ import annotations
@@ -21,28 +22,31 @@ _LEAST_WIDTH: Final = 50
 _MARGIN: Final = 2
 _INDENT: Final = 2
 _LONGEST_TERM: Final = 30
-"""Columns of the left side of a list; the text of a longer entry stands below it."""
+"""Maximum number of columns for the left side of a list. The text of a longer entry stands below that entry."""
 _BETWEEN: Final = 2
 _LEAST_TEXT: Final = 10
 _ROOM_OF_USAGE: Final = 20
-"""Columns that arguments need beside the command; if fewer are left, they stand below it."""
+"""Minimum number of columns for the arguments beside the command; if fewer are left, the arguments stand below the command."""
 _KINDS: Final = {"str": "text", "int": "int", "Path": "path"}
-"""typer's words for values that are not chosen from a list, by the name of their type."""
+"""typer's words for values that are not chosen from a list, by the name of the value's type."""
 _HELP: Final = (", ".join(HELP_FLAGS), "Show this message and exit.")
 
 Rows = Sequence[tuple[str, str]]
-"""Terms and their texts."""
+"""Pairs of a term and its text."""
 
 
 class Page(NamedTuple):
-    """A page of help. If it was not asked for, it takes the place of a missing command."""
+    """A help page. A page that was not asked for is shown because the command is missing."""
 
     text: str
     is_asked: bool
 
 
 def page_of(words: Sequence[str]) -> Page | None:
-    """Return the help page that a command line asks for. None if it asks for something else, or typer has to read it."""
+    """Return the help page that a command line asks for.
+
+    None if the line asks for anything else, or if typer must read the line.
+    """
     is_asked = bool(words) and words[-1] in HELP_FLAGS
     path = list(words[:-1] if is_asked else words)
     lines = _lines(path, is_asked, max(min(columns(), MAX_WIDTH) - _MARGIN, _LEAST_WIDTH))
@@ -171,7 +175,7 @@ def _summary(text: str, room: int) -> str:
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """A wrapper that cuts like typer's own: a word that is too long is cut where the line ends, also after other words."""
+    """A text wrapper that cuts as typer's own does: a word that is too long is cut at the line's end, even after other words."""
 
     def _handle_long_word(self, reversed_chunks: list[str], cur_line: list[str], cur_len: int, width: int) -> None:
         left = max(width - cur_len, 1)

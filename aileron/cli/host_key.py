@@ -1,7 +1,7 @@
-"""Fetches the public key of an SSH server once, for the person who binds a login there to compare.
+"""Fetches the public key of an SSH server once, so that the person who binds a login there can compare the key.
 
-Runs in `aileron binding setup`, at a terminal. The server is not believed: any host that answers at that address shows a key, and
-the person compares its fingerprint with what the server's administrator publishes.
+Runs in `aileron binding setup`, at a terminal. The server is not believed: any host that answers at that address shows a key,
+and the person compares its fingerprint with what the server's administrator publishes.
 
 Rules
 - No login happens, no file of the user's (`~/.ssh`) is read or written, and the fetch ends after _WAIT_S.
@@ -20,7 +20,7 @@ from aileron.model.login import LoginTarget
 __all__ = ["fetched_host_key"]
 
 _WAIT_S = 10.0
-"""Seconds for a connection and the exchange of keys: a person waits."""
+"""Maximum seconds for the connection and the key exchange, because a person waits."""
 _ALGORITHMS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -29,11 +29,13 @@ _ALGORITHMS = (
     "rsa-sha2-512",
     "rsa-sha2-256",
 )
-"""Key types in the order of OpenSSH's client: the person compares the key that `ssh` would show, and it is the shortest."""
+"""Key types in the order of OpenSSH's client, so that the person compares the key that `ssh` would show, which is also the
+shortest.
+"""
 
 
 def fetched_host_key(target: LoginTarget) -> str:
-    """Return the key that the server shows now, as `TYPE BASE64`. Problem if it shows none."""
+    """Return the key that the server shows now, as `TYPE BASE64`. Raises Problem if the server shows none."""
     import asyncssh
 
     host, port = target.destination.host, target.destination.port

@@ -1,4 +1,4 @@
-"""Finds the id that a typed end stands for: a person reads and types the end, and the daemon gets the whole id.
+"""Finds the complete id for a typed end: a person reads and types only the end of an id, and the daemon gets the complete id.
 
 Runs in commands. Ids of runs, sessions, approvals and grants end in 80 random bits (audit/moves.py); a terminal shows 32 of them
 (output.py). Among ten thousand ids, two have the same 32 bits in one case of a hundred. If an end is ambiguous, the error names
@@ -24,21 +24,30 @@ from aileron.cli.supervisor import Supervisor
 __all__ = ["LEAST_PART", "meant", "recorded", "run_meant", "session_meant"]
 
 LEAST_PART: Final = 4
-"""Minimum number of characters of an end; fewer are typed by mistake."""
+"""Minimum number of characters of an id's end; a shorter end is a typing mistake."""
 _END: Final = re.compile(r"[0-9a-f]{4,20}")
-"""Pattern of an id's end, without its time; anything else is a whole id or a mistake."""
+"""Pattern of an id's end, without the id's time. Anything else is a complete id or a mistake."""
 _PAGE: Final = 1000
 _PAGES: Final = 20
-"""Pages of events that are searched, newest first: 20,000 events in all, and each page takes about ten milliseconds."""
+"""Maximum number of pages of events that are searched, newest first: 20,000 events in all.
+
+Each page takes about ten milliseconds.
+"""
 
 
 def run_meant(supervisor: Supervisor, wanted: str) -> str:
-    """Return the run whose id is `wanted` or ends with it; `wanted` itself if none does. Problem for several."""
+    """Return the run whose id is `wanted` or ends with it; `wanted` itself if there is none.
+
+    Raises Problem if several end with it.
+    """
     return meant(wanted, recorded(supervisor, wanted, "run"), fix="aileron audit list") or wanted
 
 
 def session_meant(supervisor: Supervisor, wanted: str) -> str:
-    """Return the session whose id is `wanted` or ends with it; `wanted` itself if none is listed. Problem for several."""
+    """Return the session whose id is `wanted` or ends with it; `wanted` itself if none is listed.
+
+    Raises Problem if several end with it.
+    """
     from aileron.api.sessions import SessionList
 
     if WHOLE_ID.fullmatch(wanted):
@@ -48,7 +57,10 @@ def session_meant(supervisor: Supervisor, wanted: str) -> str:
 
 
 def meant(wanted: str, names: Iterable[str], *, fix: str) -> str | None:
-    """Return the one of `names` that is `wanted` or ends with it, or None. Problem for several."""
+    """Return the name in `names` that is `wanted` or ends with it; None if there is none.
+
+    Raises Problem if several end with it.
+    """
     known = dict.fromkeys(names)
     if wanted in known:
         return wanted
@@ -59,7 +71,10 @@ def meant(wanted: str, names: Iterable[str], *, fix: str) -> str | None:
 
 
 def recorded(supervisor: Supervisor, wanted: str, field: str) -> list[str]:
-    """Return the ids in this field of the newest events that end with `wanted`. The search stops at the first page with one."""
+    """Return all ids that end with `wanted` in this field of the newest events.
+
+    The search stops at the first page with such an id.
+    """
     if _END.fullmatch(wanted) is None:
         return []
     before = ""

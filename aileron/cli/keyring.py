@@ -37,7 +37,7 @@ _WITHOUT = "without it, use the passphrase or recovery codes"
 
 
 class KeyringEntry(NamedTuple):
-    """A key in a keyring: its name there, the key in base64, and what the keyring calls itself."""
+    """A key in a keyring: the key's name there, the key in base64, and the keyring's own name."""
 
     id: str
     key_base64: str
@@ -48,7 +48,7 @@ class KeyringEntry(NamedTuple):
 
 
 def check() -> None:
-    """Check that there is a keyring to use. Problem otherwise, before a person types a passphrase."""
+    """Check that a usable keyring exists. Raises Problem otherwise, so that no person types a passphrase first."""
 
     def backend(keyring: Any) -> None:
         if isinstance(keyring.get_keyring(), keyring.backends.fail.Keyring):
@@ -58,7 +58,10 @@ def check() -> None:
 
 
 def keep_new() -> KeyringEntry:
-    """Make a key and store it in the keyring. Problem if there is no keyring, or it does not return what it was given."""
+    """Make a key and store it in the keyring.
+
+    Raises Problem if there is no keyring, or if the keyring does not return the stored key.
+    """
     made = KeyringEntry(secrets.token_hex(16), base64.b64encode(os.urandom(_KEY_BYTES)).decode(), _name())
 
     def put(keyring: Any) -> str | None:
@@ -72,7 +75,7 @@ def keep_new() -> KeyringEntry:
 
 
 def fetch(key_id: str) -> str:
-    """Return the key of this name, in base64. Problem if the keyring has none."""
+    """Return the key with this name, in base64. Raises Problem if the keyring has no such key."""
     found = _with_keyring(lambda keyring: keyring.get_password(_SERVICE, key_id))
     if found is None:
         raise _no_use("it has no key for this vault")
@@ -83,7 +86,7 @@ def fetch(key_id: str) -> str:
 
 
 def forget(key_id: str) -> bool:
-    """Remove a key from the keyring. Return whether that worked; a key that is already gone does no harm."""
+    """Remove a key from the keyring. Return whether that succeeded. A key that no longer exists is no error."""
     try:
         _with_keyring(lambda keyring: keyring.delete_password(_SERVICE, key_id))
     except Problem:
@@ -139,7 +142,7 @@ def _foreign() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def _deadline() -> Iterator[None]:
-    """Raise TimeoutError once the keyring's time is over, whatever it waits for."""
+    """Raise TimeoutError in this block after _DEADLINE_S, whatever the keyring waits for."""
 
     def over(_signal: int, _frame: object) -> None:
         raise TimeoutError

@@ -1,4 +1,5 @@
-"""Finds what others can use or write in the home and takes that permission away: all that `aileron doctor --fix` does by itself.
+"""Finds files and directories in the home that other users can use or write, and removes that permission. `aileron doctor --fix`
+changes nothing else by itself.
 
 Runs in commands, and trusts nothing that it finds: an agent with a shell may replace a part of the home by a link or by another
 hard link to a file, even between the check and the change.
@@ -42,7 +43,10 @@ class LoosePermission(NamedTuple):
 
 
 class Narrow(NamedTuple):
-    """A fix that removes forbidden permission bits. `mode` is the mode that was seen; `narrow` uses the current one."""
+    """A fix that removes forbidden permission bits.
+
+    `mode` is the mode at the time of the check; `narrow` uses the current mode.
+    """
 
     home: Path
     kept: LoosePermission
@@ -50,12 +54,15 @@ class Narrow(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The fix as a command to type."""
+        """The fix as a command that a person can type."""
         return f"chmod {self.mode & ~self.kept.forbidden:o} {shlex.quote(str(self.kept.path))}"
 
 
 def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
-    """Yield fixes for what is too open in the home, the home first; for what cannot be checked or fixed, its path and why."""
+    """Yield a fix for each path in the home that is too open, the home itself first.
+
+    For a path that cannot be checked or fixed, yield the path and the reason.
+    """
     for kept in _kept(Home(home)):
         try:
             with _opened(home, kept) as descriptor:
@@ -70,7 +77,10 @@ def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
 
 
 def narrow(cure: Narrow) -> None:
-    """Apply a fix. NotNarrowed with the reason, and no change, for what is not this user's own or cannot be changed."""
+    """Apply a fix.
+
+    Raises NotNarrowed with the reason, without a change, if the path is not this user's own or cannot be changed.
+    """
     try:
         with _opened(cure.home, cure.kept) as descriptor:
             mode = _mode_of(descriptor, cure.kept)
@@ -81,7 +91,7 @@ def narrow(cure: Narrow) -> None:
 
 
 def _kept(home: Home) -> tuple[LoosePermission, ...]:
-    """Return the paths that the daemon and commands refuse to read if others can use them, or can write them."""
+    """Return the paths that the daemon and commands refuse to read if other users can use or write them."""
     used: Final = OTHERS_MAY_USE
     written: Final = OTHERS_MAY_WRITE
     return (
@@ -103,7 +113,10 @@ def _kept(home: Home) -> tuple[LoosePermission, ...]:
 
 @contextlib.contextmanager
 def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
-    """Yield an O_PATH descriptor of `kept`, which reads and triggers nothing whatever is there. OSError, also for a link."""
+    """Yield an O_PATH descriptor of `kept`, which reads and triggers nothing whatever the path is.
+
+    Raises OSError if it cannot be opened, and for a link.
+    """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(home, flags)
     try:

@@ -1,7 +1,7 @@
-"""Finds the word that a mistyped one was meant to be, and the command with that word in its place.
+"""Finds the word that a person meant by a mistyped word, and the command with the corrected word.
 
-Runs in commands after something has failed, so that it never delays a command that works. The names come from the socket that the
-command used, so an agent learns no name that it could not list.
+Runs in commands after something has failed, so that it never delays a command that works. The names come from the socket that
+the command used, so an agent learns no name that it could not list.
 
 Not here: keys of documents (model/document.py), the arguments of an action (arguments.py).
 
@@ -21,10 +21,12 @@ from collections.abc import Iterable
 __all__ = ["did_you_mean", "nearest", "retyped"]
 
 _LEAST_ALIKE = 0.7
-"""Minimum difflib ratio, from 0 to 1: `list-note` and `list-notes` have 0.95, `lst` and `list` 0.86, `hlep` and `help` 0.75. So
-have `versions` and `sessions`, which nobody confuses: people rarely mistype the first letter, so it must be the same."""
+"""Minimum difflib ratio of similar words, from 0 to 1: `list-note` and `list-notes` have 0.95, `lst` and `list` 0.86, `hlep` and
+`help` 0.75. `versions` and `sessions` have 0.75 too, although nobody confuses them. Therefore the first letter, which people
+rarely mistype, must also be the same.
+"""
 _MAX_TYPED = 1000
-"""Characters of a command to retype: a longer one contains a file's content."""
+"""Maximum number of characters of a command to retype; a longer command contains a file's content."""
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
@@ -34,13 +36,16 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> tuple[str, str | None] | None:
-    """Return a question that names the nearest word, and the command with that word if possible. None if no word is near."""
+    """Return a question that suggests the nearest word, and the command with that word if possible.
+
+    None if no word is similar.
+    """
     near = nearest(word, names)
     return None if near is None else (f"did you mean {near!r}?", retyped(word, near))
 
 
 def retyped(word: str, instead: str) -> str | None:
-    """Return this process's command with `instead` for `word`. None unless `word` is exactly one of its words."""
+    """Return this process's command with `word` replaced by `instead`. None unless `word` occurs exactly once in the command."""
     words = sys.argv[1:]
     if words.count(word) != 1:
         return None

@@ -41,9 +41,9 @@ __all__ = ["MAX_NOTES", "MAX_TEXT", "NotesServer", "serve"]
 MAX_NOTES: Final = 100
 """Maximum number of notes: the whole list fits into one answer of a connector."""
 MAX_TEXT: Final = 500
-"""Maximum number of characters of a note: with MAX_NOTES, at most 200 KB of memory."""
+"""Maximum number of characters of a note. With MAX_NOTES notes, that is at most 200 KB of memory."""
 MAX_BODY_BYTES: Final = 4096
-"""Bytes of a request's body: a note of MAX_TEXT characters in JSON, with room for escapes."""
+"""Maximum size of a request body in bytes: a note of MAX_TEXT characters in JSON, with room for escapes."""
 
 Log = Callable[[str, str, int], None]
 """Callback for each request: method, path and query, status."""
@@ -63,7 +63,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 class _Refused(Exception):
-    """A request that gets an error status, and the reason."""
+    """Exception for a request that is refused, with its error status and the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -93,7 +93,7 @@ class NotesServer:
         )
 
     def _answering(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Wrap `handle`: check the key first, answer refusals as JSON, and log every request."""
+        """Wrap `handle` so that the key is checked first, refusals are returned as JSON, and every request is logged."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -107,7 +107,9 @@ class NotesServer:
         return answer
 
     async def _answer_unknown(self, request: Request, error: Exception) -> Response:
-        """Answer a request for an unknown path or method. It is logged: the author of a first connector has mistyped it."""
+        """Respond to a request for an unknown path or method, and log the request, because the author of a first connector has
+        mistyped it.
+        """
         assert isinstance(error, HTTPException)  # which it is registered for
         self._log(request.method, _path_of(request), error.status_code)
         return JSONResponse({"error": error.detail}, error.status_code)
@@ -183,7 +185,7 @@ class NotesServer:
 
 
 def _answers(schema: dict[str, Any], status: str = "200", *, can_miss: bool = False) -> dict[str, Any]:
-    """Return the responses of an operation."""
+    """Return the responses of an operation, for the OpenAPI description."""
     content = {"application/json": {"schema": schema}}
     told = {status: {"description": "As asked.", "content": content}}
     return {**told, "404": {"description": "There is no such note."}} if can_miss else told
@@ -285,11 +287,14 @@ _DOCUMENT: Final[dict[str, Any]] = {
         "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
     },
 }
-"""Description of the server. It names no address, because the reader knows where it is."""
+"""OpenAPI description of the server.
+
+It contains no address, because a client that reads the description knows the server's address.
+"""
 
 
 async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:
-    """Serve `app` on `listener`, which is taken over, until `stopped` returns."""
+    """Serve `app` on the socket of `listener` until `stopped` returns. The caller must not use `listener` afterwards."""
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.accesslog = config.errorlog = None

@@ -2,7 +2,7 @@
 
     POST /mcp       server/discover, tools/list, tools/call, in the revision 2026-07-28
 
-Pure: it turns a message into an answer; the server does what a tool does.
+Pure: this module turns a message into a response; the server has the functions that the tools call.
 
 Source: Model Context Protocol 2026-07-28; docs/reference/cli.md. Not here: keys and the log (notes_server.py).
 """
@@ -67,18 +67,21 @@ _TOOLS: Final = (
 )
 
 Doing = Callable[[Mapping[str, Any]], Any]
-"""A tool's function: takes the arguments and returns a value, or None. ValueError says what it cannot do."""
+"""A tool's function, which takes the arguments and returns a value or None.
+
+It raises ValueError if it cannot do what was asked.
+"""
 
 
 class _Call(msgspec.Struct):
-    """The parameters that a request may have."""
+    """The parameters of a request, all optional."""
 
     name: str = ""
     arguments: dict[str, Any] = {}
 
 
 class _Request(msgspec.Struct):
-    """A request."""
+    """A JSON-RPC request."""
 
     id: int | str
     method: str
@@ -86,7 +89,7 @@ class _Request(msgspec.Struct):
 
 
 def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, Any]]:
-    """Return the status and the message that answer a request."""
+    """Return the HTTP status and the message that respond to a request."""
     try:
         asked = msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

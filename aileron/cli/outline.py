@@ -1,4 +1,5 @@
-"""Declarations of commands without the imports of their modules: help needs only the declarations, and need not wait.
+"""Reads the declarations of commands without importing what their modules import, so that help, which needs only the
+declarations, is fast.
 
     outlined("action.show").__doc__  →   "Show an action: its inputs, steps, hosts and text."
 
@@ -31,20 +32,23 @@ _AS_THEY_ARE: Final = frozenset(
         "aileron.client", "aileron.model.effect",
     }
 )  # fmt: skip
-"""Modules that are really imported: what declarations are made of, and what help has imported anyway."""
+"""Modules that an outline really imports: the modules that declarations use, and those that help has imported anyway."""
 _MOST_NEEDED: Final = 8
-"""Modules that the declarations of one module may need; if they need more, that module itself is imported."""
+"""Maximum number of modules that the declarations of one module may need. If they need more, that module itself is imported."""
 
 
 class _NeededError(Exception):
-    """A declaration needs the value behind a stand-in: a name of `module`."""
+    """Exception for a declaration that needs the real value behind a stand-in, a name in `module`."""
 
     def __init__(self, module: str) -> None:
         self.module = module
 
 
 class _StandIn(type):
-    """A stand-in for a name: a part of a type, the base of a class or a decorator. `of` is the module that has the name."""
+    """A stand-in for an imported name, which is used as part of a type, as a base class or as a decorator.
+
+    `of` is the module that has the name.
+    """
 
     of: str
 
@@ -80,7 +84,7 @@ class _Outlines:
         self._made: dict[str, types.SimpleNamespace] = {}
 
     def of(self, module: str) -> types.SimpleNamespace:
-        """Return the names of a module."""
+        """Return a namespace with the names of a module's outline."""
         if module not in self._made:
             from importlib.util import find_spec
 
@@ -94,7 +98,7 @@ class _Outlines:
     def _import(
         self, name: str, _: Any = None, __: Any = None, names: Sequence[str] | None = None, level: int = 0
     ) -> Any:
-        """Do what `import` asks for in an outline; there are no relative imports."""
+        """Import on behalf of an `import` statement in an outline. Relative imports do not occur."""
         if name in self.as_they_are:
             return __import__(name, None, None, names or (), level)
         if name.startswith(f"{PACKAGE}."):
@@ -104,7 +108,7 @@ class _Outlines:
         return _stand_in(name)
 
     def _part(self, package: str, name: str) -> Any:
-        """Return a module of a package, or a name of the package itself."""
+        """Return a submodule of a package, or a name of the package itself."""
         module = f"{package}.{name}"
         if module in self.as_they_are:
             return __import__(module, None, None, ("",))
@@ -115,7 +119,10 @@ _outlines = _Outlines()
 
 
 def outlined(function: str, *, is_read: bool = True) -> Command:
-    """Return the function of MODULE.NAME, which must not be called. Its parameters are checked only if it `is_read`."""
+    """Return the function MODULE.NAME from an outline; it must not be called.
+
+    Its parameters are checked only if `is_read`, that is, if help will read them.
+    """
     global _outlines
     module, _, name = function.partition(".")
     if f"{PACKAGE}.{module}" in sys.modules:
@@ -135,7 +142,10 @@ def outlined(function: str, *, is_read: bool = True) -> Command:
 
 
 def _check_parameters(command: Command) -> None:
-    """Check that the parameters have real values where help shows them; a path's type is known by its name."""
+    """Check that the parameters have real values wherever help shows these.
+
+    The type of a path need not be real, because its name is sufficient.
+    """
     for parameter in parameters_of(command):
         for part in (parameter.default, None if getattr(parameter.kind, "__name__", "") == "Path" else parameter.kind):
             if isinstance(part, _StandIn):

@@ -5,7 +5,7 @@ which the same characters are spelled out, and so tabs and line ends inside a va
 commands. rich is imported only for a table on a terminal.
 
 Rules
-- A reader that goes away (`| head`) ends the output, not the command: the rest of its work is still done, with its exit code.
+- A reader that disconnects (`| head`) ends the output, not the command: the rest of its work is still done, with its exit code.
 - Colour is never the only sign, and NO_COLOR or TERM=dumb turns it off.
 
 Not here: what is shown (commands/).
@@ -55,18 +55,18 @@ __all__ = [
 ]
 
 GUTTER = "  │ "
-"""Prefix of each line of another party's text, so that none can pass for a line of ours."""
+"""Prefix of each line of another party's text, so that no such line looks like Aileron's own text."""
 _LONGEST_WORD = 200
-"""Characters of a word that may overflow a line: a hash has 71, a link not many more."""
+"""Maximum number of characters of a word that may overflow a line: a hash has 71, a link not many more."""
 _LEAST_INDENT = 2
 _NO_TERMINAL = 80
-"""Columns assumed without a terminal."""
+"""Number of columns that is assumed without a terminal."""
 _BETWEEN = 2
 """Cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
-"""Starts of lines that are never folded, because a person copies their end."""
+"""Prefixes of lines that are never folded, because a person copies the rest of the line."""
 WHOLE_ID: Final = re.compile(r"[a-z]{2,12}-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}")
-"""Pattern of a whole id of a run, a session, an approval or a grant (audit/moves.py)."""
+"""Pattern of a complete id of a run, a session, an approval or a grant (audit/moves.py)."""
 _SHORTENED: Final = re.compile(r"\b(?:run|ses)-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}\b")
 _SHORT_ID: Final = 8
 _COMMANDS = ("aileron ", "sudo ", "systemd-run ")
@@ -75,11 +75,14 @@ _RED, _BOLD, _DIM = "31;1", "1", "2"
 
 
 class UnwritableError(Exception):
-    """Standard output cannot be written although it still has a reader, for example because a disk is full."""
+    """Standard output cannot be written although it still has a reader, for example because the disk is full."""
 
 
 def prepare() -> None:
-    """Spell out characters that an encoding lacks, instead of failing on them. Call it once, first."""
+    """Set the output streams to spell out characters that their encoding lacks, instead of failing.
+
+    Call this once, before any output.
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -95,12 +98,12 @@ def is_terminal(name: str = "stdout") -> bool:
 
 
 def write(text: str, stream: str = "stdout") -> None:
-    """Write text and a line end to `stream`. The caller has made the text harmless, or knows that it is."""
+    """Write text and a line end to `stream`. The caller must make sure that the text is harmless."""
     _write(getattr(sys, stream), text + "\n")
 
 
 def write_bytes(data: bytes) -> None:
-    """Write exactly these bytes to standard output: data for programs, in UTF-8 whatever the locale is."""
+    """Write exactly these bytes to standard output. They are data for programs, in UTF-8 whatever the locale is."""
     if sys.stdout is None:
         return
     try:
@@ -115,7 +118,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def is_read(wait_s: float = 0.0) -> bool:
-    """Return whether standard output still has a reader. Waits up to `wait_s` for the reader to go away."""
+    """Return whether standard output still has a reader. Wait up to `wait_s` for the reader to disconnect."""
     if _nobody_reads or sys.stdout is None:
         return False
     watched = select.poll()
@@ -127,7 +130,10 @@ def is_read(wait_s: float = 0.0) -> bool:
 
 
 def note(text: str) -> None:
-    """Write text for people to standard error, with a line end. A terminal gets it folded, but for commands to be copied."""
+    """Write text for people to standard error, with a line end.
+
+    For a terminal the text is folded, except commands to be copied.
+    """
     _write(sys.stderr, (_in_terminal(text) if is_terminal("stderr") else text) + "\n")
 
 
@@ -139,21 +145,24 @@ def styled(text: str, style: str, stream: str = "stdout") -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print a value, which may contain answers of the daemon, as ASCII JSON: indented on a terminal, one line in a pipe."""
+    """Print a value, which may contain responses of the daemon, as ASCII JSON: indented on a terminal, on one line in a pipe."""
     import json
 
     write(json.dumps(value, indent=2 if is_terminal() else None, default=_as_json))
 
 
 def _as_json(value: Any) -> Any:
-    """Convert an answer of the daemon to plain values."""
+    """Convert a response of the daemon to plain values."""
     import msgspec  # `aileron run` does not need it
 
     return msgspec.to_builtins(value)
 
 
 def print_result(value: Any) -> None:
-    """Print an action's result: text as it is, all else as JSON; on a terminal harmless, and a list of records as a table."""
+    """Print an action's result: text unchanged, all other values as JSON.
+
+    On a terminal, the text is made harmless and a list of records is printed as a table.
+    """
     import json
 
     if not is_terminal():
@@ -182,10 +191,11 @@ def _print_records(value: Any) -> bool:
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, folds: Sequence[str] = (), below: int = 1
 ) -> None:
-    """Print rows under titles on a terminal, tab-separated in a pipe; without rows, tell a person `empty`.
+    """Print rows under titles on a terminal, tab-separated in a pipe. If there are no rows, print the message `empty` for a
+    person.
 
-    The columns in `folds`, and the last, use more lines if a terminal is narrow; the others never break. If `below` is over 1 and
-    not every row fits on one line, that many of the last columns get lines of their own, in full.
+    The columns in `folds` and the last column use more lines if the terminal is narrow; the other columns are never folded. If
+    `below` is over 1 and not every row fits on one line, that many of the last columns are printed in full on separate lines.
     """
     cells = [[as_text(cell) for cell in row] for row in rows]
     if not is_terminal():
@@ -202,7 +212,7 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, column: int = 0) -> None:
-    """Print a name and its value as one pair a line; a list takes a line for each entry. A value None is left out.
+    """Print each fact's name and value on one line. A list takes a line for each entry; a fact with the value None is omitted.
 
     Facts of a question go to `stderr`, because they are not data. On a terminal, values start in `column` or to the right of it.
     """
@@ -222,14 +232,14 @@ def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, col
 
 
 def print_block(text: str) -> None:
-    """Print lines of another party's text, marked as such on each row that a terminal shows."""
+    """Print text of another party, with a mark on each row that a terminal shows."""
     for line in visible_lines(text.rstrip("\n")):
         for row in _folded_inside(line, len(GUTTER)) if is_terminal() else [line]:
             write(styled(GUTTER, "dim") + row if is_terminal() else row)
 
 
 def local_time(moment: Any, stream: str = "stdout") -> str:
-    """Return a moment in RFC 3339: unchanged for a pipe; on a terminal as local time, to the second."""
+    """Return a moment, given in RFC 3339: unchanged for a pipe; for a terminal as local time, to the second."""
     text = as_text(moment)
     if not is_terminal(stream):
         return text
@@ -242,7 +252,7 @@ def local_time(moment: Any, stream: str = "stdout") -> str:
 
 
 def day_or_time(moment: Any) -> str:
-    """Return a moment for a list: unchanged for a pipe; on a terminal the local time if it is today, else the day."""
+    """Return a moment for a list: unchanged for a pipe; for a terminal the local time if the moment is today, else the day."""
     if not is_terminal():
         return as_text(moment)
     import datetime
@@ -252,7 +262,7 @@ def day_or_time(moment: Any) -> str:
 
 
 def time_left(moment: Any, stream: str = "stdout") -> str:
-    """Return the time until a moment: the moment unchanged for a pipe, `in 14 min` on a terminal."""
+    """Return the time until a moment, such as `in 14 min`, for a terminal; for a pipe the moment unchanged."""
     text = as_text(moment)
     if not is_terminal(stream):
         return text
@@ -263,13 +273,13 @@ def time_left(moment: Any, stream: str = "stdout") -> str:
 
 
 def time_since(moment: Any) -> str:
-    """Return the time since a moment, for a terminal: `3 min`."""
+    """Return the time since a moment, for a terminal, such as `3 min`."""
     left_s = _seconds_until(as_text(moment))
     return as_text(moment) if left_s is None else _span(max(-left_s, 0.0))
 
 
 def _seconds_until(text: str) -> float | None:
-    """Return the seconds until a moment, negative after it. None if the text is not a moment."""
+    """Return the seconds until a moment, negative for a past moment. None if the text is not a moment."""
     import datetime
 
     try:
@@ -287,10 +297,11 @@ def _span(seconds: float) -> str:
 
 
 def folded(text: str, indent: int) -> list[str]:
-    """Fold harmless text into lines that leave room for an indent. All spaces stay except where a line ends, so none can hide.
+    """Fold harmless text into lines that leave room for an indent. All spaces stay except at the end of a line, so that no text
+    can hide behind spaces.
 
-    A word of plain ASCII may be longer than a line, so that a person can copy it. Any other word is cut, so that text at the left
-    margin is always ours.
+    A word of plain ASCII may be longer than a line, so that a person can copy it. Any other word is cut, so that text at the
+    left margin is always Aileron's own.
     """
     room = max(columns() - indent, 20)
     if text_width(text) <= room:
@@ -315,13 +326,17 @@ def folded(text: str, indent: int) -> list[str]:
 
 
 def fitted(text: str) -> str:
-    """Cut a line of a list to the terminal's width, with a mark if it is cut."""
+    """Cut a line of a list to the terminal's width. A mark shows that the line was cut."""
     width = columns()
     return text if text_width(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
 
 
 def short_ids(names: Sequence[str]) -> dict[str, str]:
-    """Return a short name per id: on a terminal an end that is unique here and that every command accepts; whole for a pipe."""
+    """Return a short name for each id.
+
+    For a terminal it is an end of the id that is unique in `names` and that every command accepts; for a pipe it is the complete
+    id.
+    """
     if not is_terminal():
         return {name: name for name in names}
     return {
@@ -335,24 +350,26 @@ def _ends(name: str) -> Iterator[str]:
 
 
 def short_hash(pin: Any) -> str:
-    """Return a hash's first 12 digits on a terminal, enough to tell two apart and to name one; all of it for a pipe."""
+    """Return the first 12 digits of a hash for a terminal, enough to distinguish two hashes and to type one; for a pipe the
+    complete hash.
+    """
     text = as_text(pin)
     return text.removeprefix("sha256:")[:12] if is_terminal() else text
 
 
 def short_id(name: Any, stream: str = "stdout") -> str:
-    """Return the end of an id on a terminal, which every command accepts (ids.py); all of it for a pipe."""
+    """Return the end of an id, which every command accepts (ids.py), for a terminal; for a pipe the complete id."""
     text = as_text(name)
     return text[-_SHORT_ID:] if is_terminal(stream) and WHOLE_ID.fullmatch(text) else text
 
 
 def _with_short_ids(line: str) -> str:
-    """Shorten the ids of runs and sessions in a line; an approval's id stays whole, because it is needed to decide."""
+    """Shorten the ids of runs and sessions in a line. The id of an approval stays complete, because it is needed to decide."""
     return _SHORTENED.sub(lambda found: found[0][-_SHORT_ID:], line)
 
 
 def labelled(label: str, command: str) -> list[str]:
-    """Return `label` and a command as lines. A command to copy gets its own line if it does not fit beside the label."""
+    """Return `label` and a command as lines. A command to copy gets a separate line if it does not fit beside the label."""
     command = _with_short_ids(command)
     indent = _indent_of(command, len(label))
     if indent < len(label):
@@ -364,7 +381,7 @@ def labelled(label: str, command: str) -> list[str]:
 
 
 def _indent_of(line: str, indent: int) -> int:
-    """Return `indent`, or a smaller one so that a line which cannot be folded fits, but never none."""
+    """Return `indent`, or a smaller one, at least _LEAST_INDENT, if a line that cannot be folded fits only with that."""
     room = columns() - text_width(line)
     return indent if room >= indent or room < _LEAST_INDENT else room
 
@@ -386,26 +403,28 @@ def _in_terminal(text: str) -> str:
 
 
 def _folded_inside(line: str, column: int) -> list[str]:
-    """Return the rows that a line takes behind a bar, each with the line's own indent."""
+    """Return the rows of a line that follows a vertical bar, each with the line's own indent."""
     words = line.lstrip(" ")
     indent = min(len(line) - len(words), columns() // 2)
     return [" " * indent + part for part in folded(words, column + indent)]
 
 
 def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:
-    """Return whether the last column would have to break words of plain letters: a name must be readable whole."""
+    """Return whether the last column would have to break words of plain letters, which it must not, because a name must stay in
+    one piece.
+    """
     others = sum(max(len(row[column]) for row in [titles, *rows]) + 2 for column in range(len(titles) - 1))
     longest = max(len(word) for row in [titles, *rows] for word in row[-1].split(" ") or [""])
     return columns() - others < longest <= columns() - _LEAST_INDENT
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Return the cells of a terminal that the rows need as a table, one line each."""
+    """Return the number of terminal cells that the rows need as a table with one line per row."""
     return sum(max(text_width(row[column]) for row in rows) + _BETWEEN for column in range(len(rows[0]))) - _BETWEEN
 
 
 def _stacked(titles: Sequence[str], rows: list[list[str]], below: int = 1) -> None:
-    """Print the last columns on lines of their own, below the others."""
+    """Print the last columns on separate lines below the others."""
     beside = len(titles) - below
     widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(beside)]
     for number, row in enumerate([list(titles), *rows]):
@@ -432,7 +451,10 @@ def _rich_table(titles: Sequence[str], rows: list[list[str]], folds: set[str]) -
 
 
 def columns() -> int:
-    """Return the width of the terminal, or 80, as shutil.get_terminal_size does, whose module takes 3 ms to import."""
+    """Return the width of the terminal, or 80 without one.
+
+    The result is that of shutil.get_terminal_size, but importing shutil takes 3 ms.
+    """
     with contextlib.suppress(KeyError, ValueError):
         if (said := int(os.environ["COLUMNS"])) > 0:
             return said
@@ -457,7 +479,7 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Redirect the stream to /dev/null, so that later writes and the interpreter's last flush do not fail again."""
+    """Redirect the stream to /dev/null, so that neither later writes nor the interpreter's final flush fail again."""
     global _nobody_reads
     _nobody_reads = _nobody_reads or stream is sys.stdout
     nowhere = os.open(os.devnull, os.O_WRONLY)

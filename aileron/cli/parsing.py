@@ -1,10 +1,10 @@
-"""Reads the words of a command line into a call of the command's function, if they are plain.
+"""Converts the words of a command line to a call of the command's function, if the words are plain.
 
     call_of(["action", "show", "mail", "--json"])   →   Call(action.show, {"name": "mail", "as_json": True})
 
 Made from the same declarations as typer's commands (typer_app.py), and never different from them. For all that is not plain,
-including wrong words and help, the result is None, and typer reads the words and says what is wrong with them. So this module has
-no messages. tests/cli/test_parsing.py compares the two.
+including wrong words and help, the result is None, and typer reads the words and says what is wrong with them. So this module
+has no messages. tests/cli/test_parsing.py compares the two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 class _UnusualError(Exception):
-    """Only typer can read these words."""
+    """Exception for words that only typer can read."""
 
 
 def call_of(words: Sequence[str]) -> Call | None:
@@ -57,7 +57,7 @@ def call_of(words: Sequence[str]) -> Call | None:
 
 
 def _function_of(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return MODULE.NAME of the called function, and the words after its name."""
+    """Return MODULE.NAME of the command's function, and the words after the command's name."""
     found = COMMANDS.get(words[0]) if words else None
     if isinstance(found, Group):
         return (found.verbs.get(words[1]), words[2:]) if len(words) > 1 else (None, ())
@@ -65,7 +65,7 @@ def _function_of(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
 
 
 def _split(words: Sequence[str], parameters: Sequence[Parameter]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the values given for each option, and the words that belong to no option."""
+    """Return the values for each option, and the words that belong to no option."""
     options = {flag: parameter for parameter in parameters for flag in _flags(parameter)}
     given: dict[str, list[str]] = {}
     plain: list[str] = []
@@ -101,7 +101,7 @@ def _next(words: Any) -> str:
 
 
 def _assign(words: list[str], parameters: Sequence[Parameter], given: dict[str, list[str]]) -> None:
-    """Give each argument its words, in order."""
+    """Assign the words to the arguments, in order."""
     left = list(words)
     for parameter in parameters:
         if isinstance(parameter.declared, Argument) and left:

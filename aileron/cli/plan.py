@@ -1,4 +1,4 @@
-"""A plan on standard output, for `run --dry-run`.
+"""Prints a plan on standard output, for `run --dry-run`.
 
 Runs in commands. Not here: what is said of it (review/plan.py), a question (card.py).
 """
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["COLUMN", "print_plan"]
 
 COLUMN = 12
-"""Column where values begin, in the plan and in the facts above it."""
+"""Column where values begin, in the plan and in the facts above the plan."""
 
 
 def print_plan(plan: Plan, stream: str = "stdout", *, more: str | None = None) -> None:
-    """Print a plan's arguments and steps; to `stderr` as part of a question."""
+    """Print a plan's arguments and steps. The stream is `stderr` for a plan that is part of a question."""
     from aileron.review.plan import argument_lines, step_facts
 
     output.print_facts([("arguments", argument_lines(plan.args, more))], stream, column=COLUMN)

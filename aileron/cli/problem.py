@@ -59,12 +59,12 @@ UNREACHABLE = os.EX_UNAVAILABLE  # 69, sysexits.h
 UNFINISHED = os.EX_TEMPFAIL  # 75
 INTERRUPTED = 130  # 128 and SIGINT, as shells count
 _MAX_SHOWN = 2000
-"""Characters of a message that are printed, a screenful; `--json` has all of it."""
+"""Maximum number of characters of a message that are printed, a screenful; `--json` prints the full message."""
 
 _ID = r"[a-z0-9][a-zA-Z0-9._-]{3,99}"
-"""Pattern of an approval's id that may be part of a command to type."""
+"""Pattern that an approval's id must match to be part of a command to type."""
 _DESTINATION = r"([a-z0-9][a-z0-9.-]{0,252}):[0-9]{1,5}: "
-"""Pattern of HOST:PORT, with which a network failure starts."""
+"""Pattern of HOST:PORT at the start of the message about a network failure."""
 _FIXES = {
     "vault_locked": "aileron vault unlock",
     "binding_failed": "aileron binding list",
@@ -85,11 +85,16 @@ _OURS_IN_A_RUN = {
     ("capability_denied", "plain_http"),
     ("binding_failed", "no_database"),
 }
-"""Failures of a run whose every word is the daemon's: no connector can report these classes (executor/endings.py), and no message
-with these reasons quotes a connector or a service (egress/addresses.py, egress/rules.py, egress/login.py)."""
+"""Failures of a run, as class and reason, whose messages are written only by the daemon: no connector can report these classes
+(executor/endings.py), and no message with these reasons quotes a connector or a service (egress/addresses.py, egress/rules.py,
+egress/login.py).
+"""
 _QUOTED_FIX = r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [\w@:/.=,+~'\[\] -]{1,200})`(?P<rest>[^`'\"]*)"
-"""Pattern of a command in a message. People paste it, so it has only characters that a shell takes as plain words. It does not
-stand inside quotation marks, because there messages repeat another party's text."""
+"""Pattern of a command in a message.
+
+People paste the command, so it has only characters that a shell takes as plain words. A command inside quotation marks does not
+match, because quotations contain another party's text.
+"""
 _LAST_FIX = (
     r"(?s)(?P<what>.+)[:;] (?P<command>aileron [a-z]+(?: [\w@:/.=-]+)*|(?:chmod [0-7][0-5][0-5]|chown [0-9]+)"
     r" (?:/[\w@%+=:,./-]+|'/[^'\n]+')"
@@ -98,14 +103,17 @@ _LAST_FIX = (
 """Pattern of a fix without quotes at the end of a message: a command, a change of a file's owner or mode (files.py), or another
 home."""
 _ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
-"""The fix that is taken from any message, because no party can put anything into it."""
+"""The fix that is accepted from any message, because it has no variable part."""
 _FIX_OF_PHASE = {
     "resolve": "correct the host, or fix name resolution on this machine",
     "connect": "check that the service runs, and its host and port: aileron connector list",
 }
-"""Fixes for a network error of a run. The connector may have written the message, but not these words."""
+"""Fixes for a network error of a run, by the phase of the connection.
+
+The connector may have written the message, but not these words.
+"""
 _LOOK = "aileron audit show "
-"""Start of a command that shows what happened, for failures without a known fix: its label is `look`, not `fix`."""
+"""Start of a command that shows what happened, for failures without a known fix. The command is labelled `look`, not `fix`."""
 _FIX_IS_IN_RECORD = {
     "outcome_unknown",
     "capability_denied",
@@ -120,7 +128,8 @@ _FIX_IS_IN_RECORD = {
 
 
 class Problem(Exception):
-    """A failure that ends a command. `name` is its class; `error` the failure as JSON, if it exists already.
+    """A failure that ends a command. `name` is its failure class; `error` is the failure as JSON, if the daemon returned it in
+    that form.
 
     `approval` is the pending consent that would allow the change.
     """
@@ -159,7 +168,10 @@ class Problem(Exception):
 
     @classmethod
     def unreachable(cls, why: str, *, fix: str | None = None) -> Problem:
-        """Return a problem for a daemon that does not run or answer. The default `fix` is the one in `why`, else its log."""
+        """Return a problem for a daemon that does not run or respond.
+
+        The default `fix` is the fix in `why`, or else the daemon's log.
+        """
         cure = None
         if fix is None:
             why, cure = message_and_fix(why)
@@ -169,7 +181,10 @@ class Problem(Exception):
 
     @classmethod
     def lost(cls, why: str, *, look: str) -> Problem:
-        """Return a problem for a request without an answer: it may have been carried out. `look` is the command that tells."""
+        """Return a problem for a request without a response, which the daemon may have executed.
+
+        `look` is the command that shows whether it did.
+        """
         what = "the daemon was asked but did not answer, so it is unknown whether this was done"
         error = {
             "class": "outcome_unknown",
@@ -183,7 +198,10 @@ class Problem(Exception):
 
     @classmethod
     def of_answer(cls, body: Any, *, action: str | None = None, again: str | None = None) -> Problem:
-        """Return a problem for the daemon's `{"error": …}`. `action` is the action to run, `again` the command that ran it."""
+        """Return a problem for the daemon's response `{"error": …}`.
+
+        `action` is the action to run, `again` the command that started the run.
+        """
         error = body.get("error") if isinstance(body, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             return cls(
@@ -197,7 +215,7 @@ class Problem(Exception):
 
     @classmethod
     def of_error(cls, error: ErrorBody) -> Problem:
-        """Return a problem for a failure inside another answer."""
+        """Return a problem for a failure that is part of another response."""
         import msgspec  # `aileron run` does not need it
 
         return cls._of(msgspec.to_builtins(error), None)
@@ -267,7 +285,7 @@ class Problem(Exception):
 
     @property
     def details(self) -> dict[str, Any]:
-        """Details of the failure besides its message; empty if there are none."""
+        """Details of the failure in addition to its message; empty if there are none."""
         found = (self._error or {}).get("details")
         return found if isinstance(found, dict) else {}
 
@@ -285,7 +303,7 @@ class Problem(Exception):
         return {"error": {**error, **{name: text for name, text in added.items() if text is not None}}}
 
     def lines(self) -> list[str]:
-        """Return harmless lines for a person: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and a log behind bars."""
+        """Return harmless lines for a person: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and a log, marked by bars."""
         lines = _labelled("error: ", _shown(self.what))
         if self.why:
             lines += _labelled("  why: ", _shown(self.why))
@@ -302,7 +320,7 @@ class Problem(Exception):
 
 @contextlib.contextmanager
 def local_work() -> Iterator[None]:
-    """Turn failures of local work, which the daemon has no part in, into a Problem."""
+    """Convert failures of local work, in which the daemon has no part, to a Problem."""
     from aileron.model.failure import AileronError
 
     try:
@@ -321,7 +339,7 @@ def _exit_code(name: str) -> int:
 
 
 def message_and_fix(message: str) -> tuple[str, str | None]:
-    """Split one of our messages from the fix that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
+    """Split a message of Aileron from the fix at its end: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
     quoted = re.fullmatch(_QUOTED_FIX, message)
     if quoted is not None:
         return (message if quoted["rest"] else quoted["what"]), quoted["command"]
@@ -330,7 +348,7 @@ def message_and_fix(message: str) -> tuple[str, str | None]:
 
 
 def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | None:
-    """Return a reason that the message does not contain already."""
+    """Return the reason for the failure, unless the message already contains it; otherwise None."""
     match name:
         case "capability_denied" if error.get("requested"):
             requested, granted = str(error["requested"]), [str(entry) for entry in error.get("granted") or []]
@@ -356,7 +374,7 @@ def _choice(details: dict[str, Any], again: str | None) -> str | None:
 
 
 def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
-    """Return a fix for a name that was not resolved: a command that shows whether the name is wrong or the network."""
+    """Return a fix for a host name that was not resolved: a command that shows whether the name or the network is at fault."""
     host = re.match(_DESTINATION, message) if (name, details.get("phase")) == ("network_error", "resolve") else None
     return (
         None
@@ -383,7 +401,10 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
 
 
 def _fix_of_phase(details: Any) -> str | None:
-    """Return the fix for a phase of a connection. None if a login or a certificate was refused: the network is fine then."""
+    """Return the fix for the phase in which a connection failed.
+
+    None if a login or a certificate was refused, because the network works then.
+    """
     is_way = isinstance(details, dict) and details.get("reason", "refused") == "refused"
     phase = details.get("phase") if is_way else None
     return _FIX_OF_PHASE.get(phase) if isinstance(phase, str) else None

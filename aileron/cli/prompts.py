@@ -9,8 +9,8 @@ Rules
 - An answer is one line that was typed after its question appeared: earlier typed or pasted input is discarded, and so are several
   lines at once.
 - If only a few words are valid answers, only these are shown: a passphrase that is typed too early does not appear.
-- What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`). Of a file
-  with certificates, only the PEM blocks belong to it, not what tools print between them.
+- Input is limited in size, and one line end at its end is removed (`echo secret | aileron secret set NAME`). Of a file with
+  certificates, only the PEM blocks are used, not the text that tools print between them.
 - No value is ever part of a message.
 
 Source: docs/reference/cli.md (secrets without a terminal).
@@ -53,20 +53,22 @@ __all__ = [
 ]
 
 MAX_SECRET_BYTES = 64 << 10
-"""64 KiB: the vault takes no more, and no key or token has more than a hundredth of it."""
+"""64 KiB: the maximum size of a secret in the vault. No key or token has more than a hundredth of that."""
 _MAX_PASSPHRASE_BYTES = 4096
 _MAX_LINE_BYTES = 16 << 10
-"""16 KiB: a terminal passes at most 4 KiB of a line, termios(3)."""
+"""16 KiB: the maximum that is read of a line. A terminal passes at most 4 KiB, termios(3)."""
 _MAX_EDITED_BYTES = 1 << 20
-"""1 MiB: the most that the daemon reads of a body."""
+"""1 MiB: the maximum size of an edited text, as of a request body that the daemon reads."""
 _PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
 _HEAD_OF_PKCS12 = 64
-"""First bytes of a PKCS #12 file, in which it names its content type: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
+"""Number of bytes at the start of a PKCS #12 file that contain its content type: RFC 7292 section 4, 1.2.840.113549.1.7 as an
+OID.
+"""
 YES, NO = ("y", "yes"), ("n", "no")
 TRIES: Final = 3
-"""Attempts at a passphrase, and at a question with a few possible answers."""
+"""Maximum number of attempts at a passphrase, and at a question with a few possible answers."""
 _PASTED_S = 0.03
-"""Seconds within which further input counts as pasted: a person takes longer than 30 ms to type another line."""
+"""Seconds within which further input counts as pasted, because a person takes longer than 30 ms to type another line."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _NEW_VARIABLE = "AILERON_NEW_VAULT_PASSPHRASE"
 _Typed = TypeVar("_Typed")
@@ -79,14 +81,14 @@ Passphrase = Callable[[], "str | None"]
 
 
 def take_passphrase() -> None:
-    """Remove the passphrases from the environment and remember them. Call it once, first."""
+    """Remove the passphrases from the environment and store them in this process. Call this once, before anything else."""
     global _taken, _new_taken
     _taken = os.environ.pop(_VARIABLE, None) or _taken
     _new_taken = os.environ.pop(_NEW_VARIABLE, None) or _new_taken
 
 
 def passphrase_from(file: str | None) -> Passphrase:
-    """Return a function that returns the content of `--passphrase-file`, else the former AILERON_VAULT_PASSPHRASE."""
+    """Return a function that returns the content of `--passphrase-file`, or else the value that AILERON_VAULT_PASSPHRASE had."""
 
     def passphrase() -> str | None:
         return _taken if file is None else text_in("--passphrase-file", file)
@@ -95,7 +97,9 @@ def passphrase_from(file: str | None) -> Passphrase:
 
 
 def new_passphrase_from(file: str | None) -> Passphrase:
-    """Return a function that returns the content of `--new-passphrase-file`, else the former AILERON_NEW_VAULT_PASSPHRASE."""
+    """Return a function that returns the content of `--new-passphrase-file`, or else the value that AILERON_NEW_VAULT_PASSPHRASE
+    had.
+    """
 
     def passphrase() -> str | None:
         return _new_taken if file is None else text_in("--new-passphrase-file", file)
@@ -104,17 +108,20 @@ def new_passphrase_from(file: str | None) -> Passphrase:
 
 
 def can_ask() -> bool:
-    """Return whether a person at a terminal types for us. False in a cell, where an agent would see the question or answer it."""
+    """Return whether a person at a terminal can be asked. False in a cell, where an agent would see the question or answer it."""
     return not is_in_cell() and is_terminal("stdin") and is_terminal("stderr") and _is_in_foreground()
 
 
 def may_unlock() -> bool:
-    """Return whether a command may ask for the vault's passphrase: not with an agent's token, and not with `--json`."""
+    """Return whether a command may ask for the vault's passphrase. It may not with an agent's token or with `--json`."""
     return can_ask() and not os.environ.get("AILERON_SESSION_TOKEN") and "--json" not in sys.argv
 
 
 def ask(question: str, default: str | None = None) -> str:
-    """Ask for one line. An empty one means the default, or is asked for again. Problem at the end of input."""
+    """Ask for one line.
+
+    For an empty line, return the default; without a default, ask again. Raises Problem at the end of input.
+    """
     while (typed := ask_now(f"{question} [{default}]: " if default else f"{question}: ")) is not None:
         if answer := typed or default:
             return answer
@@ -130,8 +137,8 @@ def ask_now(question: str) -> str | None:
 def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> str | None:
     """Return the typed answer in lower case, or "" for Enter alone. None at the end of input and after `tries` attempts.
 
-    Only one of `answers` is echoed. A person who expects a passphrase prompt types the passphrase here, and perhaps twice: asked
-    again, they do not type the second one into their shell.
+    Input is echoed only if it is one of `answers`. A person who expects a passphrase prompt types the passphrase here, perhaps
+    twice. Because the question is repeated, the second one is not typed into the shell.
     """
     for left in reversed(range(tries)):
         line = _line(question, is_shown=False, end="")
@@ -146,14 +153,14 @@ def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> st
 
 
 def is_yes(question: str) -> bool:
-    """Return whether the person confirms `question`, which ends in `[y/N]`; everything but `y` and `yes` is a no."""
+    """Ask `question`, which ends in `[y/N]`, and return whether the person confirms. Any answer except `y` and `yes` means no."""
     return choose(question, YES + NO) in YES
 
 
 def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False) -> str:
-    """Return what a person types, without showing it; `twice` asks again until both entries match.
+    """Return what a person types, without showing it. With `twice`, ask for two entries until both match.
 
-    Enter alone is an answer if it `may_be_empty`.
+    With `may_be_empty`, Enter alone is an answer.
     """
     while True:
         typed = _unseen(question)
@@ -167,9 +174,10 @@ def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False
 
 
 def until_right(ask: Callable[[], _Typed], use: Callable[[_Typed], _Used]) -> _Used:
-    """Return the result of `use` with a passphrase. Ask again while `use` raises a Problem that it is wrong (unauthorized).
+    """Ask for a passphrase and return the result of `use` with it. Ask again while `use` raises a Problem (unauthorized) because
+    the passphrase is wrong.
 
-    The last of TRIES raises that Problem; any other Problem is raised at once.
+    After TRIES attempts, that Problem is raised; any other Problem is raised at once.
     """
     for left in reversed(range(TRIES)):
         typed = ask()
@@ -193,10 +201,10 @@ def _unseen(question: str) -> str:
 
 
 def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
-    """Return one line typed after `question` was shown, with its line end; None at the end of input.
+    """Show `question`, and return the line typed after that, with its line end; None at the end of input.
 
-    Earlier input of the terminal is discarded, and so are several lines at once, which were pasted for the shell or for later
-    questions. `end` is written if the person's own Enter is not shown.
+    Earlier terminal input is discarded, and so are several lines that arrive at once, because they were pasted for the shell or
+    for later questions. `end` is written if the person's own Enter is not shown.
     """
     terminal = sys.stdin.fileno()
     while True:
@@ -214,7 +222,10 @@ def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
 
 @contextlib.contextmanager
 def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
-    """Read whole lines, echoed if `is_shown`. Earlier input is discarded, and unread input too when the block ends."""
+    """Set the terminal to whole lines for this block, with echo if `is_shown`.
+
+    Earlier input is discarded, and so is unread input when the block ends.
+    """
     import termios
 
     try:
@@ -232,9 +243,11 @@ def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
 
 
 def edit_text(text: str, *, suffix: str, instead: str) -> str:
-    """Let a person edit `text` in $VISUAL or $EDITOR and return the result. `instead` is the way without an editor. Problem.
+    """Let a person edit `text` in $VISUAL or $EDITOR and return the result. `instead` is the option to suggest if there is no
+    editor. Raises Problem if editing fails.
 
-    Only this user can read the file, and it is removed afterwards. The user's other processes can reach it: show what came back.
+    Only this user can read the file, which is removed afterwards. Other processes of the user can change it, so the caller must
+    show the returned text.
     """
     import shlex
     import subprocess
@@ -268,7 +281,7 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
 
 
 def read_secret(name: str) -> bytes:
-    """Return a secret from standard input, or typed unseen at a terminal. Problem if it is empty or too long."""
+    """Return a secret from standard input, or one typed at a terminal without echo. Raises Problem if it is empty or too long."""
     if is_terminal("stdin"):
         if not can_ask():
             raise Problem.usage(
@@ -299,9 +312,10 @@ def _is_in_foreground() -> bool:
 
 
 def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
-    """Return the content of a file that a person named: `what` in PEM, or JSON too if it `signs`.
+    """Return the content of a file that a person specified. The file must contain `what` in PEM; with `signs`, JSON is accepted
+    too.
 
-    Problem, which quotes nothing of the file.
+    Raises Problem, without quoting the file, if it cannot be read or has other content.
     """
     from pathlib import Path
 
@@ -345,10 +359,11 @@ def _check_is_pem(data: bytes, source: str) -> None:
 
 
 def _is_sequence(data: bytes) -> bool:
-    """Return whether all of it is one SEQUENCE. A certificate, a key or a PKCS #12 file is one; a random key is not.
+    """Return whether the data is exactly one ASN.1 SEQUENCE, as a certificate, a key or a PKCS #12 file is, but not a random
+    key.
 
-    Its length takes one or two further bytes, because no certificate or key of TLS is shorter, or is given by an end mark, which
-    some programs write (X.690, section 8.1.3).
+    The length of the SEQUENCE takes one or two further bytes, because no certificate or key for TLS is shorter, or is given by
+    an end mark, which some programs write (X.690, section 8.1.3).
     """
     if data.startswith(b"\x30\x80"):
         return data.endswith(b"\0\0")
@@ -359,7 +374,10 @@ def _is_sequence(data: bytes) -> bool:
 
 
 def text_in(option: str, file: str) -> str:
-    """Return the text of the file that `option` names, for secrets that a command line would show. Problem; it quotes nothing."""
+    """Return the text of the file that `option` specifies, for secrets that a command line would expose.
+
+    Raises Problem, without quoting the file, if it cannot be used.
+    """
     try:
         with open(file, "rb") as opened:
             data = opened.read(_MAX_PASSPHRASE_BYTES + 3)

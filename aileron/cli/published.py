@@ -1,11 +1,12 @@
-"""Installation of what is published: the fetch with its progress, what the connector could reach, and the person's answer.
+"""Installation of published actions and connectors: the fetch with its progress, the access that a connector would get, and the
+person's answer.
 
 Runs in commands (`connector install`, `action add`, `action update`, `sync`). The daemon fetches; this module shows the progress
-and what was found. If there is an approver, their signature decides, and each question is in the queue. If there is none, the
-answer is a y at this terminal, or `--yes`; without either nothing is installed.
+and what was fetched. If there is an approver, their signature decides, and each question is in the queue. Without an approver, a
+`y` at this terminal or `--yes` decides; otherwise nothing is installed.
 
 Rules
-- The default is no, also if the terminal goes away. What is not installed is dropped at once.
+- The default is no, also if the terminal is closed. Downloads that are not installed are dropped at once.
 - There is one question for each connector and one for the action; one no rejects all of it.
 
 Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, decision_dialogue.py).
@@ -48,19 +49,19 @@ __all__ = ["bound_connectors", "exit_of", "fetched", "given_up", "installed", "i
 _POLL_S: Final = 0.2
 _LONG_S: Final = 25.0
 _INSTALL_S: Final = 60.0
-"""Seconds for an installation, which unpacks and hashes some archives of at most 64 MiB."""
+"""Seconds to wait for an installation, which unpacks and hashes some archives of at most 64 MiB."""
 _ALL = ("f", "full")
 _MORE = "answer f to see all of it before you decide"
 _Bar = Callable[[list[Download]], None]
 
 
 def is_published(text: str) -> bool:
-    """Return whether this is a published NAME@VERSION, not a path."""
+    """Return whether the text is a published NAME@VERSION, not a path."""
     return "://" in text
 
 
 def fetched(supervisor: Supervisor, request: FetchRequest) -> Fetch:
-    """Fetch and return the job when it is ready. Problem if it failed."""
+    """Start a fetch, and return its job when the fetch is complete. Raises Problem if it failed."""
     job = supervisor.fetch(Fetch, "POST", "/v1/fetches", request)
     path = path_of("v1", "fetches", job.fetch)
     try:  # most end before a bar is worth showing
@@ -88,7 +89,10 @@ def _waited_for(supervisor: Supervisor, path: str) -> Fetch:
 
 
 def resolved(supervisor: Supervisor, job: Fetch, text: str) -> Fetch:
-    """Return an update's job with `text` as the action to install, and what to show of it. Problem if the daemon refuses it."""
+    """Make `text` the action that an update installs, and return the update's job with what to show for it.
+
+    Raises Problem if the daemon refuses the text.
+    """
     path = path_of("v1", "fetches", job.fetch, "resolve")
     return supervisor.fetch(Fetch, "POST", path, ResolveFetched(text=text), wait_s=_INSTALL_S)
 
@@ -107,9 +111,10 @@ def installed(
     as_json: bool,
     tell: Callable[[Any], None] = tell_done,
 ) -> int:
-    """Install what was fetched, after the person's approval. Return the exit code. `again` is the command to repeat with `--yes`.
+    """Install what was fetched, after the person's approval. Return the exit code. `again` is the command to repeat with
+    `--yes`.
 
-    Problem for a no, and for what prevents the installation.
+    Raises Problem if the person says no or the installation fails.
     """
     is_decided = supervisor.fetch(ApproverFacts, "GET", "/v1/approver").status != "none"
     if not is_decided:
@@ -126,7 +131,10 @@ def installed(
 
 
 def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
-    """Ask the person to approve each consent. Problem(cancelled) for a no; Problem without a person and without `--yes`."""
+    """Ask the person to approve each consent.
+
+    Raises Problem(cancelled) if they say no, and Problem if there is neither a person nor `--yes`.
+    """
     if not consents:
         return
     if not yes and not can_ask():
@@ -154,7 +162,7 @@ def _show(consent: ConsentSubject, more: str | None) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[_Bar | None]:
-    """Yield a function that shows bars on standard error, which disappear at the end. None without a terminal."""
+    """Yield a function that shows progress bars on standard error until the end of the block; None without a terminal."""
     if not output.is_terminal("stderr"):
         yield None
         return
@@ -180,7 +188,7 @@ def _progress() -> Iterator[_Bar | None]:
 
 
 def bound_connectors(supervisor: Supervisor) -> set[str]:
-    """Return the connectors that have a credential. Empty if the vault does not say so: it is locked or does not exist."""
+    """Return the connectors that have a credential. The result is empty if the vault is locked or does not exist."""
     try:
         return {entry.connector for entry in supervisor.fetch(BindingList, "GET", "/v1/bindings").bindings}
     except Problem:

@@ -36,7 +36,10 @@ KEY_VARIABLE = "AILERON_SIGNING_KEY"
 
 
 def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
-    """Parse the values of `--host`. Problem for an invalid one; `command` is the command whose help to read."""
+    """Parse the values of `--host`.
+
+    Raises Problem for an invalid value; `command` is the command whose help the message suggests.
+    """
     from aileron.model.names import HostPort
 
     try:
@@ -46,7 +49,10 @@ def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
 
 
 def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
-    """Parse the values of `--login`. Problem for an invalid one; `command` is the command whose help to read."""
+    """Parse the values of `--login`.
+
+    Raises Problem for an invalid value; `command` is the command whose help the message suggests.
+    """
     from aileron.model.login import LoginTarget
 
     try:
@@ -56,7 +62,7 @@ def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
 
 
 def application(client_id: str | None, client_secret_file: str | None, command: str) -> Application | None:
-    """Return the application from `--client-id` and `--client-secret-file`; None without either."""
+    """Return the application that `--client-id` and `--client-secret-file` describe; None if neither is given."""
     from aileron.model.secret import Secret
     from aileron.registry.build import Application
 
@@ -69,7 +75,10 @@ def application(client_id: str | None, client_secret_file: str | None, command: 
 
 
 def maybe_signing_key(file: Path | None) -> SigningKey | None:
-    """Return the key of `--key`, else of AILERON_SIGNING_KEY; None without either. Problem for an invalid or unprotected key."""
+    """Return the key from `--key`, or else from AILERON_SIGNING_KEY; None if neither is given.
+
+    Raises Problem for an invalid or unprotected key.
+    """
     from aileron.model.secret import Secret
 
     words = os.environ.pop(KEY_VARIABLE, None)
@@ -87,7 +96,10 @@ def maybe_signing_key(file: Path | None) -> SigningKey | None:
 
 
 def write_new_key(file: Path, key: SigningKey) -> None:
-    """Write a key file for its owner only. Problem if the name exists: that file may be the only copy of another key."""
+    """Write a key file that only its owner can read.
+
+    Raises Problem if the file exists, because it may be the only copy of another key.
+    """
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
             os.fchmod(opened.fileno(), 0o600)
@@ -129,7 +141,7 @@ def _read_key(file: Path) -> bytes:
 
 
 def _check_kept(file: Path, status: os.stat_result) -> None:
-    """Check that the key is in a regular file that only its owner can use. Problem otherwise."""
+    """Check that the key is in a regular file that only its owner can use. Raises Problem otherwise."""
     if not stat.S_ISREG(status.st_mode):
         raise Problem.usage(f"--key {file} is not a regular file")
     if status.st_mode & 0o077:

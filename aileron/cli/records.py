@@ -1,7 +1,8 @@
-"""A list of records as a table for a person: decides which results can be one, and how wide its columns are.
+"""Tables of records for a person: decides which results can be shown as a table, and how wide the columns are.
 
-Runs in commands, only at a terminal: in a pipe, and with `--json`, a result keeps its usual form. Another party wrote it, so
-every cell is made harmless and stays in its own column, and a run of blanks becomes its count: none can pass for the next column.
+Runs in commands, only at a terminal; in a pipe and with `--json`, a result keeps its usual form. Another party wrote the result,
+so every cell is made harmless and stays in its own column. A sequence of blanks is replaced by its count, so that no cell can
+imitate the next column.
 
 Rules
 - A table is a list of objects whose values are text, numbers, true, false or null; or an object with one such list among such
@@ -29,15 +30,15 @@ from aileron.model.visible import as_text, without_gaps
 __all__ = ["Table", "TableLine", "table_of"]
 
 _MOST_ROWS = 50
-"""Maximum number of rows: two screens; a person who reads on wants a file."""
+"""Maximum number of rows: two screens. A longer list is better read in a file."""
 _MOST_COLUMNS = 12
-"""Maximum number of columns: with 80 cells, each has four, and two between."""
+"""Maximum number of columns. On a terminal of 80 cells, each column then has four cells, with two cells between columns."""
 _LEAST_CELLS = 12
 """Minimum number of cells of a folded column: a date fits, and most words."""
 _WHOLE_CELLS = 25
-"""Cells up to which a column is folded last: RFC 3339 with an offset."""
+"""Width in cells up to which a column is folded last: a time in RFC 3339 with an offset."""
 _MOST_LINES = 4
-"""Maximum number of lines of a cell: taller ones are prose, which is unreadable in a column."""
+"""Maximum number of lines of a cell. Taller cells contain prose, which is unreadable in a column."""
 _BETWEEN = "  "
 
 _Record = dict[str, Any]
@@ -51,7 +52,7 @@ class TableLine(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The facts beside the list, the table's lines, and the number of rows that are not shown."""
+    """A table: the facts in addition to the list, the lines of the table, and the number of rows that are not shown."""
 
     facts: tuple[tuple[str, Any], ...]
     lines: tuple[TableLine, ...]
@@ -87,7 +88,10 @@ def table_of(value: Any, width: int) -> Table | None:
 
 
 def _records_in(value: Any) -> tuple[tuple[tuple[str, Any], ...], list[_Record]] | None:
-    """Return the facts beside a result's list of records, and the list. None if the result is anything more."""
+    """Return the facts that a result has in addition to its list of records, and that list.
+
+    None if the result has any other value.
+    """
     if isinstance(value, list):
         return ((), value) if _are_records(value) else None
     if not isinstance(value, dict):
@@ -122,9 +126,10 @@ def _cell(value: Any) -> str:
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the width of each column, so that a line fits. None if a column would be too narrow.
+    """Return a width for each column, so that a line fits into `width` cells. None if a column would be too narrow.
 
-    Columns of short values stay whole as long as the long ones can shrink: half a timestamp is harder to read than half a line.
+    Columns of short values keep their width as long as the others can shrink, because half a timestamp is harder to read than
+    half a line.
     """
     natural = [max(text_width(row[column]) for row in rows) for column in range(len(rows[0]))]
     if max(natural) > width * _MOST_LINES:
@@ -138,7 +143,7 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
 
 
 def _shrunk(natural: Sequence[int], room: int, folds: Sequence[int]) -> list[int] | None:
-    """Narrow the columns in `folds`, the widest first, and return the widths. None if that is not enough."""
+    """Narrow the columns in `folds`, the widest first, and return the widths. None if that is not sufficient."""
     widths = list(natural)
     while (over := sum(widths) - room) > 0:
         widest = max(folds, key=widths.__getitem__, default=None)
@@ -150,7 +155,10 @@ def _shrunk(natural: Sequence[int], room: int, folds: Sequence[int]) -> list[int
 
 
 def _folded(text: str, room: int) -> list[str]:
-    """Fold a cell into lines of at most `room` cells. A long word is cut, so that nothing reaches into the next column."""
+    """Fold the text of a table cell into lines of at most `room` terminal cells.
+
+    A long word is cut, so that no text reaches into the next column.
+    """
     if text_width(text) <= room:
         return [text]
     room = room if text.isascii() else room - 1  # a wide character's filler may end up in the line before it
@@ -158,7 +166,7 @@ def _folded(text: str, room: int) -> list[str]:
 
 
 def _lines(row: Sequence[Sequence[str]], widths: Sequence[int], is_right: Sequence[bool]) -> list[str]:
-    """Return the lines of one row, its cells beside each other."""
+    """Return the lines of one row, with its cells side by side."""
     return [
         _BETWEEN.join(
             _padded(cell, width, right) for cell, width, right in zip(beside, widths, is_right, strict=True)

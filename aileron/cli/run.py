@@ -1,7 +1,8 @@
-"""`aileron run`: runs one action and prints its result on standard output.
+"""`aileron run`: runs one action and prints the action's result on standard output.
 
-The hot command: agents call it, so it imports neither typer nor rich nor msgspec unless something fails (`aileron.__main__` comes
-here before any of them), and it parses its options by hand. `OPTIONS` is the one list of them; commands/run.py declares the same.
+The hot command: agents call it, so it imports neither typer nor rich nor msgspec unless something fails (`aileron.__main__`
+comes here before any of them), and it parses its options by hand. `OPTIONS` is the one list of them; commands/run.py declares
+the same.
 
 Rules
 - It uses the agents' socket, because a run needs no more. Only a passphrase given beforehand, and decisions of the person at the
@@ -10,8 +11,8 @@ Rules
 - It never waits for a person who is not at this terminal: exit 75 at once, with the daemon's words and the ways to decide. A
   person who is there is asked (decision_dialogue.py, imported only then), and their time does not count.
 
-Source: docs/reference/cli.md, docs/reference/exit-codes.md.
-Not here: the other commands (app.py), the argument types (arguments.py).
+Source: docs/reference/cli.md, docs/reference/exit-codes.md. Not here: the other commands (app.py), the argument types
+(arguments.py).
 """
 
 from __future__ import annotations
@@ -44,23 +45,32 @@ __all__ = [
 
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
-"""Seconds of the first request, within which most runs end; a longer run costs one more request, but has an id meanwhile."""
+"""Maximum seconds that the first request waits, within which most runs end.
+
+A longer run costs one more request, but its id is known meanwhile.
+"""
 _FIRST_SHOWN_S = 0.5
-"""Seconds of the first request at a terminal: a run needs an id before its connector's reports can be requested."""
+"""Maximum seconds that the first request waits at a terminal, because a run's id must be known before its connector's reports
+can be requested.
+"""
 _MAX_TYPED = 1000
-"""Characters of a command that is printed to be typed or copied: a longer one contains a file's content, and fits no terminal
-line."""
+"""Maximum number of characters of a command that is printed to be typed or copied.
+
+A longer command contains a file's content and fits no terminal line.
+"""
 _MOST_MENDED = 8
-"""Obstacles that a run may meet one after the other: a consent, and a credential or two for each connector of its action."""
+"""Maximum number of obstacles that are removed for one run: a consent, and one or two credentials for each connector of the
+action.
+"""
 _LONGEST_WAIT_S = 60.0
-"""Seconds of one request at most, as the daemon allows."""
+"""Maximum seconds that one request waits, as allowed by the daemon."""
 _DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h|d)?", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 _HELP = "aileron run --help"
 
 
 class Option(NamedTuple):
-    """An option; without a metavar it is a flag."""
+    """An option of `aileron run`. An option without a metavar is a flag."""
 
     flag: str
     metavar: str | None
@@ -82,7 +92,7 @@ OPTIONS = (
 
 
 class RunCommand(NamedTuple):
-    """The parsed request for a run. Its values are still text: the action declares their types."""
+    """The parsed request for a run. The argument values are still text, because only the action declares their types."""
 
     action: str
     pairs: dict[str, str]
@@ -97,7 +107,7 @@ class RunCommand(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The request as a command to type, with all arguments quoted for a shell, but without the credential that was named."""
+        """The request as a command to type, with all arguments quoted for a shell, but without a credential specified by --as."""
         import shlex  # only when something fails
 
         words = ["aileron", "run", self.action, *(f"{name}={text}" for name, text in self.pairs.items())]
@@ -122,7 +132,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def parse(words: Sequence[str]) -> RunCommand:
-    """Parse the words into options, the action's name and its arguments, in any order. Problem for everything else."""
+    """Parse the words into options, the action's name and its arguments, in any order. Raises Problem for anything else."""
     options = {option.flag: option for option in OPTIONS}
     given: dict[str, str] = {}
     plain: list[str] = []
@@ -149,7 +159,7 @@ def parse(words: Sequence[str]) -> RunCommand:
 
 
 def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunCommand:
-    """Build the request from the words, and the options by flag. Problem for invalid values."""
+    """Build the request from the words, and from the options, which are given by flag. Raises Problem for an invalid value."""
     if not action or "=" in action:
         raise Problem.usage(f"give the name of the action first, not {action!r}", fix="aileron action list")
     key = given.get("--idempotency-key")
@@ -170,7 +180,10 @@ def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunComman
 
 
 def seconds(text: str, *, option: str = "--wait", most: str = "24h", help_of: str = "run") -> float:
-    """Parse a duration such as `500ms`, `25` (seconds), `5m`, `2d`, up to `most`. Problem otherwise."""
+    """Parse a duration such as `500ms`, `25` (seconds), `5m` or `2d`, and return it in seconds.
+
+    Raises Problem for anything else and above `most`.
+    """
     found, most_s = (_in_seconds(one) for one in (text, most))
     if not 0.0 <= found <= most_s:
         raise Problem.usage(
@@ -186,7 +199,7 @@ def _in_seconds(text: str) -> float:
 
 
 def perform(asked: RunCommand) -> int:
-    """Run the action and show the result. Return the exit code. Problem for a failure."""
+    """Run the action and show the result. Return the exit code. Raises Problem for a failure."""
     seen: list[Any] = []
     while len(seen) < _MOST_MENDED:
         try:
@@ -204,7 +217,7 @@ def perform(asked: RunCommand) -> int:
 
 
 def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
-    """Let the person at this terminal provide what the run lacks. Return the run to start then, or an exit code."""
+    """Let the person at this terminal provide a missing consent or credential. Return the run to start then, or an exit code."""
     if problem.approval is not None:
         code = _agreed_here(asked, problem)
         return asked if code == OK else code
@@ -252,7 +265,7 @@ def _perform(asked: RunCommand) -> int:
 
 
 def _with_whole_run(asked: RunCommand) -> RunCommand:
-    """Expand the end of an id in `--again` to the run's whole id, if a person is at the terminal."""
+    """Expand the end of an id in `--again` to the run's complete id, if a person is at the terminal."""
     if asked.again is None or output.WHOLE_ID.fullmatch(asked.again) or not can_ask():
         return asked
     from aileron.cli.ids import run_meant
@@ -368,7 +381,10 @@ def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[st
 
 
 def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> int:
-    """Let the person at this terminal decide, then continue as any run. The rest of --wait starts when they have decided."""
+    """Let the person at this terminal decide, then continue as for any run.
+
+    The remaining time of --wait starts after the decision.
+    """
     from aileron.cli import decision_dialogue
 
     operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))

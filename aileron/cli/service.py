@@ -29,11 +29,11 @@ __all__ = ["UNIT", "Service", "unit_text"]
 UNIT: Final = "aileron.service"
 _OURS: Final = "# Written by `aileron daemon install`; `aileron daemon uninstall` removes it."
 _SYSTEMCTL_S: Final = 60.0
-"""Seconds for systemctl: the daemon takes up to 30 s to stop, and systemctl waits for it."""
+"""Maximum seconds to wait for systemctl, because the daemon takes up to 30 s to stop and systemctl waits for that."""
 _MAX_UNIT_BYTES: Final = 64 << 10
-"""Bytes that are read of a unit to see who wrote it; ours has 2 KiB."""
+"""Maximum number of bytes that are read from a unit to see whether Aileron wrote it; Aileron's unit has 2 KiB."""
 _MANAGER_STATES: Final = frozenset({"initializing", "starting", "running", "degraded", "maintenance", "stopping"})
-"""Answers of is-system-running if there is a manager; else it says `offline`, `unknown` or nothing."""
+"""Outputs of `systemctl is-system-running` if there is a manager. Without one, the output is `offline`, `unknown` or empty."""
 _PATHS: Final = ("AILERON_HOME", "PASSWORD_STORE_DIR", "GNUPGHOME")
 """Variables to copy into the unit, because a service gets nothing that a shell exports: the home, and the paths of the user's
 password store and of gpg's keys."""
@@ -71,9 +71,9 @@ WantedBy=default.target
 def unit_text(python: str, home: Path, environment: Mapping[str, str] | None = None) -> str:
     """Return the text of the unit that runs the daemon of `home` with the interpreter `python`.
 
-    It copies the paths in `_PATHS` from `environment`, if they are set, because they lead to the user's files.
+    The unit contains the variables in `_PATHS` that are set in `environment`, because they lead to the user's files.
 
-    Problem for a path that a unit cannot contain.
+    Raises Problem for a path that a unit cannot contain.
     """
     command = " ".join(_quoted(word) for word in (python, "-m", "aileron.daemon", str(home)))
     given = {name: path for name in _PATHS if (path := (environment or {}).get(name))}
@@ -82,7 +82,7 @@ def unit_text(python: str, home: Path, environment: Mapping[str, str] | None = N
 
 
 class Service:
-    """This user's unit."""
+    """The systemd unit of this user's daemon."""
 
     def __init__(self) -> None:
         configured = os.environ.get("XDG_CONFIG_HOME", "")
@@ -91,7 +91,7 @@ class Service:
         self._systemctl: Final = shutil.which("systemctl")
 
     def check_systemd(self) -> None:
-        """Check that systemd runs this machine. Problem otherwise."""
+        """Check that systemd runs this machine. Raises Problem otherwise."""
         why = None
         if self._systemctl is None:
             why = "`systemctl` is not installed"
@@ -110,7 +110,7 @@ class Service:
         return self._systemctl is not None and self._state("--user") in _MANAGER_STATES
 
     def write(self, home: Path) -> None:
-        """Write the unit to its place. Problem if a foreign file is there, or it cannot be written."""
+        """Write the unit file. Raises Problem if a foreign file has its path, or if it cannot be written."""
         self._check_ours()
         text = unit_text(sys.executable, home, os.environ)
         try:
@@ -123,19 +123,19 @@ class Service:
             raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
 
     def is_written(self) -> bool:
-        """Return whether our unit is installed. Problem if a foreign file is in its place."""
+        """Return whether Aileron's unit is installed. Raises Problem if a foreign file has its path."""
         self._check_ours()
         return self.path.exists()
 
     def runs(self, home: Path) -> bool:
-        """Return whether our unit exists and starts the daemon of this home."""
+        """Return whether Aileron's unit is installed and starts the daemon of this home."""
         try:
             return self.is_written() and _quoted(str(home)) in self.path.read_text(encoding="utf-8")
         except (Problem, OSError, ValueError):  # a foreign file, which is left alone
             return False
 
     def remove(self) -> None:
-        """Remove the unit, and the link that enables it. Problem if that fails."""
+        """Remove the unit, and the link that enables it. Raises Problem if that fails."""
         try:
             for path in (self.path.parent / "default.target.wants" / UNIT, self.path):
                 path.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class Service:
             raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
 
     def ask(self, *words: str) -> None:
-        """Send a command to the user's manager. Problem with its message if it fails."""
+        """Send a command to the user's service manager. Raises Problem with the manager's message if the command fails."""
         command = ["systemctl", "--user", *words]
         try:
             done = self._run("--user", *words)
@@ -188,7 +188,10 @@ class Service:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for a unit's line, with everything escaped that systemd would replace. Problem if it cannot be quoted."""
+    """Quote a word for a line of a unit and escape everything that systemd would replace.
+
+    Raises Problem if the word cannot be quoted.
+    """
     if not word.isprintable() or "$" in word:
         raise Problem.usage(f"{word!r} cannot be written to a unit", why="it contains `$` or a hidden character")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

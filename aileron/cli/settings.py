@@ -1,15 +1,14 @@
-"""`config.toml` as its owner changes it: read as text, changed in one place, written as a whole.
+"""Changes to `config.toml` by its owner: the file is read as text, changed in one place, and written as a whole.
 
-Runs in commands, without a daemon. The daemon's own reader (config.py) checks the whole new text before a byte of the file is
-changed, so an unknown setting, or one that needs another, never gets there.
+Runs in commands, without a daemon. The daemon's own reader (config.py) checks the complete new text before the file is changed,
+so an unknown setting, or one that needs another setting, is never written.
 
 Rules
 - Everything else stays as it is: comments, order, blank lines (tomlkit).
 - The new text is parsed again. It is written only if it has the old settings and the change, and nothing else.
 - A file that another program changed meanwhile is not overwritten. Commands and the daemon write it one after the other.
 
-Source: docs/reference/configuration.md. Not here: the commands (commands/config.py), what a setting means
-(config.py).
+Source: docs/reference/configuration.md. Not here: the commands (commands/config.py), what a setting means (config.py).
 """
 
 from __future__ import annotations
@@ -48,12 +47,15 @@ ABSENT: Final = None
 
 
 def kind_of(key: str) -> Words:
-    """Return what a value of this setting is, in words for a person."""
+    """Return the type of this setting's values, in words for a person."""
     return _WORDS[FIELDS[key].kind]
 
 
 def value_of(key: str, word: str) -> Any:
-    """Convert the word to a value of this setting. Problem if it has the wrong form; the settings' reader checks the rest."""
+    """Convert the word to a value of this setting.
+
+    Raises Problem if the word has the wrong form; the reader of the settings checks the rest.
+    """
     kind = kind_of(key)
     match kind:
         case "true or false":
@@ -76,7 +78,7 @@ def is_list(key: str) -> bool:
 
 
 def entries_of(key: str, words: Sequence[str]) -> list[str]:
-    """Return the words as distinct entries of this list. Problem if the setting is not a list, or there is no entry."""
+    """Return the words as distinct entries of this list. Raises Problem if the setting is not a list or there is no entry."""
     if not is_list(key):
         raise Problem.usage(f"{key} is not a list", why=f"it is {kind_of(key)}", fix=f"aileron config set {key} VALUE")
     entries = list(dict.fromkeys(entry for word in words for entry in value_of(key, word)))
@@ -86,7 +88,10 @@ def entries_of(key: str, words: Sequence[str]) -> list[str]:
 
 
 def list_in_force(key: str, text: str, path: Path) -> list[str]:
-    """Return the entries that this text gives the setting: those written in it, or the default. AileronError."""
+    """Return the entries of the setting in `text`, or its default entries if the text does not set it.
+
+    Raises AileronError if the text is invalid.
+    """
     read = parse_settings(text, path).values()  # first, because it refuses a text in place of a list
     written = written_settings(text, path)
     return list(written[key] if key in written else read[key])
@@ -97,7 +102,10 @@ def _wrong(key: str, word: str, kind: Words) -> Problem:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text; empty if there is no file. AileronError, Problem."""
+    """Return the file's text; empty if there is no file.
+
+    Raises AileronError if the file or its directory is not safe to read, Problem if the text is not UTF-8.
+    """
     try:
         with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
             return files.read(directory, path, MAX_CONFIG_BYTES).decode()
@@ -108,7 +116,11 @@ def read_text(path: Path) -> str:
 
 
 def write_text(path: Path, before: str, text: str) -> Settings:
-    """Replace `before` with `text`, atomically, and return the new settings. AileronError, Problem."""
+    """Replace the file's text `before` with `text` atomically, and return the new settings.
+
+    Raises AileronError if `text` is invalid or the file cannot be used, Problem if `text` is too large or the file has changed
+    meanwhile.
+    """
     settings = parse_settings(text, path)
     if len(text.encode()) > MAX_CONFIG_BYTES:
         raise Problem.usage(f"{path} would be larger than {MAX_CONFIG_BYTES} bytes")
@@ -121,7 +133,10 @@ def write_text(path: Path, before: str, text: str) -> Settings:
 
 
 def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
-    """Return `text` with only these settings changed. AileronError if it is not TOML, Problem if the change is impossible."""
+    """Return `text` with only these settings changed.
+
+    Raises AileronError if `text` is not TOML, Problem if the change is impossible.
+    """
     from tomlkit.exceptions import TOMLKitError
 
     before = written_settings(text, path)
@@ -155,7 +170,10 @@ def _edited(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def _put(place: Any, name: str, value: Any) -> None:
-    """Edit an existing list instead of replacing it: the entries that stay keep their layout and their comments."""
+    """Set a value.
+
+    An existing list is edited instead of replaced, so that the remaining entries keep their layout and their comments.
+    """
     there = place.get(name)
     if isinstance(value, list) and isinstance(there, list):
         staying = [entry for entry in there if entry in value]

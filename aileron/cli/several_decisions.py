@@ -1,6 +1,8 @@
-"""Several requests decided by one command: similar ones are approved on one card; any are denied one after the other.
+"""Several requests decided by one command: requests that are alike are approved on one card; any requests are denied one after
+the other.
 
-Runs in `aileron approve` and `aileron deny` with more than one id; the rules for one (decision_dialogue.py) hold for each.
+Runs in `aileron approve` and `aileron deny` with more than one id; the rules for a single decision (decision_dialogue.py) hold
+for each.
 
 Rules
 - Exactly the requests on the card are approved, each by its own digest and signature. Requests that are not alike are refused
@@ -62,19 +64,19 @@ _WAITING: Final = "pending_approval"
 
 
 class NotAlike(Problem):
-    """The requests are not alike, so they cannot be approved together; each can be by itself."""
+    """The requests are not alike, so they cannot be approved together. Each can be approved by itself."""
 
     def __init__(self, why: str, names: Sequence[str]) -> None:
         super().__init__("nothing was approved", exit_code=USAGE, why=why)
         self._names = names
 
     def lines(self) -> list[str]:
-        """Return the lines of a problem, and the command for each request, in the order of the command line."""
+        """Return the lines of the problem, and the command for each request, in the order of the command line."""
         return [*super().lines(), *(f"  approve: aileron approve {visible(name)}" for name in self._names)]
 
 
 class _Several:
-    """Questions by their whole ids, in the order of the command line, and what became of each."""
+    """Questions by their complete ids, in the order of the command line, and the outcome of each."""
 
     def __init__(self, supervisor: Supervisor, names: Sequence[str], *, reason: str | None, as_json: bool) -> None:
         self._supervisor = supervisor
@@ -96,7 +98,9 @@ class _Several:
 
 
 class ApprovingSeveral(_Several):
-    """Approves two to ten requests that are alike: one card, one prompt, then each is signed, sent and followed to its end."""
+    """Approves two to ten requests that are alike: shows one card, asks once, then signs each decision, sends it, and follows
+    the run to its end.
+    """
 
     def __init__(
         self, supervisor: Supervisor, names: Sequence[str], *, yes: bool, reason: str | None, as_json: bool
@@ -108,7 +112,11 @@ class ApprovingSeveral(_Several):
         self._can_begin = True
 
     def approve(self, wait_s: float) -> int:
-        """Return 0, 75 for a no, or the highest code of those that were sent. Problem if the person was not asked."""
+        """Approve the requests.
+
+        Return the highest exit code of the requests that were sent, or 75 if the person says no. Raises Problem if the person
+        could not be asked.
+        """
         code = self._decided()
         if not self._approved and not self._refused:
             return code
@@ -137,7 +145,7 @@ class ApprovingSeveral(_Several):
     def _alike(self, signer: Signer | None) -> tuple[list[Review], Card]:
         """Return the reviews and their card.
 
-        NotAlike: first for what shows without a passphrase, then for what the previews show.
+        Raises NotAlike if the requests differ, first as far as that is visible without a passphrase, then by their previews.
         """
         reviews = [self._review(name, signer) for name in self._names]
         if (why := why_apart_unread(reviews, _when)) is not None:
@@ -172,12 +180,12 @@ class ApprovingSeveral(_Several):
 
     @property
     def _left(self) -> list[str]:
-        """The requests that were not sent."""
+        """Ids of the requests that were not sent."""
         sent = {question.approval_id for question in self._approved} | set(self._refused)
         return [name for name in self._names if name not in sent]
 
     def _followed(self, wait_s: float) -> int:
-        """Wait for all of them together, and report the outcome of each. Return the highest exit code."""
+        """Wait for all runs together, and report the outcome of each. Return the highest exit code."""
         until, states = time.monotonic() + wait_s, dict[str, RunState]()
         try:
             for question in self._approved:
@@ -204,7 +212,10 @@ class ApprovingSeveral(_Several):
         }
 
     def _told(self, name: str, state: RunState, wait_s: float) -> int:
-        """Print a line on standard output, and on standard error why the run did not end well. Return the exit code."""
+        """Print a line about the run on standard output and, if the run failed, the reason on standard error.
+
+        Return the exit code.
+        """
         if not self._as_json:
             output.write(_line(name, state))
         if (problem := _problem_of(state)) is not None:
@@ -215,10 +226,16 @@ class ApprovingSeveral(_Several):
 
 
 class DenyingSeveral(_Several):
-    """Denies each request, alike or not. Without a reason it withdraws them if a signature would need a passphrase."""
+    """Denies each request, even if the requests are not alike.
+
+    Without a reason, it withdraws them if a signature would need a passphrase.
+    """
 
     def deny(self) -> int:
-        """Return 0, or the highest code of those that could not be denied. Problem if nothing was sent."""
+        """Deny the requests.
+
+        Return 0, or the highest exit code of the requests that could not be denied. Raises Problem if no decision was sent.
+        """
         if not self._standing.is_signed:
             return self._deny(None)
         if self._reason is None and (self._as_json or not can_ask()):
@@ -255,7 +272,10 @@ class DenyingSeveral(_Several):
         return cancel(self._supervisor, question)
 
     def _each(self, refuse: Callable[[str], Settled]) -> int:
-        """Apply `refuse` to each; one that is already decided does not stop the next. Problem for anything else."""
+        """Call `refuse` for each request.
+
+        A request that is already decided does not stop the next. Raises Problem for any other failure.
+        """
         code, became = OK, list[dict[str, Any]]()
         for name in self._names:
             try:
@@ -273,13 +293,13 @@ class DenyingSeveral(_Several):
 
 
 def _check_over(problem: Problem) -> None:
-    """Check that the problem is an earlier decision or an expiry. Raise the problem itself if it is anything else."""
+    """Raise the problem, unless it is about an earlier decision or an expiry."""
     if not isinstance(problem, AlreadyDecided) and problem.name != "approval_expired":
         raise problem
 
 
 def _is_yes(word: str | None, count: int) -> bool:
-    """Ask once for approval of all. If one of them is serious enough to need a word, ask for that word."""
+    """Ask once for approval of all requests. If one request is serious enough to need a typed word, ask for that word."""
     prompt = f"Type {word} to approve all {count}: " if word else f"Approve all {count}? [y/N] "
     approving = (word,) if word else YES
     return choose(prompt, (*approving, *NO), tries=1) in approving
@@ -296,13 +316,13 @@ def _order(moment: str) -> float:
 
 
 def _problem_of(state: RunState) -> Problem | None:
-    """Return why the run did not end well. None if it did, or has not ended."""
+    """Return the reason why the run failed. None if the run succeeded or has not ended."""
     is_well = state.status in ("completed", *UNDER_WAY)
     return None if is_well else Problem.of_state(msgspec.to_builtins(state))
 
 
 def _line(name: str, state: RunState) -> str:
-    """Return a run's id, state and result as one line; in a pipe with tabs between them and the state as the API has it."""
+    """Return a run's id, state and result as one line. In a pipe, tabs separate the fields, and the state is that of the API."""
     has_result = state.status == "completed" and state.result is not msgspec.UNSET
     result = [json.dumps(state.result)] if has_result else []  # ASCII: harmless on a terminal
     if output.is_terminal():

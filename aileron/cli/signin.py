@@ -1,12 +1,12 @@
-"""A person's sign-in for a connector: says where to go, waits, and cancels it on Ctrl-C.
+"""A person's sign-in for a connector: shows where to sign in, waits, and cancels the sign-in on Ctrl-C.
 
-Runs in commands; the daemon carries out the sign-in, and no token comes here. Publishers and providers wrote the daemon's text:
-an address is opened only if it is certainly an address, and is shown with hidden characters spelled out.
+Runs in commands; the daemon performs the sign-in, and no token reaches a command. Publishers and providers wrote the text that
+the daemon passes on: an address is opened only if it is certainly an address, and is shown with hidden characters spelled out.
 
 Rules
 - A browser is opened only for a person at a terminal, if there is a display or $BROWSER names one. The address is shown in any
   case. Other users of the machine can read it in the list of processes: the address alone gives nobody a token (RFC 7636).
-- If the person goes away (Ctrl-C, a closed terminal), the sign-in ends at the daemon too, so that its name is free again.
+- If the person leaves (Ctrl-C, a closed terminal), the sign-in ends at the daemon too, so that its name is free again.
 - Messages go to standard error; with --json standard output gets one object a line: the sign-in, then its result.
 
 Source: docs/reference/bindings.md, docs/reference/sign-in.md. Not here: what a connector wants, and names (bind.py).
@@ -38,9 +38,9 @@ __all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page"
 _TICK_S = 1.0
 """Seconds between two requests at a terminal, which shows the time left."""
 _WAIT_S = 30.0
-"""Seconds between two requests without a terminal; the daemon answers at once when the sign-in ends, and allows 60 s."""
+"""Seconds that a request waits without a terminal. The daemon responds at once when the sign-in ends, and allows 60 s."""
 _BEGIN_S = 30.0
-"""Seconds to start a sign-in: the provider may have to issue a code for a device first."""
+"""Seconds to wait for the start of a sign-in, because the provider may have to issue a code for a device first."""
 _OPENERS = ("xdg-open", "gio open", "x-www-browser", "firefox", "chromium", "google-chrome")
 _LOCAL = ("http://localhost:", "http://127.0.0.1:")
 
@@ -54,7 +54,7 @@ class How(NamedTuple):
 
     @property
     def is_said(self) -> bool:
-        """True if options say how to sign in: then no terminal is needed."""
+        """True if options specify how to sign in, so that no terminal is needed."""
         return self.device or self.no_browser
 
 
@@ -70,8 +70,8 @@ def sign_in(
 ) -> int:
     """Sign in for the binding `name` of `connector`, then call `finish` with the daemon's answer. Return the exit code.
 
-    Problem for what prevents it. `replace`: the name is bound already. `username`: the user who logs in with it, if that is not
-    the one whom the provider names.
+    Raises Problem if the sign-in fails. `replace`: the name is bound already. `username`: the user who logs in with the token,
+    if that is not the user whom the provider reports.
     """
     opener = browser() if not how.is_said and can_ask() else None
     flow: Flow = "device" if how.device else "browser"
@@ -95,7 +95,10 @@ def sign_in(
 
 
 def browser() -> list[str] | None:
-    """Return the command that shows a page to the person here, without the page. None if there is no browser or display."""
+    """Return the command, without the page's address, that opens a page for the person here.
+
+    None if there is no browser or display.
+    """
     import shlex
     import shutil
 
@@ -120,7 +123,7 @@ def _invite(begun: SignInState, opener: list[str] | None, how: How) -> None:
 
 
 def invite_in_browser(url: str, opener: list[str] | None) -> None:
-    """Say where to sign in on this machine, and open the page if there is a browser."""
+    """Print the address for signing in on this machine, and open the page if there is a browser."""
     if opener is not None and _is_address(url):
         open_page(opener, url)
         output.note("Your browser opens so that you can sign in. If it does not, open this page on this machine:\n")
@@ -133,7 +136,7 @@ def invite_in_browser(url: str, opener: list[str] | None) -> None:
 
 
 def _port_of(url: str) -> int | None:
-    """Return the port on this machine to which the answer comes back. None if the address does not name one."""
+    """Return the port on this machine to which the provider redirects the browser. None if the address does not contain one."""
     from urllib.parse import parse_qs, urlsplit
 
     with contextlib.suppress(ValueError):
@@ -153,7 +156,7 @@ def _invite_elsewhere(begun: SignInState, code: str) -> None:
 
 
 def open_page(words: list[str], url: str) -> None:
-    """Open a page in a session of its own: the browser outlives this command and writes nothing to this terminal."""
+    """Open a page in a separate process session. The browser then outlives this command and does not write to this terminal."""
     import subprocess
 
     filled = [url if word == "%s" else word for word in words]
@@ -169,7 +172,7 @@ def open_page(words: list[str], url: str) -> None:
 
 
 def _is_address(url: str) -> bool:
-    """Return whether the text is certainly one address: no program can take it for an option, a file, or two words."""
+    """Return whether the text is certainly one address, which no program can take for an option, a file, or two words."""
     return url.isascii() and url.isprintable() and " " not in url and url.startswith(("https://", *_LOCAL))
 
 
@@ -216,7 +219,7 @@ def _problem_of(ended: SignInState) -> Problem:
 
 @contextlib.contextmanager
 def ended_when_gone() -> Iterator[None]:
-    """Treat a closed terminal and SIGTERM like Ctrl-C."""
+    """Treat a closed terminal and SIGTERM like Ctrl-C within the block."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The approver's signature, in the one command that asked for it.
+"""The approver's signature, made in the command that needs it.
 
 Runs in the commands of a person, at a terminal, inside `alone`. The passphrase and the key that it opens never leave this
 process: the daemon gets signatures. Neither the daemon nor a process in its place is trusted with what is signed: each statement
@@ -57,7 +57,9 @@ _T = TypeVar("_T")
 
 
 class ApproverStatus(NamedTuple):
-    """The daemon's answer to who decides in this home: `none` (nobody signs), `locked` (the vault knows), or `ready`."""
+    """The daemon's response about who decides in this home: `none` (nobody signs), `locked` (only the locked vault knows), or
+    `ready`.
+    """
 
     status: Literal["none", "locked", "ready"]
     key_id: str | None = None
@@ -69,7 +71,7 @@ class ApproverStatus(NamedTuple):
 
 
 def approver_status(supervisor: Supervisor) -> ApproverStatus:
-    """Ask the daemon for the approver's status. Problem if the daemon reports a problem with it."""
+    """Ask the daemon for the approver's status. Raises Problem if the daemon reports a problem with the approver."""
     from aileron.api.approver import ApproverFacts
 
     found = supervisor.fetch(ApproverFacts, "GET", path_of("v1", "approver"))
@@ -81,7 +83,10 @@ def approver_status(supervisor: Supervisor) -> ApproverStatus:
 
 
 def check_terminal(fix: str) -> None:
-    """Check that there is a person to sign. Problem(unauthorized): a script cannot make decisions of this home."""
+    """Check that there is a person to sign.
+
+    Raises Problem(unauthorized) otherwise, because a script cannot make decisions for this home.
+    """
     if not can_ask():
         raise Problem(
             "decisions are signed: run it at a terminal", exit_code=6, name="unauthorized", why=_WHY_TERMINAL, fix=fix
@@ -92,9 +97,10 @@ _WHY_TERMINAL = "the approver's passphrase is typed there, and comes from nowher
 
 
 def alone(work: Callable[[], int]) -> int:
-    """Return the result of `work`, done where no other process of this user can look in. Problem if that is impossible.
+    """Run `work` in a process that no other process of this user can inspect, and return the result. Raises Problem if that is
+    impossible.
 
-    It returns in another process, which continues the command: isolation.py.
+    This function returns in another process, which continues the command (approver/isolation.py).
     """
     from aileron.approver import isolation
 
@@ -103,7 +109,10 @@ def alone(work: Callable[[], int]) -> int:
 
 
 def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
-    """Return the vault's passphrase, typed like the approver's, on a terminal that no other process reads. Problem."""
+    """Return the vault's passphrase, typed like the approver's on a terminal that no other process reads.
+
+    Raises Problem if it cannot be read.
+    """
     from aileron.approver import isolation
 
     with local_work():
@@ -112,9 +121,11 @@ def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
 
 
 def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty: bool = False) -> _T:
-    """Return the result of `use` with a passphrase typed as for `ask_alone`. Ask again while `use` says that it is wrong.
+    """Ask for a passphrase as `ask_alone` does, and return the result of `use` with it. Ask again while `use` reports a wrong
+    passphrase.
 
-    Enter alone is an answer if it `may_be_empty`. The third Problem about a wrong passphrase is raised, and any other at once.
+    With `may_be_empty`, Enter alone is an answer. The third Problem about a wrong passphrase is raised; any other Problem is
+    raised at once.
     """
     from aileron.approver import isolation
 
@@ -126,7 +137,7 @@ def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty:
 
 
 def text_of(passphrase: Secret) -> str:
-    """Return the passphrase as text for JSON. Problem if it is not UTF-8."""
+    """Return the passphrase as text for JSON. Raises Problem if the passphrase is not UTF-8."""
     try:
         return passphrase.reveal().decode()
     except UnicodeDecodeError:
@@ -134,9 +145,10 @@ def text_of(passphrase: Secret) -> str:
 
 
 class Signer:
-    """The approver at this terminal, who signs with their key, opened when it is first needed, or with a security key.
+    """The approver at this terminal, who signs with a security key or with their own key, which is opened when it is first
+    needed.
 
-    The end of the `with` wipes what was typed. `supervisor` knows the passkeys of this home.
+    The end of the `with` block wipes the passphrase or PIN. `supervisor` provides the passkeys of this home.
     """
 
     def __init__(self, supervisor: Supervisor, key_id: str | None) -> None:
@@ -153,7 +165,10 @@ class Signer:
 
     @property
     def is_open(self) -> bool:
-        """True if the passphrase was typed, so that a signature needs no more input. A security key needs a touch for each."""
+        """True if the passphrase was typed, so that a signature needs no more input.
+
+        A security key needs a touch for each signature.
+        """
         from aileron.approver.keyfile import ApproverKey
 
         return isinstance(self._by, ApproverKey)
@@ -165,16 +180,17 @@ class Signer:
             self._by = None
 
     def unlock(self, *, by_passkey: bool = True) -> ApproverKey | SecurityKeys:
-        """Ask for the passphrase, unless it was typed already. Problem for a third wrong one, and for another approver's key.
+        """Ask for the passphrase, unless it was typed already. Raises Problem for a third wrong passphrase, and if the key is
+        another approver's.
 
-        `by_passkey`: a passkey may sign this, so a security key is offered if one is plugged in.
+        `by_passkey`: a passkey may make this signature, so a security key is offered if one is plugged in.
         """
         if self._by is None:
             self._by = self._asked(self._offered() if by_passkey else ())
         return self._by
 
     def decision(self, decided: UnsignedDecision, kind: str) -> Decision:
-        """Sign the decision on a question of this kind; with the approver's key, the record's head as well."""
+        """Sign the decision on a question of this kind. The approver's key also signs the head of the audit record."""
         from aileron.approver.signing import signed_decision
         from aileron.model.consent import PASSKEY_DECIDES
 
@@ -185,7 +201,10 @@ class Signer:
             )
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
-        """Have the daemon read the preview, and open it. A failed preview is returned with its problem, not raised."""
+        """Have the daemon read the preview, and decrypt it.
+
+        If the preview failed, return it with the problem instead of raising an exception.
+        """
         import msgspec
 
         from aileron.api.approvals import SealedPreview
@@ -200,8 +219,9 @@ class Signer:
             return asked.opened(msgspec.convert(answer, SealedPreview))
 
     def _offered(self) -> tuple[PasskeyKey, ...]:
-        """Return the passkeys that a plugged-in security key may hold. Empty if the daemon does not tell:
-        the passphrase still works.
+        """Return the passkeys that a plugged-in security key may hold.
+
+        The result is empty if the daemon does not report them, because the passphrase still works.
         """
         from aileron.approver import hidraw
 
@@ -248,7 +268,7 @@ class Signer:
 
 
 def _not_opened(failed: AileronError) -> Problem:
-    """Turn the failure into a Problem. If the passphrase was wrong, it says what can still be done."""
+    """Convert the failure to a Problem. For a wrong passphrase, the Problem says what can still be done."""
     from aileron.model.failure import FailureClass
 
     problem = Problem.of_failure(failed)
@@ -260,7 +280,7 @@ def _not_opened(failed: AileronError) -> Problem:
 
 @contextlib.contextmanager
 def as_shown() -> Iterator[None]:
-    """Guarantee that what is shown is what is signed. Otherwise a Problem says which two things differ."""
+    """Convert a MismatchError of this block to a Problem that says how the shown content differs from the content to sign."""
     from aileron.model.decision import MismatchError
 
     try:

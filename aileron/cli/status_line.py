@@ -1,7 +1,8 @@
-"""A line at a person's terminal while a run continues: that it runs, for how long, and what its connector reports.
+"""A line at a person's terminal while a run continues. It says that the run continues, for how long, and what the connector
+reports.
 
-Runs in commands, on standard error, and only on a terminal that can go back on its line; a script gets no such line. A thread of
-its own repaints the line, because the main thread waits for the answer in a system call.
+Runs in commands, on standard error, and only on a terminal that can overwrite its line; a script gets no such line. A separate
+thread repaints the line, because the main thread waits for the response in a system call.
 
 Rules
 - The line is gone before anything else is written: the end of the block, by an answer, a question or Ctrl-C, leaves an empty
@@ -31,24 +32,24 @@ if TYPE_CHECKING:
 __all__ = ["StatusLine", "line_of"]
 
 _FIRST_S = 0.3
-"""Seconds before the line appears: a run that ends sooner needs no flashing line."""
+"""Seconds before the line appears, so that no line flashes for a run that ends sooner."""
 _FRAME_S = 0.1
 _END_S = 1.0
-"""Seconds to wait for the painter at the end: a terminal that takes no more (Ctrl-S) must not block the command."""
+"""Maximum seconds to wait for the painting thread at the end, because a paused terminal (Ctrl-S) must not block the command."""
 _FRAMES = "|/-\\"
 _LEAST_COLUMNS = 10
 _MOST_NAME = 40
-"""Maximum number of cells of the action's name, so that a terminal of 80 has room for more beside it."""
+"""Maximum number of cells of the action's name, so that a terminal of 80 cells has room for more text beside the name."""
 _CLEARED = "\r\x1b[K"  # ECMA-48, EL
 
 
 class StatusLine:
-    """A line for the length of a with block. It does nothing unless it is `wanted` and standard error is a terminal."""
+    """A line that is shown during a `with` block, but only if it is `wanted` and standard error is a terminal."""
 
     def __init__(self, name: str, *, wanted: bool = True) -> None:
         self.is_shown = wanted and is_terminal("stderr") and os.environ.get("TERM", "dumb") != "dumb"
         self.seen = 0
-        """Number of the last report; the daemon is asked for later ones."""
+        """Number of the last report that was read; the daemon is asked for later reports."""
         self._name = name
         self._report: dict[str, Any] = {}
         self._began = time.monotonic()
@@ -58,11 +59,11 @@ class StatusLine:
 
     @property
     def query(self) -> str:
-        """Parameter for a query so that a new report ends the wait; empty if no line is shown."""
+        """Query parameter that makes a new report end the wait of a request; empty if no line is shown."""
         return f"&progress={self.seen}" if self.is_shown else ""
 
     def is_news(self, answer: dict[str, Any]) -> bool:
-        """Return whether an answer has a new report, which is shown from now on."""
+        """Return whether a response has a new report. A new report is shown from now on."""
         report = answer.get("progress") if self.is_shown else None
         number = report.get("number") if isinstance(report, dict) else None
         if not isinstance(number, int) or number <= self.seen:
@@ -105,7 +106,10 @@ class StatusLine:
 
 
 def line_of(name: str, elapsed_s: float, report: dict[str, Any], columns: int) -> str:
-    """Return the line after the two cells of the spinner, cut so that all of it takes at most `columns` cells."""
+    """Return the text that follows the two cells of the spinner.
+
+    It is cut so that the whole line takes at most `columns` cells.
+    """
     parts = [_cut(visible(name), _MOST_NAME), _elapsed(elapsed_s)]
     if amount := _amount(report.get("done"), report.get("total")):
         parts.append(amount)
@@ -120,7 +124,7 @@ def _elapsed(seconds: float) -> str:
 
 
 def _amount(done: object, total: object) -> str:
-    """Return `3 of 10`, in the connector's own unit; only what is done if the total is invalid or smaller."""
+    """Return progress such as `3 of 10`, in the connector's own unit; only the amount done if the total is invalid or smaller."""
     if not isinstance(done, (int, float)) or isinstance(done, bool):
         return ""
     if isinstance(total, (int, float)) and not isinstance(total, bool) and total > 0 and total >= done:
@@ -137,7 +141,7 @@ def _cut(text: str, cells: int) -> str:
 
 
 def _columns() -> int:
-    """Return the width of the line's terminal, whatever standard output is; 0 if unknown."""
+    """Return the width of the terminal on standard error, whatever standard output is; 0 if the width is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -145,7 +149,7 @@ def _columns() -> int:
 
 
 def _has_terminal() -> bool:
-    """Return False for a job in a shell's background."""
+    """Return whether this process may write to its terminal; False for a job in a shell's background."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except (OSError, ValueError):  # without a controlling terminal there is no background
@@ -155,7 +159,8 @@ def _has_terminal() -> bool:
 def _put(text: str) -> bool:
     """Write a frame and return whether the terminal is still there. A paused terminal (Ctrl-S) misses the frame.
 
-    It bypasses `sys.stderr`, whose lock a thread that is stuck in a write would hold against all others.
+    The frame is not written through `sys.stderr`, because a thread that is stuck in a write would hold the lock of `sys.stderr`
+    and block all other threads.
     """
     try:
         descriptor = sys.stderr.fileno()

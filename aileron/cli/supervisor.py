@@ -1,7 +1,7 @@
 """Requests of commands to the daemon, with its failures as `Problem`.
 
-Runs in commands, on top of aileron.client: one request, one answer. If no daemon runs, one is started, except by commands that
-only check whether one runs.
+Runs in commands, on top of aileron.client: one request, one response. If no daemon runs, it is started, except by commands that
+only check whether a daemon runs.
 
 Rules
 - If a request that changes something gets no answer, that is `outcome_unknown`, with the command that tells whether it was done.
@@ -33,25 +33,28 @@ if TYPE_CHECKING:
 __all__ = ["ACCEPTED", "Supervisor", "checked", "path_of", "read"]
 
 ACCEPTED: Final = 202
-"""Status of an answer that says that a person is asked first, or that the work continues."""
+"""HTTP status of a response that says that a person is asked first or that the work continues."""
 
 _KEY_DERIVATION_S = 30.0
-"""Seconds for unlocking: scrypt takes half a second; a machine under load takes more."""
+"""Seconds to wait for unlocking: scrypt takes half a second, and longer on a machine under load."""
 _T = TypeVar("_T")
 _NAMED: Final = frozenset({"actions", "bindings", "secrets"})
-"""Routes whose lists have the names that people type; an unknown name is compared with them."""
+"""Routes whose lists contain names that people type. An unknown name is compared with the names in these lists."""
 _LOOK: Final = "aileron audit list"
-"""Command that tells whether a request was carried out, if there is no better one."""
+"""Command that shows whether a request was executed, if there is no better command."""
 
 
 class AskUnseen(Protocol):
-    """A function that asks for a passphrase, typed unseen: at standard input, or on a terminal that no other process reads."""
+    """A function that asks for a passphrase without echo, at standard input or on a terminal that no other process reads."""
 
     def __call__(self, question: str, *, may_be_empty: bool = False) -> str: ...
 
 
 class Supervisor:
-    """The daemon of one home: as `operator`, or (for `run`, and in a cell) through the socket that agents use."""
+    """Client for the daemon of one home.
+
+    It uses the operator's socket if `operator` is true, and otherwise (for `run`, and in a cell) the agents' socket.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Supervisor:
         home: Path | None = None,
         asks: bool = True,
     ) -> None:
-        """`asks`: a person at this terminal may be asked for the vault's passphrase when a request needs it."""
+        """`asks` is true if a person at this terminal may be asked for the vault's passphrase when a request needs it."""
         self._home = home_path() if home is None else os.fspath(home)
         self._asks = asks
         is_agents = is_in_cell()
@@ -77,7 +80,7 @@ class Supervisor:
         return Path(self._home)
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
-        """Send a request and return the answer's body. Problem for a failure, and if there is no daemon."""
+        """Send a request and return the body of the response. Raises Problem for a failure, and if there is no daemon."""
         try:
             return checked(self.send(method, path, body, wait_s=wait_s, look=look)).body
         except Problem as problem:
@@ -94,7 +97,10 @@ class Supervisor:
         wait_s: float = 0.0,
         look: str = _LOOK,
     ) -> _T:
-        """Send a request and return its answer as `kind`. Problem as for `ask`, and for any other answer (internal_error)."""
+        """Send a request and return the response as `kind`.
+
+        Raises Problem as `ask` does, and (internal_error) if the response is not of that type.
+        """
         return read(kind, self.ask(method, path, _as_json(body), wait_s=wait_s, look=look))
 
     def change(
@@ -108,7 +114,10 @@ class Supervisor:
         wait_s: float = 0.0,
         look: str = _LOOK,
     ) -> _T | ConsentAnswer | ConsentsAnswer:
-        """Send a change that may need a consent. Return the answer, or the question, of the type that the route declares."""
+        """Send a change that may need a consent.
+
+        Return the response, or the question about the consent, in the type that the route declares.
+        """
         from aileron.api.approvals import ConsentAnswer
 
         answer = self.send(method, path, _as_json(body), wait_s=wait_s, look=look)
@@ -131,9 +140,10 @@ class Supervisor:
         headers: dict[str, str] | None = None,
         look: str | None = _LOOK,
     ) -> Answer:
-        """Send a request and return the answer, even a failure. Unlocks the vault on the way if it must and can.
+        """Send a request and return the response, even a failure. Unlock the vault first if that is necessary and possible.
 
-        `look` is the command that tells whether it was done, should no answer come; None if nothing can have been done.
+        `look` is the command that shows whether the request was executed, in case no response arrives; None for a request that
+        changes nothing.
         """
         look = None if method == "GET" else look
         answer = self._request(self._client, method, path, body, wait_s, headers, look)
@@ -142,9 +152,9 @@ class Supervisor:
         return answer
 
     def _is_opened(self) -> bool:
-        """Unlock the vault with the given passphrase, or ask for it. Return whether that was possible.
+        """Unlock the vault with the given passphrase, or ask for the passphrase. Return whether that was possible.
 
-        Problem for a wrong passphrase.
+        Raises Problem for a wrong passphrase.
         """
         if (passphrase := self._passphrase()) is not None:
             self.unlock(passphrase)
@@ -171,9 +181,9 @@ class Supervisor:
                 problem.why, problem.fix = meant[0], meant[1] or problem.fix
 
     def watch(self, path: str, *, wait_s: float, look: str) -> Any:
-        """Wait for the result of something that has begun. If the daemon stops meanwhile, the work stopped with it.
+        """Wait for the result of work that has begun in the daemon. If the daemon stops meanwhile, the work stops too.
 
-        Problem as for `ask`, but `outcome_unknown` with `look` if the daemon does not come back by itself.
+        Raises Problem as `ask` does, but `outcome_unknown` with `look` if the daemon does not restart by itself.
         """
         try:
             return self.ask("GET", path, wait_s=wait_s)
@@ -183,12 +193,12 @@ class Supervisor:
             raise Problem.lost(problem.why or problem.what, look=look) from problem
 
     def maybe_fetch(self, kind: type[_T], path: str) -> _T | None:
-        """Get `path` and return the answer as `kind`. None if no daemon runs; none is started."""
+        """Get `path` and return the response as `kind`. None if no daemon runs; this function starts none."""
         answer = self.maybe_look(path)
         return None if answer is None else read(kind, answer.body)
 
     def maybe_look(self, path: str) -> Answer | None:
-        """Get `path` and return the answer. None if no daemon runs; none is started. Problem for a failure."""
+        """Get `path` and return the response. None if no daemon runs; this function starts none. Raises Problem for a failure."""
         self._check_here(self._client)
         try:
             return checked(self._client.ask("GET", path))
@@ -198,22 +208,25 @@ class Supervisor:
             raise _unreachable(error) from error
 
     def end_session(self, session: str, code: int | None) -> None:
-        """Report that the session is over. If no daemon hears it, the next one sees that the session's process is gone."""
+        """Report that the session has ended. If no daemon runs, the next daemon sees that the session's process has ended."""
         with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
             self._operator.ask("POST", path_of("v1", "sessions", session, "end"), {"exit_code": code})
 
     def unlock(self, passphrase: str) -> None:
-        """Unlock the vault. Problem for a wrong passphrase."""
+        """Unlock the vault. Raises Problem for a wrong passphrase."""
         self._unlock({"passphrase": passphrase})
 
     def unlock_by_keyring(self, key_id: str) -> None:
-        """Unlock the vault with the key of this name in the desktop's keyring. Problem if there is none."""
+        """Unlock the vault with the key that has this name in the desktop's keyring. Raises Problem if there is no such key."""
         from aileron.cli.keyring import fetch
 
         self._unlock({"keyring_key_base64": fetch(key_id)})
 
     def unlock_here(self, state: VaultState, question: str, ask: AskUnseen = ask_unseen) -> None:
-        """Unlock the vault with a typed passphrase or code, or on Enter with the desktop's keyring if it has a key. Problem."""
+        """Unlock the vault with a typed passphrase or recovery code, or on Enter with the desktop's keyring if that has a key.
+
+        Raises Problem if that fails.
+        """
         ways = [question, *(["a recovery code"] if state.recovery_codes else [])]
         ways += ["Enter to use the desktop's keyring"] if state.keyring else []
 
@@ -240,7 +253,7 @@ class Supervisor:
         return read(VaultState, checked(self._request(self._operator, "GET", "/v1/vault/status", None, 0.0)).body)
 
     def is_vault_locked(self) -> bool:
-        """Return whether the vault waits for its passphrase. Problem if there is no vault."""
+        """Return whether the vault is locked. Raises Problem if there is no vault."""
         state = self.vault_state()
         if not state.exists:
             raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
@@ -258,9 +271,10 @@ class Supervisor:
             raise Problem("the vault is locked", exit_code=4, name="vault_locked", fix="aileron vault unlock")
 
     def open_or_create_vault(self) -> None:
-        """Open the vault before a secret is stored. At a terminal, create it if there is none, with a passphrase from the person.
+        """Open the vault before a secret is stored. If there is no vault, create one at a terminal, with a passphrase from the
+        person.
 
-        A script never creates one, even with a passphrase in its environment: a mistyped home would be noticed late.
+        A script never creates a vault, even with a passphrase in its environment, because a mistyped home would be noticed late.
         """
         from aileron.api.secrets import InitVault, NewVault
 
@@ -291,7 +305,7 @@ class Supervisor:
             raise _unreachable(error) from error
 
     def _check_here(self, client: Client) -> None:
-        """Check that this request may go to the local daemon. Problem if the environment names a remote one."""
+        """Check that this request may go to the local daemon. Raises Problem if the environment specifies a remote daemon."""
         if client is self._operator and os.environ.get("AILERON_URL"):
             raise Problem(
                 "this command works only on the machine that the daemon runs on",
@@ -309,7 +323,7 @@ def _as_json(body: Body | None) -> Any:
 
 
 def read(kind: type[_T], body: Any) -> _T:
-    """Convert an answer, or a part of one, to `kind`. Problem if it does not match (internal_error)."""
+    """Convert a response, or a part of a response, to `kind`. Raises Problem (internal_error) if the types do not match."""
     import msgspec
 
     try:
@@ -325,7 +339,7 @@ def read(kind: type[_T], body: Any) -> _T:
 
 
 def checked(answer: Answer) -> Answer:
-    """Return the answer if it is not a failure. Problem otherwise."""
+    """Return the response if it is not a failure. Raises Problem otherwise."""
     if answer.is_error:
         raise Problem.of_answer(answer.body)
     return answer

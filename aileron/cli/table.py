@@ -1,7 +1,7 @@
 """The table of all commands: their order, their modules, and which of them work in a cell.
 
-Runs in commands, before any command's module is imported: all of them together take three times as long as typer.
-Not here: what a command does (commands/), how its words are read (parsing.py, typer_app.py).
+Runs in commands, before the module of any command is imported, because importing all modules takes three times as long as
+importing typer. Not here: what a command does (commands/), how its words are read (parsing.py, typer_app.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 SUMMARY: Final = "Let coding agents act for you without giving them your keys."
 VERSION_HELP: Final = "Print the version and exit."
 MAX_WIDTH: Final = 100
-"""Columns of a help page: longer lines are hard to read."""
+"""Maximum number of columns of a help page, because longer lines are hard to read."""
 PACKAGE: Final = "aileron.cli.commands"
 HELP_FLAGS: Final = ("-h", "--help")
 SECTIONS: Final = {
@@ -146,11 +146,11 @@ COMMANDS: Final[dict[str, Single | Group]] = {
 
 
 _LOOK_FIRST: Final = frozenset({"daemon"})
-"""Modules whose commands check whether a daemon runs, and need no msgspec if none does: they call `import_msgspec` themselves."""
+"""Modules whose commands first check whether a daemon runs and need msgspec only then; they call `import_msgspec` themselves."""
 
 
 def imported(function: str) -> Command:
-    """Import and return the function of MODULE.NAME."""
+    """Import MODULE and return its function NAME, for `function` in the form MODULE.NAME."""
     import importlib
 
     module, _, name = function.partition(".")
@@ -161,7 +161,10 @@ def imported(function: str) -> Command:
 
 
 def import_msgspec() -> None:
-    """Import msgspec, without typing_extensions and the inspect that it imports: 6 ms. `typing` has all it needs since 3.11."""
+    """Import msgspec without typing_extensions and inspect, which that imports, to save 6 ms.
+
+    Since Python 3.11, `typing` has everything that msgspec needs.
+    """
     import sys
 
     if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
@@ -174,7 +177,10 @@ def import_msgspec() -> None:
 
 
 def check_in_cell(words: list[str]) -> None:
-    """Check that a command works in this place. Problem in a cell, before anything is asked or read there."""
+    """Check that a command works in this place.
+
+    Raises Problem for a command that does not work in a cell, before the command asks or reads anything.
+    """
     is_group = isinstance(COMMANDS.get(words[0]), Group)
     if is_group and (len(words) == 1 or words[1].startswith("-")):
         return  # its help

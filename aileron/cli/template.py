@@ -36,7 +36,7 @@ FIRST_OPERATIONS: Final[dict[Language, tuple[str, ...]]] = {
     "python": ("list_things", "add_thing"),
     "c": ("list_things",),
 }
-"""Operations of a connector whose author names none."""
+"""Operations of a new connector whose author specifies none."""
 
 _Shape = Literal["list", "get", "add", "change", "delete"]
 _PLACE: Final = re.compile(r"%%([a-z]+)%%")
@@ -45,13 +45,13 @@ _PROGRAMS: Final[dict[Language, str]] = {"python": "connector.py", "c": "connect
 _TAKEN: Final = frozenset({"hosts", "http", "log", "msgspec", "op", "run", "int", "str", "dict"})
 """Names that the Python program already uses for something else."""
 _MAX_DOES: Final = 100
-"""Characters of the description of a connector: a line, which a person reads before they bind a credential."""
+"""Maximum number of characters of a connector's description: a line that a person reads before they bind a credential."""
 _LISTS: Final = frozenset({"count", "find", "list", "query", "search"})
 _WORDS: Final[dict[Language, dict[str, str]]] = {
     "python": {"make": "", "unit": "$ python -m pytest", "compile": ""},
     "c": {"make": "$ make", "unit": "", "compile": "- run: make"},
 }
-"""Values, for each language, of placeholders in the files that all languages share."""
+"""Placeholder values by language, for the files that all languages share."""
 _PREVIEW: Final = """\
 
 [approval.preview]
@@ -61,7 +61,9 @@ render = {{ "{label}" = "{key}.text" }}"""
 
 
 class _Operation(NamedTuple):
-    """An operation, derived from its name: the words for its object in sentences and in keys, and the form of its requests."""
+    """An operation whose facts are derived from its name: the words for its object in sentences and in keys, and the form of its
+    requests.
+    """
 
     name: str
     shape: _Shape
@@ -78,7 +80,10 @@ class _Operation(NamedTuple):
         return (self.many if "_" in self.name else self.name).replace(" ", "-")
 
     def words(self, preview: _Operation | None) -> dict[str, str]:
-        """Return the values of the placeholders in its files. `preview`: an operation that reads the same thing."""
+        """Return the values of the placeholders in the operation's files.
+
+        `preview` is an operation that reads the same object.
+        """
         title = words_of(self.name)
         label = "Text" if self.shape == "delete" else "Now"
         return {
@@ -102,7 +107,10 @@ class _Operation(NamedTuple):
 
 
 def check_operation(name: str, language: Language) -> None:
-    """Check that a connector in this language can have such an operation, and an agent an action of that name. ValueError."""
+    """Check that a connector in this language can have an operation with this name, and an agent an action with this name.
+
+    Raises ValueError otherwise.
+    """
     from aileron.model.names import OP_NAME, RESERVED_TOOLS
 
     if not OP_NAME.fullmatch(name):
@@ -121,8 +129,8 @@ def repository(
 ) -> dict[str, bytes]:
     """Return every file of the repository `name`, by its path; `key_file` is the file name of the private key.
 
-    The connector has these operations, at least one, all checked before, and sends requests to `host`. Only on GitHub does the
-    repository get a workflow, because no other forge would run it.
+    The connector has these operations, at least one, and sends requests to `host`. The caller has checked all operations. The
+    repository gets a workflow only on GitHub, because no other forge would run it.
     """
     every = [_operation(one) for one in operations]
     does = ", ".join(words_of(one.name) for one in every)
@@ -173,7 +181,8 @@ def imported_repository(
 ) -> dict[str, bytes]:
     """Return the files that an import made, together with those of every repository.
 
-    `title` is the document's; `licence` is what it says, or empty. `is_document` is False for a server's tools.
+    `title` is the title of the document; `licence` is the licence that the document specifies, or empty. `is_document` is false
+    for a server's tools.
     """
     actions = sorted({path.split("/")[1] for path in made if path.startswith("actions/")})
     words = {
@@ -191,7 +200,7 @@ def imported_repository(
 
 
 def _suites(title: str, actions: Sequence[str]) -> dict[str, str]:
-    """Return all actions as suites to install: one, or as many as needed."""
+    """Return all actions as suites to install: one suite, or several if the actions do not fit into one."""
     from aileron.registry.suite import MAX_ENTRIES
 
     parts = [actions[at : at + MAX_ENTRIES] for at in range(0, len(actions), MAX_ENTRIES)]
@@ -216,7 +225,7 @@ def _operation(name: str) -> _Operation:
 
 
 def _plural(noun: str) -> str:
-    """Return a noun's plural by the usual English rules; the author sees it at once."""
+    """Return a noun's plural by the usual English rules. The author sees a wrong plural at once."""
     if noun.endswith("s"):
         return noun
     return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
@@ -229,7 +238,7 @@ def _singular(noun: str) -> str:
 
 
 def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
-    """Return the program, its cases and, in Python, its unit tests, which run in an ordinary process."""
+    """Return the program, its test cases and, for Python, its unit tests, which run in an ordinary process."""
     sends = any(one.shape in ("add", "change") for one in every)
     logs = sends or any(one.shape == "delete" for one in every)
     names = [*(["BadInput"] if sends else []), "hosts", "http", *(["log"] if logs else []), "op", "run"]
@@ -249,7 +258,10 @@ def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
 
 
 def _joined(language: Language, kind: str, every: list[_Operation], *, between: int) -> str:
-    """Join the parts of the operations with `between` line ends, after such a file's head and before its tail, if any."""
+    """Join the parts of all operations with `between` line ends.
+
+    Put the head of this kind of file before the parts and its tail, if any, after them.
+    """
     folder = f"operations/{language}"
     parts = [
         _maybe_read(f"{folder}/head.{kind}"),
@@ -269,7 +281,7 @@ def _actions(every: list[_Operation]) -> dict[str, str]:
 
 
 def _reader(operation: _Operation, every: list[_Operation]) -> _Operation | None:
-    """Return the operation that shows a person what this one is about to change or delete, or None."""
+    """Return the operation that shows a person the object which `operation` would change or delete; None if there is none."""
     return next((one for one in every if one.shape == "get" and one.path == operation.path), None)
 
 

@@ -1,7 +1,7 @@
-"""Commands in typer: it reads the words that parsing.py does not, says what is wrong with them, and completes words.
+"""Commands in typer, which reads the words that parsing.py does not read, reports errors in them, and completes words.
 
-Typer's parameters are made from the declarations of each command's function. The function that typer calls only returns the call,
-so that a command is performed in one place, whichever parser read its words.
+Typer's parameters are made from the declarations of each command's function. The function that typer calls only returns a
+`Call`, so that a command is executed in one place, whichever parser read its words.
 
 Rules
 - Wrong usage is reported in the same three lines as any other failure, with exit code 2.
@@ -42,10 +42,10 @@ from aileron.cli.table import (
 __all__ = ["app", "call_of"]
 
 _SUGGESTED: Final = re.compile(r"(?s)\s*(?:Did you mean .*|\(Possible options: .*\))")
-"""Suggestion that typer or click appends, even for a word that shares only the first letter."""
+"""Pattern of the suggestion that typer or click appends to an error, even for a word that shares only the first letter."""
 _UNKNOWN: Final = re.compile(r"No such (?P<kind>command|option):? '?(?P<word>[^\s']+)'?")
 _INSTEAD: Final = {"version": "--version", "help": "--help"}
-"""Commands of other programs that are options here."""
+"""Words that are commands in other programs, with the option that has the same function here."""
 _HELP: Final[dict[str, Any]] = {"help_option_names": list(HELP_FLAGS), "max_content_width": MAX_WIDTH}
 # UsageError and its parent are click's or, by version, typer's own copy of click; BadParameter is public in both.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -53,7 +53,10 @@ _ShownError: Any = _UsageError.__bases__[0]
 
 
 class _Sections(typer.core.TyperGroup):
-    """The top-level help: commands by what a person wants to do; each is imported when it is needed."""
+    """The top-level group of commands, sorted in its help by what a person wants to do.
+
+    Each command is imported when it is needed.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -154,10 +157,10 @@ def _top(
 
 
 def call_of(words: list[str], *, as_json: bool) -> Call | int:
-    """Return the call that the words mean, or the exit code if help, the version or an error was written instead.
+    """Return the call that the words request, or the exit code if help, the version or an error was printed instead.
 
-    If a command is named first, it is called without the group of all commands: typer reads the group's own `--help` with
-    pydantic, even if it is not given, which takes a third of the time that help takes.
+    If the first word is a command, typer's group of all commands is bypassed. For the group's own `--help`, typer uses pydantic
+    even if the option is not given, which takes a third of the time that help takes.
     """
     try:
         if words and words[0] in COMMANDS and not os.environ.get(COMPLETING):
@@ -189,7 +192,9 @@ def _misused(error: Any, as_json: bool) -> int:
 
 
 def _meant(error: Any, what: str) -> tuple[str, str | None] | None:
-    """Return a question that names the nearest word of the same kind, and the command with it; None if no word is near."""
+    """Return a question that suggests the nearest word of the same kind, and the command with that word; None if no word is
+    similar.
+    """
     from aileron.cli.near import did_you_mean, retyped
 
     unknown = _UNKNOWN.fullmatch(what)

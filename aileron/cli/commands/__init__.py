@@ -1,1 +1,4 @@
-"""A module for each noun of the command line: it asks the daemon and shows the answer. app.py says which there are."""
+"""A module for each noun of the command line.
+
+Each sends requests to the daemon and shows the responses. app.py lists the modules.
+"""

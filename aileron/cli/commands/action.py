@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Name", "disable", "enable", "list_", "remove", "show", "text_of", "validate"]
 
 _MAX_BYTES = 1 << 20
-"""1 MiB, four times the limit of an action file: the parser reports what is too large."""
+"""1 MiB, four times the maximum size of an action file, so that the parser can report a file that is too large."""
 
 _SUSPENDED = "suspended: the server changed this tool"
 
@@ -83,7 +83,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 
 def _print_inputs(action: ActionDetail) -> None:
-    """Print each input with the rules for its values, as a call is checked against them."""
+    """Print each input with the rules against which its values are checked."""
     if not action.inputs:
         return
     shown = action.input_schema.get("properties") or {}
@@ -95,7 +95,7 @@ def _print_inputs(action: ActionDetail) -> None:
 
 
 def _rule(schema: dict[str, Any]) -> str:
-    """Return the rules of an input in the keywords that a refusal names: `maximum 9, default 3`."""
+    """Return the rules of an input in the keywords that a refusal uses, such as `maximum 9, default 3`."""
     rule = {key: value for key, value in schema.items() if key not in ("type", "description")}
     return ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rule.items())
 
@@ -126,7 +126,7 @@ def validate(files: Files) -> None:
 def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
     """Return a function that finds an installed manifest.
 
-    A placeholder hash means the connector of that name and version, as in `action add`.
+    A placeholder hash stands for the connector with that name and version, as in `action add`.
     """
     from aileron.home import Home
     from aileron.model.names import UNBOUND_HASH, Fqn
@@ -165,7 +165,7 @@ def _switch(name: str, enabled: bool) -> None:
 
 
 def text_of(file: Path) -> str:
-    """Read an action file. Problem, which quotes nothing of it."""
+    """Read an action file. Raises Problem, without quoting the file, if it cannot be read, is too large or is not UTF-8."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_MAX_BYTES + 1)
@@ -194,7 +194,7 @@ def _about(entry: ActionEntry) -> str | None:
 
 
 def _source(entry: ActionEntry) -> str | None:
-    """Return the source that the action's file names, or "your own" if it names none. None if the file cannot be read."""
+    """Return the source that the action's file specifies, or "your own" if it specifies none. None if the file cannot be read."""
     return None if entry.problem else entry.source or "your own"
 
 

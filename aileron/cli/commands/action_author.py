@@ -93,11 +93,14 @@ required = false
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object")
 _MAX_SUMMARY = 80
-"""Characters of a summary: a line of a terminal. An action file allows 120."""
+"""Maximum number of characters of a summary: a line of a terminal. An action file allows 120."""
 _MAX_IN_SUMMARY = 2
-"""Arguments in a summary: in most operations those that tell one call from another come first."""
+"""Maximum number of arguments in a summary.
+
+In most operations, the arguments that distinguish one call from another come first.
+"""
 _MAX_FIXED = 1000
-"""Characters of a placeholder value for a long text: nobody edits a longer one."""
+"""Maximum number of characters of a placeholder value for a long text, because nobody edits a longer one."""
 
 
 def schema(
@@ -178,7 +181,10 @@ def new(
 
 
 def _check_names(name: str, op: str | None) -> None:
-    """Check that both names can stand between quotes. Problem otherwise: they are the only typed text that enters the file."""
+    """Check that both names can stand between quotes, because no other typed text is inserted into the file.
+
+    Raises Problem otherwise.
+    """
     from aileron.model.names import ACTION_NAME, OP_NAME
 
     if not ACTION_NAME.fullmatch(name):
@@ -193,7 +199,10 @@ def _check_names(name: str, op: str | None) -> None:
 
 
 def _op_named(name: str) -> str:
-    """Return the operation that an action of this name calls by default. Problem if the name makes no valid operation."""
+    """Return the operation that an action with this name calls by default.
+
+    Raises Problem if no valid operation name can be derived.
+    """
     from aileron.model.names import OP_NAME
 
     op = words_of(name).replace(" ", "_")
@@ -215,7 +224,9 @@ def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
 
 
 def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry | None:
-    """Return the connector meant by name or by operation, if a daemon runs and exactly one matches; None otherwise."""
+    """Return the connector with this name, or the one that has the operation, if a daemon runs and exactly one connector
+    matches; None otherwise.
+    """
     answer = None if is_in_cell() else Supervisor().maybe_fetch(ConnectorList, "/v1/connectors")
     every = [] if answer is None else answer.connectors
     if name is None:
@@ -232,7 +243,10 @@ def _operations(pin: ConnectorEntry | None) -> dict[str, Operation]:
 
 
 def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
-    """Return the operation of that name; None if operations are not recorded. Problem if there is no such operation."""
+    """Return the operation with that name; None if the connector's operations are not recorded.
+
+    Raises Problem if there is no such operation.
+    """
     found = _operations(pin)
     if found and op not in found:
         from aileron.cli.near import did_you_mean
@@ -252,10 +266,11 @@ def new_text(
     pin: str | None = None,
     effect: Effect | None = None,
 ) -> str:
-    """Return a new action file that calls `op`. `operation` is its record, `pin` the connector's hash if it is known.
+    """Return a new action file that calls `op`. `operation` is the record of `op`; `pin` is the connector's hash if it is known.
 
-    The required parameters come first. A run needs no approval only if the author says that `effect` is `read`: a guess from the
-    operation's name is written down but decides nothing. Problem(usage) if no action file can provide what the operation needs.
+    The required parameters come first. A run needs no approval only if the author says that `effect` is `read`. A guess from the
+    operation's name is written into the file but decides nothing. Raises Problem(usage) if no action file can provide the
+    parameters that the operation needs.
     """
     from aileron.model.manifest import Operation, Parameter
     from aileron.model.names import INPUT_NAME, UNBOUND_HASH
@@ -289,7 +304,7 @@ def new_text(
 
 
 def _summary(words: str, inputs: list[Parameter]) -> str:
-    """Return the action's words, followed by the first required arguments that fit on a line."""
+    """Return the words of the action's name, followed by the first required arguments that fit on a line."""
     shown = [one.name for one in inputs if one.required and not {"array", "object"} & set(one.types)]
     for most in range(_MAX_IN_SUMMARY, 0, -1):
         places = ", ".join(f"{{{name}}}" for name in shown[:most])
@@ -303,7 +318,7 @@ def _effect(effect: Effect | None) -> str:
 
 
 def _input(parameter: Parameter, op: str) -> str:
-    """Return an `[[inputs]]` entry for a parameter, with the rules that an input supports, and a generic description."""
+    """Return an `[[inputs]]` entry for a parameter, with all rules that an input supports and a generic description."""
     kind = next((one for one in _TYPES if one in parameter.types), "string")
     lines = [
         "[[inputs]]",
@@ -344,7 +359,7 @@ def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
 def _fixed(parameter: Parameter, op: str) -> str:
     """Return a line of `[execute.inputs]` with one fixed value, for a parameter whose name no input can have.
 
-    Problem(usage) if no value is known that the operation accepts.
+    Raises Problem(usage) if no value is known that the operation accepts.
     """
     from aileron.actions.fitting import value_problem
 

@@ -1,4 +1,4 @@
-"""`aileron action`: commands that install, change and resume actions. action.py has the ones that only read."""
+"""`aileron action`: commands that install, change and resume actions. action.py has the commands that only read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["add", "add_suite", "diff", "resume", "update"]
 
 
 _LOOK_S = 60.0
-"""Seconds for a forge to return a file, and perhaps the newest release."""
+"""Seconds to wait for a forge to return a file, and perhaps the newest release."""
 
 
 def add(
@@ -75,14 +75,14 @@ def add(
 
 
 class _Together:
-    """Reports once for several actions what they need, or why they cannot be installed."""
+    """Collects reports about several actions: what they need, or why they cannot be installed, each reported once."""
 
     def __init__(self) -> None:
         self._needs: dict[str, None] = {}
         self._problems: set[tuple[str, str | None]] = set()
 
     def tell(self, result: Any) -> None:
-        """Print the name of an installed action, and keep what it needs for the end."""
+        """Print the name of an installed action, and store its needs for the final report."""
         if not isinstance(result, AddedAction):
             tell_done(result)
             return
@@ -90,14 +90,14 @@ class _Together:
         self._needs |= dict.fromkeys(result.needs or [])
 
     def is_known(self, problem: Problem) -> bool:
-        """Return whether a similar problem was reported already."""
+        """Return whether a similar problem has been reported already."""
         key = (problem.what.partition(":")[2] or problem.what, problem.why)
         known = key in self._problems
         self._problems.add(key)
         return known
 
     def finish(self, done: int, of: int) -> None:
-        """Print how many were installed, and what they still need."""
+        """Print how many actions were installed, and what the actions still need."""
         output.note(f"{done} of {of} installed")
         for need in self._needs:
             output.note(f"needed before they can run: {visible(need)}")
@@ -120,7 +120,10 @@ def _add_one(
 
 
 def _files_of(path: Path) -> list[str | Path]:
-    """Return the file, or a directory's action files, NAME/action.md as in repositories or NAME.md. Problem(usage) if none."""
+    """Return the file, or a directory's action files, which are NAME/action.md as in repositories, or NAME.md.
+
+    Raises Problem(usage) if there are none.
+    """
     if not path.is_dir():
         return [path]
     top = path / "actions" if (path / "actions").is_dir() else path
@@ -250,7 +253,7 @@ def _tell_unchanged(job: Fetch, name: str, version: str | None) -> None:
 
 
 def _edited(job: Fetch, name: str) -> str:
-    """Return the text as the person edited it. Problem if conflict markers are left in it."""
+    """Let the person edit the text of the job, and return it. Raises Problem if conflict markers are left in the text."""
     if job.conflicts:
         places = "1 conflict" if job.conflicts == 1 else f"{job.conflicts} conflicts"
         output.note(f"{places} between your edits and the publisher's: resolve in the editor")
@@ -264,7 +267,10 @@ def _edited(job: Fetch, name: str) -> str:
 
 
 def print_difference(job: Fetch, stream: str) -> None:
-    """Print each changed line. On a terminal it is marked as another party's text, and its kind is marked by more than colour."""
+    """Print each changed line.
+
+    On a terminal, the line is marked as another party's text, and its kind is visible not only by colour.
+    """
     bar = output.BAR if output.is_terminal(stream) else ""
     if job.unmerged:
         output.note(visible(job.unmerged))
@@ -275,7 +281,7 @@ def print_difference(job: Fetch, stream: str) -> None:
 
 
 def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
-    """Note which of the fetched connectors need a credential that is not bound yet."""
+    """Print a note that lists the fetched connectors whose credential is not bound yet."""
     needing = {
         subject.name: subject.credential
         for subject in (one.subject for one in job.consents)

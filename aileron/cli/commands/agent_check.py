@@ -1,4 +1,4 @@
-"""The checks of `aileron doctor AGENT`, in order, up to the first that fails: configured, started, tools, call.
+"""The checks of `aileron doctor AGENT`, in order: configured, started, tools, call. The first failure ends them.
 
 The checks use a session of their own, which ends with the command. The daemon is started if none runs, as the agent would start
 it.
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["checks_of"]
 
 _VERSION_S = 60.0
-"""Seconds for an agent to print its version; the slowest takes two, on a quiet machine."""
+"""Seconds to wait for an agent to print its version; the slowest agent takes two on an idle machine."""
 _SESSION_S = 300
-"""Seconds of the session, longer than all of the checks may take."""
+"""Duration of the session in seconds, longer than all checks together may take."""
 _SHOWN_CHARACTERS = 100
 _RELAY_FIX = "aileron daemon logs"
 
 
 def checks_of(name: str, given: str | None) -> Iterator[Check]:
-    """Yield each check that passes, and the first that fails, with its fix."""
+    """Yield each check that passes, then the first check that fails, with its fix."""
     agent = agent_of(name)
     try:
         path = program_of(agent, given)
@@ -99,13 +99,13 @@ def _tools(server: Connection) -> str:
 
 
 def _shortened(text: Any) -> str:
-    """Return the text of an answer, cut, without the facts that follow as JSON."""
+    """Return the shortened text of an answer, without the facts that follow as JSON."""
     words = " ".join(str(text).partition("\n{")[0].split())
     return words if len(words) <= _SHOWN_CHARACTERS else words[: _SHOWN_CHARACTERS - 1] + "…"
 
 
 def _version(path: str) -> str:
-    """Return the version that the agent reports. Problem if it does not start."""
+    """Return the version that the agent reports. Raises Problem if the agent does not start."""
     from aileron.launch.start import child_environment
 
     try:

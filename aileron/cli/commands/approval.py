@@ -124,7 +124,10 @@ def _with_preview(supervisor: Supervisor, entry: Question) -> int:
 
 
 def _print_list(rows: dict[str, Row], entries: dict[str, ApprovalEntry]) -> None:
-    """Print the table for a terminal. An agent that asks for all of them is named once, so that the requests have more room."""
+    """Print the table of requests for a terminal.
+
+    If all requests have the same agent, it is named once, so that the requests have more room.
+    """
     asker = common_asker(rows.values()) if len(rows) > 1 else None
     names = output.short_ids(list(rows))
     short = [_short_row(entries[name], row, names[name], has_agent=asker is None) for name, row in rows.items()]
@@ -149,7 +152,10 @@ def _row(entry: ApprovalEntry, row: Row) -> tuple[str | None, ...]:
 
 
 def _short_row(entry: ApprovalEntry, row: Row, name: str, *, has_agent: bool) -> tuple[str, ...]:
-    """Return the cells of a row: name, verdict, title with its alarm, and times; a status only if it no longer waits."""
+    """Return the cells of a row: name, verdict, title with its alarm, and times.
+
+    The status is included only for a request that no longer waits.
+    """
     what = "  ".join(part for part in (row.marks, row.title) if part)
     what = what if waits(entry) else f"{what} ({state_words(entry.status)})"
     times = (output.time_since(entry.created_at), output.time_left(entry.expires_at))
@@ -157,7 +163,7 @@ def _short_row(entry: ApprovalEntry, row: Row, name: str, *, has_agent: bool) ->
 
 
 def _signature(entry: Question) -> str | None:
-    """Return the signer of a decided question, as the daemon recorded it; `aileron audit verify` checks it."""
+    """Return the signer of a decided question, as recorded by the daemon. `aileron audit verify` checks the signature."""
     if not entry.decided_at:
         return None
     return f"by {entry.key_id}" if entry.key_id else "no"

@@ -1,4 +1,4 @@
-"""`aileron approve`, `deny`, and the commands of `approval` that answer a request. approval.py has the ones that only read."""
+"""`aileron approve`, `deny`, and commands of `approval` that answer a request. approval.py has the commands that only read."""
 
 from __future__ import annotations
 
@@ -164,7 +164,10 @@ def _waiting(supervisor: Supervisor, approval: str) -> Question:
 
 
 def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
-    """Return the named questions, in that order. Problem if one is named twice, because another was probably meant."""
+    """Return the questions with these ids, in the same order.
+
+    Raises Problem if an id occurs twice, because another id was probably meant.
+    """
     questions = [decision_dialogue.find(supervisor, approval) for approval in approvals]
     names = [question.approval_id for question in questions]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
@@ -174,7 +177,7 @@ def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
 
 
 def _edited(args: dict[str, Any]) -> dict[str, Any]:
-    """Let the person edit the arguments, again while they are not JSON, and return them."""
+    """Let the person edit the arguments until they are valid JSON, and return them."""
     import json
 
     text = json.dumps(args, indent=2, ensure_ascii=True) + "\n"
@@ -197,7 +200,7 @@ def _end(
     *,
     as_json: bool,
 ) -> int:
-    """Return the exit code after the dialogue; if it approved a run, that of the run."""
+    """Return the exit code after the dialogue; if the dialogue approved a run, return the run's exit code."""
     if code != OK or question.kind != "action":
         return code
     return _outcome(supervisor, question, wait_s if dialogue.can_begin else 0.0, as_json=as_json)

@@ -37,7 +37,7 @@ _ROUTE: Final = "/v1/approver"
 _INVENTORY: Final = "/v1/approver/inventory"
 _PASSKEYS: Final = "/v1/passkeys"
 _KEY_DERIVATION_S: Final = 30.0
-"""Seconds for the daemon to derive the vault's key once more; a machine under load is slow."""
+"""Seconds to wait while the daemon derives the vault's key once more, which is slow on a machine under load."""
 _COLUMN: Final = 14
 _NOTHING: Final = object()
 _LAST: Final = {"bindings": 1, "connectors": 2, "actions": 3}
@@ -161,7 +161,7 @@ _FIXES: Final[dict[tuple[str, str | None], str]] = {
 
 
 class _Init:
-    """A call of `approver init`, in the process that no other process can inspect."""
+    """An execution of `approver init`, in a process that no other process can inspect."""
 
     def __init__(self, supervisor: Supervisor, given: str | None, *, replace: bool) -> None:
         self._supervisor: Final = supervisor
@@ -170,7 +170,7 @@ class _Init:
         self._replace: Final = replace
 
     def perform(self) -> int:
-        """Create or replace the key, and return the exit code. Problem."""
+        """Create or replace the key, and return the exit code. Raises Problem if that fails or is not allowed."""
         from aileron.approver import keyfile
 
         with local_work(), keyfile.locked(self._file):
@@ -190,14 +190,14 @@ class _Init:
                 return self._exchange(standing, inventory, vault, old)
 
     def _opened_vault(self) -> Secret | None:
-        """Unlock the vault if it is locked. Return its passphrase if the person was asked for it, else None."""
+        """Unlock the vault if it is locked. Return the vault's passphrase if the person was asked for it, otherwise None."""
         is_locked = self._supervisor.is_vault_locked()
         return self._vault_passphrase("The vault is locked. Its passphrase") if is_locked else None
 
     def _vault_passphrase(self, question: str) -> Secret:
         """Return the vault's passphrase, checked by the daemon.
 
-        Problem for a third wrong one, or for a wrong one that was given beforehand.
+        Raises Problem for a third wrong passphrase, or for a wrong passphrase that was given beforehand.
         """
         from aileron.model.secret import Secret
 
@@ -210,7 +210,10 @@ class _Init:
         return ask_until_right(question, tried)
 
     def _finish_earlier(self, standing: ApproverStatus) -> bool:
-        """Finish an earlier `init` that got as far as the vault, by putting its key in place. Return whether there was one."""
+        """Finish an earlier `init` that was interrupted after it had changed the vault: move its key to the key's path.
+
+        Return whether there was such an `init`.
+        """
         from aileron.approver import keyfile
 
         if standing.key_id is None or keyfile.key_in(keyfile.staged(self._file)) != standing.key_id:
@@ -237,7 +240,10 @@ class _Init:
             )
 
     def _agreed_inventory(self) -> str | None:
-        """Show the inventory. Return its digest, computed from what was shown, if the person approves; else None."""
+        """Show the inventory.
+
+        If the person approves, return the inventory's digest, computed from the shown content; otherwise None.
+        """
         from aileron.model.canonical import canonical_json, sha256_digest
         from aileron.model.decision import MismatchError
 
@@ -269,7 +275,7 @@ class _Init:
         return keyfile.open_key(self._file, isolation.ask_passphrase("Passphrase of the approver's current key"))
 
     def _exchange(self, standing: ApproverStatus, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
-        """Make the key, have the vault name it, and put it in its place, in this order; keyfile.py says why."""
+        """Make the key, have the vault record its id, and move the key to its path, in this order (see keyfile.py)."""
         from aileron.approver import keyfile
 
         new = keyfile.staged(self._file)
@@ -314,7 +320,10 @@ def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None, vault:
 
 
 def _new_passphrase(vault: Secret) -> Secret:
-    """Ask for a passphrase other than the vault's, which would otherwise be enough to decide. Problem for a third bad one."""
+    """Ask for a passphrase that differs from the vault's, because the vault's passphrase alone must not suffice to decide.
+
+    Raises Problem for a third unsuitable one.
+    """
     from aileron.approver import isolation, keyfile
     from aileron.model.failure import AileronError
 
@@ -339,9 +348,11 @@ def _new_passphrase(vault: Secret) -> Secret:
 
 
 def _show(inventory: Any) -> None:
-    """Show the whole inventory, even parts that this version does not know: the person must see all that they approve.
+    """Show the complete inventory, even parts that this version does not know, because the person must see everything that they
+    approve.
 
-    Actions, connectors and bindings stand last, where a small terminal shows them. Settings with default values are only counted.
+    Actions, connectors and bindings stand last, where a small terminal shows them. Settings with default values are only
+    counted.
     """
     parts = inventory if isinstance(inventory, dict) else {"inventory": inventory}
     output.note("installed and configured now:\n")
@@ -376,7 +387,7 @@ def _settings_lines(settings: dict[str, Any]) -> list[str]:
 
 
 def _binding_lines(entry: Any) -> list[str]:
-    """Return a binding in words if this version knows all its facts; otherwise as `_lines`, which leaves nothing out."""
+    """Return a binding in words if this version knows all its facts; otherwise as lines from `_lines`, which omits no fact."""
     try:
         known = msgspec.convert({**entry, "kind": "binding"}, BindingConsent)
     except (TypeError, msgspec.ValidationError):
@@ -388,7 +399,9 @@ def _binding_lines(entry: Any) -> list[str]:
 
 
 def _lines(entry: Any) -> list[str]:
-    """Return `NAME VERSION; gated: yes; reaches: a.example:443`, and below it the digests, which need no label."""
+    """Return an entry as `NAME VERSION; gated: yes; reaches: a.example:443`, followed by a line for each digest, without a
+    label.
+    """
     if not isinstance(entry, dict):
         return [_shown(entry)]
     named = [str(entry[key]) for key in ("name", "version") if key in entry]
@@ -400,7 +413,7 @@ def _lines(entry: Any) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text that is not harmless yet: it is made harmless where it is printed."""
+    """Return a value as text. The text is made harmless only when it is printed."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return ", ".join(value) or "nothing"
     if value is None:
@@ -409,7 +422,7 @@ def _shown(value: Any) -> str:
 
 
 class _KeyFile(msgspec.Struct):
-    """The approver's key on disk, also for `--json`."""
+    """The status of the approver's key file, also for `--json`."""
 
     path: str
     status: str
@@ -417,7 +430,10 @@ class _KeyFile(msgspec.Struct):
 
 
 def _file_status(path: Path, named: str | None) -> _KeyFile:
-    """Return what is at `path`, and whether it is the key that the vault names; unverified, since that needs the passphrase."""
+    """Return the status of the key file at `path`, and whether it has the id that the vault records.
+
+    The key is not verified, because that needs the passphrase.
+    """
     from aileron.approver import keyfile
     from aileron.model.failure import AileronError, FailureClass
 

@@ -31,12 +31,14 @@ from aileron.model.visible import as_fact, visible_json
 __all__ = ["export", "list_", "show", "tail"]
 
 _PAGE = 1000
-"""Events in one answer, at most."""
+"""Maximum number of events in one response."""
 _FOLLOW_S = 0.5
-"""Seconds between two requests for new events: quick enough for a person, and a request takes a millisecond."""
+"""Seconds between two requests for new events, short enough for a person; a request takes a millisecond."""
 _PATIENCE = 20
-"""Failures in a row until `tail` gives up: ten seconds of a busy daemon. One failure to reach it counts as ten,
-because it may be stopping."""
+"""Number of consecutive failures after which `tail` ends: ten seconds of a busy daemon.
+
+A failure to reach the daemon counts as ten, because the daemon may be stopping.
+"""
 _FAILS = {"busy": 1, "internal_error": 1, "daemon_unreachable": _PATIENCE // 2}
 _DURATION = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -73,9 +75,9 @@ _TOLD = {
     "tunnel.closed": ("host", "reason", "bytes_up", "bytes_down", "ms"),
     "tunnel.refused": ("reason", "destination", "count"),
 }
-"""Facts that a line of the list shows, by event type; other types show all facts. `audit show` has the rest."""
+"""Facts that a line of the list shows, by event type. Events of other types show all facts. `audit show` prints the rest."""
 _NAMED = frozenset({"bytes_down", "bytes_up", "may_hide", "ms", "scrubbed", "size", "count", "use", "of", "replaces"})
-"""Facts that mean nothing without their name."""
+"""Facts that are meaningless without their name."""
 
 
 _Run = Annotated[str | None, Option("--run", metavar="ID", help="Show only the run with this id or its end.")]
@@ -96,7 +98,7 @@ _Until = Annotated[str | None, Option("--until", metavar="TIME", help="Show even
 
 
 class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A query of the audit trail, in the daemon's terms (api/audit.py, AUDIT_FILTERS)."""
+    """A query of the audit trail, with the daemon's names of filters (api/audit.py, AUDIT_FILTERS)."""
 
     run: str | None = None
     action: str | None = None
@@ -118,7 +120,9 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"/v1/audit?{urlencode(msgspec.to_builtins(self))}"
 
     def held(self) -> _Query:
-        """Return the query for several pages, with relative times fixed: "two hours ago" is one moment from here on."""
+        """Return the query with relative times converted to fixed times, so that "two hours ago" is the same moment for all
+        pages.
+        """
         return replace(self, since=_moment(self.since), until=_moment(self.until))
 
 
@@ -255,7 +259,7 @@ def show(
 
 
 def _outcome(supervisor: Supervisor, run: str) -> dict[str, Any]:
-    """Return the run's result or failure, under its name in the answer."""
+    """Return the run's result or failure, by its field name in the response."""
     state = msgspec.to_builtins(supervisor.fetch(RunState, "GET", path_of("v1", "runs", run)))
     return {name: state[name] for name in ("result", "error") if name in state}
 
@@ -281,7 +285,7 @@ class _Event:
 
     @property
     def title(self) -> str:
-        """The line above its facts."""
+        """The line above the event's facts."""
         seq, kind = output.as_text(self.seq), output.as_text(self.kind)
         if not output.is_terminal():
             return f"{seq}\t{output.as_text(self.at)}\t{kind}"
@@ -290,21 +294,24 @@ class _Event:
 
     @property
     def told(self) -> str:
-        """The facts that a person wants to see first."""
+        """The event's most important facts for a person, in one line."""
         names = _TOLD.get(str(self.kind)) or self.facts
         told = [(name, output.as_text(self.facts[name])) for name in names if name in self.facts]
         return "  ".join(f"{name} {text}" if name in _NAMED else text for name, text in told)
 
 
 class _Printer:
-    """Prints events as they come, one line each: for a person below the id of their run, in a pipe with every fact's name."""
+    """Prints events as they arrive, one line each.
+
+    For a person, events stand below the id of their run; in a pipe, every fact has its name.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._day, self._run = "", None
 
     def show(self, events: list[dict[str, Any]]) -> None:
-        """Print the next events. Every line is written when this returns."""
+        """Print the next events. All lines have been written when this method returns."""
         for said in events:
             if self._as_json:
                 output.write(json.dumps(said))
@@ -342,7 +349,7 @@ def _asked(
     since: str | None,
     until: str | None,
 ) -> _Query:
-    """Return the query for the conditions that all commands share; runs and sessions are named by an id or its end."""
+    """Return the query for the conditions that all commands share. Runs and sessions are given by an id or its end."""
     supervisor = Supervisor()
     return _Query(
         run=None if run is None else run_meant(supervisor, run),
@@ -357,7 +364,7 @@ def _asked(
 
 
 def _moment(text: str | None) -> str | None:
-    """Convert a duration to the time that long ago; anything else stays as it is, for the daemon to parse."""
+    """Convert a duration to the time that long ago. Any other text is returned unchanged, and the daemon parses it."""
     if text is None or (match := _DURATION.fullmatch(text)) is None:
         return text
     ago = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
@@ -377,7 +384,7 @@ def _newest(supervisor: Supervisor) -> int:
 
 
 def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield the pages up to the row that is the newest now. Row numbers never change, so pages neither overlap nor leave gaps."""
+    """Yield all pages up to the row that is the newest now. Row numbers never change, so pages neither overlap nor leave gaps."""
     whole = replace(asked, form=form, order="oldest", limit=_PAGE, before=_newest(supervisor) + 1)
     last = 0
     while page := _page(supervisor, replace(whole, after=last)):
@@ -386,7 +393,10 @@ def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[lis
 
 
 def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
-    """Yield each page as bytes, and its row count. For a terminal, control characters are spelled out; JSON keeps its meaning."""
+    """Yield each page as bytes, with its number of rows.
+
+    For a terminal, control characters are spelled out in a way that keeps JSON valid.
+    """
     from aileron.cli.export import line, table
 
     if style is _Format.CSV:
@@ -397,7 +407,10 @@ def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown:
 
 
 def _follow(supervisor: Supervisor, asked: _Query, last: int, printer: _Printer) -> None:
-    """Print new events until the reader or the daemon goes away. It asks by row number, so that none is missed or repeated."""
+    """Print new events until the reader disconnects or the daemon stops.
+
+    Events are requested by row number, so that none is missed or repeated.
+    """
     failed = 0
     while output.is_read(_FOLLOW_S):
         while True:

@@ -1,6 +1,6 @@
 """`aileron binding`: which credential serves which connector, and for what.
 
-`setup` asks a person for what is missing; without a terminal it names the options that are missing.
+`setup` asks a person for missing details; without a terminal it lists the missing options.
 
 Not here: asking (cli/bind.py), signing in (cli/signin.py).
 """
@@ -31,7 +31,7 @@ Name = Annotated[
     str, Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
 ]
 _FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthorize"}
-"""Subcommands that fix a binding in each state but `ok` and `unknown`."""
+"""Subcommand that fixes a binding, for each state except `ok` and `unknown`."""
 _STATES = {
     "suspended": "its connector asks for more than you approved",
     "expired": "its sign-in has expired and cannot be renewed",
@@ -94,7 +94,10 @@ def inspect(name: Name, as_json: AsJson = False) -> None:
 
 
 def _account(entry: BindingEntry) -> str | None:
-    """Return the account; for a login also its database, whether it only reads, and a weaker password form."""
+    """Return the account of a binding.
+
+    For a login, add the database, whether the role is read-only, and a weaker password form.
+    """
     details = entry.details or LoginDetails()
     more = [f"database {details.database}"] if details.database is not None else []
     more += ["only reads"] if details.read_only else []
@@ -142,7 +145,7 @@ def _new_certificate(entry: BindingEntry) -> str:
 
 
 def needs_provider(shown: BindingDetail) -> bool:
-    """Return whether only the provider can grant some of what is new."""
+    """Return whether some of the connector's new requests can be granted only by the provider."""
     return shown.kind == "oauth2" and any(words.startswith(("scope ", "application ")) for words in shown.suspended)
 
 

@@ -1,4 +1,4 @@
-"""`aileron binding`: commands that bind, change and revoke. binding.py has the ones that only read."""
+"""`aileron binding`: commands that bind, change and revoke. binding.py has the commands that only read."""
 
 from __future__ import annotations
 
@@ -158,7 +158,10 @@ def rebind(
 
 
 def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | None) -> None:
-    """Check that no new sign-in is needed: a sign-in takes no `source`, and only its provider grants scopes. Problem."""
+    """Check that the binding can be changed here.
+
+    Raises Problem if it is a sign-in and `source` is given, or if only the provider can grant the new scopes.
+    """
     if source is not None and shown.grant:
         raise Problem.usage(
             f"{shown.name} is a sign-in, whose tokens are kept in the vault",
@@ -174,7 +177,10 @@ def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | 
 
 
 def _bound_anew(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """Change a secret kept elsewhere first, if it stays there; then the binding, if more changes. Return the exit code."""
+    """Change a secret in an external store first, if it stays in such a store; then the binding, if more changes.
+
+    Return the exit code.
+    """
     if given.source is not None or (shown.elsewhere and given.secret is None):
         rest = given._replace(source=None, token=None, yes=False, how=How())
         is_all = not shown.suspended and rest == BindOptions(shown.name)
@@ -223,7 +229,7 @@ def revoke(name: Name, passphrase_file: PassphraseFile = None, as_json: AsJson =
 
 
 _PROVIDER_S = 15.0
-"""Seconds for the provider to revoke a sign-in; the daemon allows 10 s."""
+"""Seconds to wait while the provider revokes a sign-in; the daemon allows 10 s."""
 
 
 def _at_provider(said: str | None) -> str:

@@ -3,7 +3,7 @@
 Runs in commands. It decides nothing: sights.py defines what an option shows, and host_pattern.py what a host is. An invalid
 option ends the command before anything starts.
 
-Source: docs/reference/cli.md, docs/reference/configuration.md#launch. Not here: carrying it out (launch_cell.py).
+Source: docs/reference/cli.md, docs/reference/configuration.md#launch. Not here: the launch itself (launch_cell.py).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Explain = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellWishes:
-    """The options about a cell."""
+    """The options of a command line about a cell."""
 
     read_only: bool = False
     allow_read: tuple[str, ...] = ()
@@ -91,7 +91,10 @@ class CellWishes:
     overlay: bool = False
 
     def check(self, *, is_in_cell: bool) -> None:
-        """Check the options. Problem for an invalid one, and for a cell's option without a cell, which would protect nothing."""
+        """Check the options.
+
+        Raises Problem for an invalid option, and for an option about cells without a cell, because it would protect nothing.
+        """
         given = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(self) if getattr(self, field.name)]
         if given and not is_in_cell:
             raise Problem.usage(f"{given[0]} requires --jail: without a cell it has no effect", fix="add --jail")
@@ -103,7 +106,7 @@ class CellWishes:
         _ = self.hosts(None), self.published()
 
     def hosts(self, settings: LaunchedCell | None) -> list[str]:
-        """Return the reachable hosts, each once, with presets expanded. Problem for an invalid host."""
+        """Return the reachable hosts, each once, with presets expanded. Raises Problem for an invalid host."""
         from aileron.model.host_pattern import parse_host_patterns
         from aileron.model.host_presets import HOST_PRESETS, resolved_hosts
 
@@ -121,7 +124,7 @@ class CellWishes:
             raise Problem.usage(f"--allow-host: {error}", fix="--allow-host NAME[:PORT], *.NAME or a preset") from None
 
     def published(self) -> tuple[Publish, ...]:
-        """Return the ports of the cell to publish. Problem for an invalid one."""
+        """Return the ports of the cell to publish. Raises Problem for an invalid port."""
         from aileron.cell.publish import parse_publish
 
         try:
@@ -130,7 +133,7 @@ class CellWishes:
             raise Problem.usage(f"--publish: {error}", fix="--publish PORT or --publish HOSTPORT:PORT") from None
 
     def options(self, settings: LaunchedCell | None) -> CellOptions:
-        """Return what the cell shows and its limits: the settings in force, with the options added."""
+        """Return the cell's visible files and its limits: the settings in force, with the options added."""
         from aileron.launch.sights import CellLimits, CellOptions
 
         read, write, environment = list[str](), list[str](), list[str]()

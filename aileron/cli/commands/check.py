@@ -1,4 +1,4 @@
-"""A result of `aileron doctor`, and its fix.
+"""The result of one check of `aileron doctor`, and the fix for a failure.
 
 Source: docs/reference/cli.md. Not here: the checks themselves (doctor.py, agent_check.py).
 """
@@ -14,7 +14,7 @@ __all__ = ["ByHand", "Check"]
 
 
 class ByHand(enum.Enum):
-    """Reasons for leaving a fix to the person instead of `doctor --fix`."""
+    """Reasons why a fix is left to the person and not applied by `doctor --fix`."""
 
     ADMINISTRATOR = "it needs an administrator of this machine"
     WIDENS = "it would allow more than now"
@@ -24,10 +24,10 @@ class ByHand(enum.Enum):
 
 
 class Check(NamedTuple):
-    """The result of one check. `note` is neither good nor bad.
+    """The result of one check. A result `note` is neither good nor bad.
 
-    `fix` is for a person to type. `cure` is what `doctor --fix` applies, or why it does not: it leaves alone whatever is not
-    known to be safe.
+    `fix` is for a person to type. `cure` is the change that `doctor --fix` applies, or the reason why it applies none, because
+    it makes only changes that are known to be safe.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`aileron completion`: the shells' scripts, and typer's functions that complete settings and what the daemon knows."""
+"""`aileron completion`: the shells' scripts, and functions for typer that complete settings and words that the daemon knows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _aileron_completion() {
 
 compdef _aileron_completion aileron
 """
-"""Typer's script, plus the mark, and without a space after `KEY=`."""
+"""Typer's script for zsh, changed so that it knows the mark for no files (completing.py) and adds no space after `KEY=`."""
 
 
 def completion(
@@ -81,7 +81,7 @@ def _bash(script: str) -> str:
 def _fish(script: str) -> str:
     """Return typer's script for fish, changed so that it offers files only where a word can be one.
 
-    fish itself offers files if there is nothing else.
+    fish itself offers files if there are no other words.
     """
     asked = script.replace("(env ", f"(env {completing.KNOWS_MARK}=1 ").replace(
         '"env ', f'"env {completing.KNOWS_MARK}=1 '
@@ -146,7 +146,10 @@ def list_names(incomplete: str) -> list[str]:
 
 
 def list_entries(ctx: Any, incomplete: str) -> list[str]:
-    """Return the entries of the named list that are not given yet; none if the file cannot be read."""
+    """Return the entries of the list setting on the command line that are not given yet.
+
+    The result is empty if the file cannot be read.
+    """
     from aileron.cli.settings import is_list, list_in_force, read_text
     from aileron.config import SETTINGS
     from aileron.home import Home
@@ -165,6 +168,6 @@ def list_entries(ctx: Any, incomplete: str) -> list[str]:
 
 
 def input_words(ctx: Any, incomplete: str) -> list[str]:
-    """Return `KEY=` for each input of the named action that has no value yet."""
+    """Return `KEY=` for each input, without a value yet, of the action on the command line."""
     given = ctx.params.get("arguments") or []
     return completing.input_words(str(ctx.params.get("name")), given, incomplete)

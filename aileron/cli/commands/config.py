@@ -1,6 +1,7 @@
-"""`aileron config`: the settings as they are written, and as they are in force.
+"""`aileron config`: the settings in the file, and the settings in force.
 
-It needs no daemon and starts none. If a daemon runs, it says what it has read, and what waits for a person.
+These commands need no daemon and start none. A running daemon reports which settings it has read, and which changes wait for a
+person.
 """
 
 from __future__ import annotations
@@ -163,7 +164,9 @@ def _tell_changed(path: Path, before: str, text: str, keys: list[str], *now: str
 
 
 def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
-    """Note which entries a new list no longer has, so that a person who meant to add one sees that the others are gone."""
+    """Print a note with the entries that a new list no longer has, so that a person who meant to add an entry sees that the
+    others were removed.
+    """
     from aileron.config import written_settings
 
     written = written_settings(before, path)
@@ -176,7 +179,9 @@ def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
 
 
 def _undo(key: str, gone: list[str]) -> str:
-    """Return the command that adds them again, quoted for a shell; empty for entries that a command line cannot express."""
+    """Return the command that adds the removed entries again, quoted for a shell; empty for entries that a command line cannot
+    express.
+    """
     from aileron.cli.settings import value_of
 
     if any(value_of(key, entry) != [entry] or visible(entry) != entry or entry.startswith("-") for entry in gone):
@@ -262,7 +267,7 @@ def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
 
 
 class _Setting(msgspec.Struct):
-    """A setting, also for `--json`. `origin` is `file` or `default`."""
+    """A setting as it is printed, also for `--json`. `origin` is `file` or `default`."""
 
     key: str
     value: Any
@@ -284,7 +289,7 @@ def _entries(path: Path, keys: tuple[str, ...]) -> list[_Setting]:
 
 
 _MAX_NAMED = 3
-"""Maximum number of settings that a note names; more are only counted."""
+"""Maximum number of settings that a note lists; further settings are only counted."""
 _WAITING = {
     "consent": "not in effect, needs your approval: aileron approval list",
     "restart": "takes effect when the daemon restarts: aileron daemon restart",
@@ -293,7 +298,7 @@ _WAITING = {
 
 
 class _Running(NamedTuple):
-    """The settings that a running daemon has read; without a daemon nothing waits."""
+    """The settings that a running daemon has read. Without a daemon, no setting waits for a person."""
 
     unagreed: frozenset[str] = frozenset()
     at_start: frozenset[str] = frozenset()
@@ -316,7 +321,10 @@ class _Running(NamedTuple):
 
 
 def _maybe_status() -> Status | None:
-    """Return a running daemon's status. None if none runs or it fails: a setting can be fixed without one."""
+    """Return a running daemon's status.
+
+    None if no daemon runs or the request fails, because a setting can be fixed without a daemon.
+    """
     from aileron.api.daemon import Status
 
     try:
@@ -326,7 +334,10 @@ def _maybe_status() -> Status | None:
 
 
 def _tell_what_is_needed(keys: list[str]) -> None:
-    """Note whether the settings are in effect, or what that needs. A running daemon reads the file when it is asked."""
+    """Print a note that the settings are in force, or what is needed for that.
+
+    A running daemon reads the file when it is asked.
+    """
     from aileron.config import CONSENTED
 
     if _maybe_status() is None:

@@ -1,6 +1,6 @@
 """`aileron connector`: the programs that each know one service.
 
-`build` runs here, on the author's files, without a daemon; the rest asks it.
+`build` runs here, on the author's files, without a daemon; the other commands send requests to the daemon.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aileron.model.visible import visible
 __all__ = ["called", "list_", "remove", "show"]
 
 _LEAST_DIGITS = 6
-"""Digits of a hash on the command line, at least: fewer are a typing mistake."""
+"""Minimum number of digits of a hash on the command line; fewer are a typing mistake."""
 
 Which = Annotated[
     str,
@@ -116,7 +116,7 @@ def _remove_unused(supervisor: Supervisor, *, yes: bool) -> None:
 
 
 def _only(supervisor: Supervisor, wanted: str) -> ConnectorEntry:
-    """Return the one installed connector that `wanted` names. Problem for none, and for several."""
+    """Return the installed connector that `wanted` specifies. Raises Problem if none or several match."""
     installed = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
     found = [entry for entry in installed if _is_meant(wanted, entry)]
     if len(found) == 1:

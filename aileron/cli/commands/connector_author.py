@@ -1,7 +1,7 @@
 """`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before other people install a connector.
 
-All of it runs here, on the author's files, without daemon or network. Only `test` executes any of the files, in a jail, and reads
-a home: for the authority that issued the certificate of a local server.
+All commands run here, on the author's files, without daemon or network. Only `test` executes any of the files, in a jail, and
+reads a home, for the authority that issued the certificate of a local server.
 """
 
 from __future__ import annotations
@@ -225,7 +225,10 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
 
 
 def _settings_for(server: LocalUpstream | None) -> Settings | None:
-    """Return the home's settings, for `egress.ca_file`, if a certificate must be verified. AileronError(invalid_request)."""
+    """Return the home's settings, for `egress.ca_file`, if the server's certificate must be verified; otherwise None.
+
+    Raises AileronError(invalid_request) if the settings are invalid.
+    """
     from aileron.config import load_settings
     from aileron.home import Home
 
@@ -298,7 +301,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _text_of(path: Path) -> str:
-    """Return the text of a small file of the author's own."""
+    """Return the text of a small file that the author wrote."""
     from aileron.model.document import MAX_DOCUMENT_BYTES
 
     try:
@@ -344,7 +347,7 @@ def _tell_signed(done: Release, *, is_published: bool) -> None:
 
 
 def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str, Any]]:
-    """Return what the connector would be allowed, in words; a value is None if it does not apply."""
+    """Return the connector's permissions as facts in words; a value is None if a fact does not apply."""
     from aileron.registry.placeholders import UNRELEASED
 
     limits, need = manifest.limits, manifest.credential
@@ -371,7 +374,10 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
 
 
 def _sent(manifest: ConnectorManifest) -> tuple[tuple[str, Any], ...]:
-    """Return where a credential goes. In a source, the hosts of logins may be missing until it is built."""
+    """Return facts about where a credential is sent.
+
+    In a connector's source, the hosts of logins may be missing until the connector is built.
+    """
     from aileron.registry.placeholders import UNBOUND_BUILD
 
     need = manifest.credential

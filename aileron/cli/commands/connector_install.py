@@ -1,4 +1,4 @@
-"""`aileron connector`: commands that build, install and check connectors. connector.py has the ones that only read."""
+"""`aileron connector`: commands that build, install and check connectors. connector.py has the commands that only read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["build", "check", "install", "verify"]
 
 
 _CHECK_S = 60.0
-"""Seconds for a request that asks every forge, or hashes every byte."""
+"""Seconds to wait for a request for which the daemon asks every forge, or hashes every installed connector."""
 _MISMATCH = 9
 
 
@@ -216,7 +216,7 @@ def verify(as_json: AsJson = False) -> None:
 
 
 def _write_whole(file: Path, data: bytes) -> None:
-    """Write the file atomically: a truncated archive would be installed as something else."""
+    """Write the file atomically, because a truncated archive would be installed as a different connector."""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         try:

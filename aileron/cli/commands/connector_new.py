@@ -211,7 +211,7 @@ def new(
 
 
 class _Template(NamedTuple):
-    """The choices for a connector without a document."""
+    """The choices for a connector that is made from a template, not from a document."""
 
     operations: Sequence[str]
     lang: Lang
@@ -219,7 +219,7 @@ class _Template(NamedTuple):
 
     @classmethod
     def of(cls, operations: Sequence[str], lang: Lang, host: str | None) -> Self:
-        """Return the choices from the options. Problem(usage)."""
+        """Return the choices from the options. Raises Problem(usage) for an invalid operation or host."""
         from aileron.cli.template import FIRST_OPERATIONS
 
         chosen = operations or FIRST_OPERATIONS[lang.value]
@@ -248,7 +248,10 @@ def _files(
 
 
 def _check_options(wanted: Wanted, operations: Sequence[str], lang: Lang, *, is_update: bool) -> None:
-    """Check that the options fit what is made: a template, a document's import, or an MCP server's. Problem(usage)."""
+    """Check that the options fit the source of the connector: a template, a document or an MCP server.
+
+    Raises Problem(usage) otherwise.
+    """
     of_servers = {
         "--trust-read-only": wanted.trust_read_only,
         "--auth-server": wanted.auth_server,
@@ -267,7 +270,10 @@ def _check_options(wanted: Wanted, operations: Sequence[str], lang: Lang, *, is_
 
 
 def _repository_name(text: str) -> Fqn:
-    """Parse the name of a whole repository, because the key and the workflow go to its top. Problem otherwise."""
+    """Parse the name of a complete repository, because the key and the workflow belong to its top directory.
+
+    Raises Problem for any other name.
+    """
     from aileron.model.names import Fqn
 
     if "://" not in text:
@@ -307,7 +313,7 @@ def _host(text: str) -> HostPort:
 
 
 def _check_place(directory: Path, key_file: Path, name: str, *, is_imported: bool) -> None:
-    """Check that the directory can be created, and that the key's file is not inside it. Problem otherwise."""
+    """Check that the directory can be created, and that the key's file is not in that directory. Raises Problem otherwise."""
     if os.path.lexists(directory):
         again = "; --update, if it was made from an older document" if is_imported else ""
         raise Problem.usage(f"{directory} already exists", fix=f"aileron connector new {name} DIR{again}")
@@ -320,7 +326,7 @@ def _check_place(directory: Path, key_file: Path, name: str, *, is_imported: boo
 
 @contextlib.contextmanager
 def _new_key(file: Path, *, may_exist: bool) -> Iterator[tuple[SigningKey, bool]]:
-    """Yield the key of `_key_for`; a new key file is removed if the block fails."""
+    """Yield the result of `_key_for`. A new key file is removed if the block fails."""
     key, is_new = _key_for(file, may_exist=may_exist)
     try:
         yield key, is_new
@@ -331,7 +337,7 @@ def _new_key(file: Path, *, may_exist: bool) -> Iterator[tuple[SigningKey, bool]
 
 
 def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
-    """Return the key from an existing file that was named, or a new one in a new file, and whether it is new."""
+    """Return the key from an existing file, if `may_exist`, or a new key in a new file, and whether the key is new."""
     from aileron.registry.signatures import SigningKey
 
     if may_exist and os.path.lexists(file):
@@ -344,7 +350,7 @@ def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
 
 
 def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
-    """Write the whole tree or nothing."""
+    """Write the complete directory tree, or nothing if that fails."""
     import secrets
     import shutil
 
@@ -361,7 +367,7 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
 
 
 def _tell_next(name: Fqn, directory: Path, key_file: Path, made: Made | None, *, is_new: bool) -> None:
-    """Print the next commands. For an imported connector, the key comes last: it only matters for publishing."""
+    """Print the next commands. For an imported connector, the key comes last, because it matters only for publishing."""
     if made is None:
         _tell_key(name, key_file, is_new=is_new)
     output.note(f"{'' if made is None else chr(10)}next:              aileron connector test {visible(str(directory))}")

@@ -1,4 +1,4 @@
-"""`aileron console`: what waits for a person, on a screen that stays open; `--plain` the same in lines."""
+"""`aileron console`: open questions on a screen that stays open, or with `--plain` in lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aileron daemon`: the supervisor. The first command that needs it starts it; these commands are for everything beyond that."""
+"""`aileron daemon`: commands for the daemon. Any command that needs the daemon starts it; these commands do everything else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["install", "logs", "restart", "start", "status", "stop", "uninstall"]
 
 _STOP_S = 30.0
-"""Seconds: five for responses in progress, thirty at most to record outcomes on a slow disk; after that, something is stuck."""
+"""Seconds to wait for the daemon to stop: five for responses in progress, at most thirty to record outcomes on a slow disk.
+
+A longer wait means that it hangs.
+"""
 _TAIL_BYTES = 1 << 20
 _FOLLOW_S = 0.3
 _LOOK_AGAIN_S = 0.1
@@ -210,7 +213,7 @@ def _maybe_status(supervisor: Supervisor) -> Status | None:
 
 
 def _type_of_status() -> type[Status]:
-    """Import the type only once a daemon runs: without it, a start takes half as long."""
+    """Return the type Status, imported only once a daemon runs, because the command then starts in half the time."""
     import_msgspec()
     from aileron.api.daemon import Status
 
@@ -218,7 +221,7 @@ def _type_of_status() -> type[Status]:
 
 
 def _wait_started(supervisor: Supervisor) -> Status:
-    """Wait until the service's daemon answers and return its status. Problem if that takes too long."""
+    """Wait until the service's daemon responds, and return its status. Raises Problem if that takes too long."""
     until = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < until:
         if (running := _maybe_status(supervisor)) is not None:
@@ -231,14 +234,14 @@ def _wait_started(supervisor: Supervisor) -> Status:
 
 
 def _watch(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends; None if it has ended. pidfd_open(2)."""
+    """Return a descriptor that becomes readable when the process ends, pidfd_open(2); None if the process has ended."""
     with contextlib.suppress(ProcessLookupError):
         return os.pidfd_open(pid)
     return None
 
 
 def _follow(log: Any, path: Path) -> None:
-    """Print what is added to the log, and continue with the new file when the log is rotated."""
+    """Print new lines of the log, and continue with the new file when the log is rotated."""
     unfinished = b""
     while True:
         data = log.read(1 << 16)

@@ -44,7 +44,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _introduce(address: str, key: str) -> None:
-    """Print at once what a person needs to use the server: a newcomer has read nothing yet."""
+    """Print everything that a person needs to use the server, because a newcomer has read no documentation yet."""
     output.print_facts([("address", f"http://{address}"), ("API key", key)])
     if address not in _allowed():
         output.note(

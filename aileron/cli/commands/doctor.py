@@ -1,6 +1,6 @@
-"""`aileron doctor`: the state of this machine, and fixes for what is wrong.
+"""`aileron doctor`: checks this machine and suggests or applies fixes.
 
-It starts no daemon, because a check changes nothing. `doctor AGENT` does, as the agent would (agent_check.py).
+`doctor` starts no daemon, because a check changes nothing. `doctor AGENT` starts one, as the agent would (agent_check.py).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def doctor(
 
 
 _FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
-"""Packages that some logins need, and those logins."""
+"""Python packages that some logins need, each with the name of those logins."""
 
 
 def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
@@ -167,7 +167,7 @@ def _sandbox_mode(home: Path) -> SandboxMode:
 
 
 def _weaker(home: Path) -> Iterator[Check]:
-    """Yield a check if this machine, which has no jail, could use the weaker mode that a person can choose."""
+    """Yield a check if this machine, which cannot make a jail, could use the weaker mode that a person can choose."""
     from aileron_sandbox.support import examine
 
     if examine("landlock").available:
@@ -235,7 +235,9 @@ def _home(home: Path) -> Iterator[Check]:
 
 
 def _owned(home: Path, found: os.stat_result) -> Iterator[Check]:
-    """Check the home, and what others can use or write in it: the daemon refuses each."""
+    """Check the home, and find files and directories in it that other users can use or write, because the daemon refuses each of
+    these.
+    """
     if not stat.S_ISDIR(found.st_mode):
         yield Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of your own")
         return
@@ -314,7 +316,7 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
 
 
 def _decisions(running: Status) -> Check:
-    """Check whether decisions are signed, as the daemon knows."""
+    """Check whether decisions are signed, as the daemon reports."""
     words = signed_by(running)
     match running.approver.status:
         case "none":
@@ -339,7 +341,7 @@ def _vault(found: VaultState) -> Check:
 
 
 def _print(checks: list[Check], *, explained: bool = False) -> None:
-    """Print all checks; if `explained`, with the reason why a failed one is left to the person."""
+    """Print all checks. With `explained`, print for each failed check the reason why its fix is left to the person."""
     if not output.is_terminal():
         output.print_table((), [(check.state, check.name, check.found, check.fix or "") for check in checks], empty="")
         return

@@ -1,4 +1,4 @@
-"""Reports of finished changes: printed by the command that asked for the change, or by the one that approved it."""
+"""Reports of finished changes, printed by the command that asked for the change or by the command that approved it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # other commands need not wait for this import
 __all__ = ["print_connector", "result_of", "tell_done", "tell_packed"]
 
 _MAX_NAMED = 8
-"""Maximum number of files that are named for one reason for leaving them out: two lines of a terminal."""
+"""Maximum number of omitted files that are listed for one reason: two lines of a terminal."""
 _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
     "connector": InstalledConnector,
     "connector_update": InstalledConnector,
@@ -39,11 +39,16 @@ _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
     "tool_change": ToolAccepted,
     "host": AllowedHost,
 }
-"""Types of results, by the kind of the consent. An action file, and things installed together, are recognized by their fields."""
+"""Types of results by the kind of the consent.
+
+The results for an action file, and for an action and connectors installed together, are recognized by their fields.
+"""
 
 
 def result_of(kind: str, result: Any) -> Any:
-    """Return an approval's result in the form of the route that asked; plain JSON if this version does not know the kind."""
+    """Return an approval's result in the type of the route that asked for the consent; plain JSON if this version does not know
+    the kind.
+    """
     fields = result if isinstance(result, dict) else {}
     if "connectors" in fields:
         return read(InstalledTogether, result)
@@ -53,7 +58,7 @@ def result_of(kind: str, result: Any) -> Any:
 
 
 def tell_done(result: Any) -> None:
-    """Print the name of `result`, the route's answer, on standard output, and the rest on standard error."""
+    """Print the name of `result`, the route's response, on standard output, and all other facts on standard error."""
     match result:
         case InstalledTogether():
             _tell_installed(result)
@@ -97,7 +102,7 @@ def tell_done(result: Any) -> None:
 
 
 def print_connector(entry: ConnectorEntry) -> None:
-    """Print a connector: what it can reach and use, and its limits."""
+    """Print a connector: the hosts that it can reach, the functions that it can use, and its limits."""
     limits = {} if entry.limits is UNSET else msgspec.to_builtins(entry.limits)
     output.print_facts(
         [
@@ -115,7 +120,10 @@ def print_connector(entry: ConnectorEntry) -> None:
 
 
 def _way(wanted: CredentialWanted) -> tuple[tuple[str, Any], ...]:
-    """Return how the credential is sent, or where it logs in and what it can execute there; the daemon has checked it."""
+    """Return facts about how the credential is sent, or where the connector logs in and what it can execute there.
+
+    The daemon has checked these facts.
+    """
     return (
         ("sent as", wanted.sent_as or None),
         ("logs in at", [LoginTarget.parse(login).words for login in wanted.logins or ()] or None),
@@ -140,7 +148,7 @@ def _tell_action(added: AddedAction) -> None:
 
 
 def _tell_installed(done: InstalledTogether) -> None:
-    """Report what a forge delivered: connectors that came with an action get one line each."""
+    """Report what was installed from a forge. Connectors that were installed with an action get one line each."""
     if done.action is None and len(done.connectors) == 1:
         _tell_connector(done.connectors[0])
         return
@@ -161,7 +169,9 @@ def _tell_connector(installed: InstalledConnector) -> None:
 
 
 def tell_packed(built: Built) -> None:
-    """Print on standard error the files that are not Python, because they are published too, and files left out, by reason."""
+    """Print on standard error the files other than Python files, because they are published too, and the omitted files by
+    reason.
+    """
     if built.data:
         output.note(f"data files included: {_named(built.data)}")
     reasons = sorted({one.reason for one in built.left_out})

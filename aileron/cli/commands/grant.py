@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["add", "list_", "revoke"]
 
 _LONGEST = "90d"
-"""A quarter of a year: nobody remembers longer what they approved. The daemon has the last word."""
+"""Maximum duration of a grant: a quarter of a year, because nobody remembers for longer what they approved.
+
+The daemon enforces its own limit.
+"""
 _LEAST_PART = 4
 _HELP = "aileron grant add --help"
 
@@ -150,7 +153,7 @@ def _each(flag: str, text: str) -> list[str]:
 
 
 def _meant(supervisor: Supervisor, wanted: str) -> str:
-    """Return the one grant whose id is `wanted` or ends with it. Problem for none, and for several."""
+    """Return the grant whose id is `wanted` or ends with it. Raises Problem if none or several match."""
     names = [entry.id for entry in supervisor.fetch(GrantList, "GET", "/v1/grants").grants]
     if wanted in names:
         return wanted

@@ -22,7 +22,7 @@ from aileron.model.visible import visible
 __all__ = ["build", "search", "show"]
 
 _ASK_S = 180.0
-"""Seconds for a slow Hub: an index of 8 MiB over a poor connection takes two and a half minutes."""
+"""Seconds to wait for a slow Hub: an index of 8 MiB takes two and a half minutes over a poor connection."""
 _SHOWN_VERSIONS = 10
 
 
@@ -139,7 +139,7 @@ def _tell_wrong(problems: Sequence[dict[str, str]]) -> None:
 
 
 def _signed(signature: HubSignature) -> str:
-    """Return the key that signed; on a terminal only whether an entry is signed, because a person scans the list."""
+    """Return the key that signed an entry; on a terminal only whether the entry is signed, because a person scans the list."""
     if signature.status != "signed":
         return "UNSIGNED"
     return "signed" if output.is_terminal() else str(signature.key)

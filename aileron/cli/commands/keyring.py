@@ -18,7 +18,7 @@ from aileron.model.visible import visible
 __all__ = ["list_", "revoke", "trust"]
 
 _LOOK_S = 60.0
-"""Seconds for a slow forge."""
+"""Seconds to wait for a slow forge."""
 
 Authority = Annotated[
     str, Argument(metavar="AUTHORITY", help="Publisher: SCHEME://OWNER, or SCHEME://OWNER/REPOSITORY.")
@@ -103,7 +103,7 @@ def _show(found: PublishedKey) -> None:
 
 
 def _check_wanted(authority: str, key: Path | None) -> None:
-    """Ask the person to confirm. Problem if they do not, or cannot be asked."""
+    """Ask the person to confirm. Raises Problem if the person declines or cannot be asked."""
     again = f"aileron keyring trust {authority}{'' if key is None else f' --key {key}'} --yes"
     if not can_ask():
         raise Problem.usage("a person must confirm, and there is no terminal", fix=again)

@@ -68,7 +68,7 @@ def agent_names(incomplete: str) -> list[str]:
 
 
 def agent_of(name: str) -> Agent:
-    """Return the agent of that name. Problem, with the supported names."""
+    """Return the agent with that name. Raises Problem, which lists the supported names, if there is none."""
     from aileron.launch.agents import AGENTS
 
     if name not in AGENTS:
@@ -178,7 +178,10 @@ def launch(
 
 
 def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:
-    """Return whether to use a cell, by the option or else by the setting. Problem for a cell's options without a cell."""
+    """Return whether to use a cell, by the option or else by the setting.
+
+    Raises Problem for options about cells without a cell.
+    """
     if jail is None:
         from aileron.cli.cells import ask_about_cells
         from aileron.cli.commands.launch_cell import are_cells_possible
@@ -189,7 +192,10 @@ def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wish
 
 
 def program_of(agent: Agent, given: str | None) -> str:
-    """Return the path of the agent's program, `given` or the one in PATH. Problem, with the command that installs it."""
+    """Return the path of the agent's program, either `given` or the one in PATH.
+
+    Raises Problem, with the command that installs the program, if there is none.
+    """
     from aileron.launch import programs
     from aileron.model.failure import AileronError
 
@@ -201,14 +207,14 @@ def program_of(agent: Agent, given: str | None) -> str:
 
 
 def gateway_of(running: Status) -> Gateway:
-    """Return what `status` says about the gateway to the models' APIs."""
+    """Return the part of `running` about the gateway to the models' APIs."""
     from aileron.launch.agent import Gateway
 
     return Gateway(running.web, frozenset(name for name, upstream in running.gateway.items() if upstream.has_key))
 
 
 def selectors(given: list[str] | None, *, help_of: str) -> list[str]:
-    """Return the selectors of `--only`, each once. Problem for an invalid one."""
+    """Return the selectors of `--only`, each once. Raises Problem for an invalid selector."""
     from aileron.model.selecting import parse_selectors
 
     try:
@@ -228,7 +234,7 @@ def _open_vault(supervisor: Supervisor, running: Status, *, is_given: bool, is_n
 
 
 def is_vault_locked(running: Status) -> bool:
-    """Return whether `status` reports a vault that is locked."""
+    """Return whether the daemon's status reports a locked vault."""
     return running.vault.exists and running.vault.locked
 
 
@@ -238,7 +244,10 @@ def is_vault_needed(supervisor: Supervisor, gateway: Gateway) -> bool:
 
 
 def _is_vault_required(home: Path) -> bool:
-    """Return whether the gateway needs the vault even without a key in it. The daemon reports errors in the file."""
+    """Return whether the gateway needs the vault even if the vault contains no key for it.
+
+    With invalid settings, the default applies here; the daemon reports the errors.
+    """
     from aileron.config import Settings, load_settings
     from aileron.model.failure import AileronError
 
@@ -249,10 +258,11 @@ def _is_vault_required(home: Path) -> bool:
 
 
 def _forget_passphrase() -> None:
-    """Execute this command again without the vault's passphrase, if that was a variable of this process.
+    """Execute this command again without the vault's passphrase in its environment, if the passphrase was an environment
+    variable of this process.
 
-    Removing it from the environment does not remove it from /proc/PID/environ. Every process of the user can read that, the agent
-    above all, and this process lives as long as the agent. The vault is open by now, or not needed.
+    Removing it from the environment does not remove it from /proc/PID/environ. Every process of the user can read that, the
+    agent above all, and this process lives as long as the agent. The vault is open at this point, or not needed.
     """
     if passphrase_from(None)() is not None:
         sys.stdout.flush()
@@ -263,7 +273,7 @@ def _forget_passphrase() -> None:
 def asked_of(
     supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str
 ) -> LaunchRequest:
-    """Return the request to the agent's module: this environment, its files, this installation."""
+    """Return the request to the agent's module, with this environment, the agent's files, and this installation of Aileron."""
     from aileron.launch.agent import LaunchRequest
     from aileron.launch.programs import read_files, server_of
 
@@ -272,7 +282,7 @@ def asked_of(
 
 
 def folder() -> str:
-    """Return the folder that the agent works in, as text. Problem if it no longer exists."""
+    """Return the path of the folder in which the agent works. Raises Problem if the folder no longer exists."""
     try:
         return os.fsencode(os.getcwd()).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -310,7 +320,9 @@ def _in_session(
 
 
 def _check_injected(agent: Agent, path: str, setup: Setup) -> None:
-    """Check that the agent's requests will go where tools are added, by an address that only its environment has. Problem."""
+    """Check that the agent's requests will go to the gateway that adds tools, by an address that only the agent's environment
+    contains. Raises Problem otherwise.
+    """
     if any(path in word for word in setup.arguments):
         raise Problem.usage(
             f"--inject does not work with {agent.name}: its address would be an argument, which every user of this machine "

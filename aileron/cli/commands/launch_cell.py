@@ -1,7 +1,7 @@
-"""`aileron launch --jail`: the agent in a cell, with a session that is recognized by this process; and `--explain`.
+"""`aileron launch --jail`: starts the agent in a cell, with a session that belongs to this process; and `--explain`.
 
-Runs in the command, which stays outside the cell. It combines what other rooms own: what the agent sees (aileron/launch), the
-session (the daemon), the cell and its doors (aileron/cell).
+Runs in the command, which stays outside the cell. It combines functions of other packages: the agent's view (aileron/launch),
+the session (the daemon), the cell and its connections (aileron/cell).
 
 Not here: the options themselves (cell_options.py), the choice of a cell without an option (cli/cells.py).
 """
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["CellStart", "are_cells_possible", "explain", "in_cell"]
 
 _DEFAULT_PORT = 8721
-"""Port that `--explain` shows if no daemon runs that would have one."""
+"""Port that `--explain` shows if no daemon runs."""
 
 
 class CellStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a launch. `running` is the daemon's status, or None without a daemon; `gateway` is None if it is unused."""
+    """The facts of a launch.
+
+    `running` is the daemon's status, or None without a daemon; `gateway` is None if the gateway is not used.
+    """
 
     agent: Agent
     program: str
@@ -51,22 +54,22 @@ class CellStart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> list[str]:
-        """Hosts that can be reached without a question."""
+        """Hosts that the agent can reach without a question to a person."""
         return self.wishes.hosts(None if self.running is None else self.running.launch.cell)
 
     @property
     def is_asking(self) -> bool:
-        """True if a person is asked about other hosts."""
+        """True if a person is asked before the agent can reach other hosts."""
         return self.running is not None and self.running.launch.cell.ask_hosts
 
     @property
     def port(self) -> int:
-        """Port of the gateway and of the daemon, on loopback, in the cell as outside."""
+        """Port of the gateway and of the daemon on loopback, which is the same in the cell and outside."""
         return _DEFAULT_PORT if self.running is None else urlsplit(self.running.web).port or _DEFAULT_PORT
 
 
 def are_cells_possible() -> bool:
-    """Return whether this machine can make a cell, by trying."""
+    """Try to make a cell, and return whether this machine can."""
     from aileron_sandbox.cell.support import examine_cell
 
     return examine_cell().available
@@ -75,7 +78,7 @@ def are_cells_possible() -> bool:
 def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
     """Run the agent in a cell with a session around it, and return its exit code.
 
-    Refusals come before the session is opened.
+    Anything that can be refused is checked before the session is opened.
     """
     with cell_ahead.taken() or _started() as stub:
         sights = _sights(supervisor, start, stub)
@@ -93,7 +96,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 
 
 class _Session:
-    """The session of a launch: opened when its cell is under way, and ended in any case."""
+    """The session of a launch. It is opened while the cell is being made, and ended in any case."""
 
     def __init__(self, supervisor: Supervisor, start: CellStart, only: list[str]) -> None:
         self._supervisor = supervisor
@@ -102,7 +105,7 @@ class _Session:
         self._id: str | None = None
 
     def open(self) -> LaunchSession:
-        """Open the session and return it. Problem if the daemon refuses."""
+        """Open the session and return it. Raises Problem if the daemon refuses."""
         from aileron.launch.in_cell import LaunchSession
 
         start = self._start
@@ -119,13 +122,16 @@ class _Session:
         return LaunchSession(opened.id, opened.token)
 
     def end(self, code: int | None) -> None:
-        """End the session with the agent's exit code, if there is one."""
+        """End the session, if it was opened, with the agent's exit code."""
         if self._id is not None:
             self._supervisor.end_session(self._id, code)
 
 
 def _started() -> Stub:
-    """Start the process of the cell, which gets ready while the agent's view is computed. Problem."""
+    """Start the process of the cell, which prepares itself while the agent's view is computed.
+
+    Raises Problem if that is impossible.
+    """
     from aileron_sandbox.unavailable import JailUnavailable
 
     try:
@@ -137,7 +143,10 @@ def _started() -> Stub:
 
 
 def _check_injected(start: CellStart, sights: Sights) -> None:
-    """Check that the agent's requests will go where tools are added. The connection identifies the session. Problem."""
+    """Check that the agent's requests will go to the gateway that adds tools.
+
+    The connection identifies the session. Raises Problem otherwise.
+    """
     from aileron.launch.agent import is_not_through
 
     around = [note for note in sights.notes if is_not_through(note)]
@@ -181,7 +190,7 @@ def _unavailable(what: str, fix: str) -> Problem:
 
 
 def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) -> Sights:
-    """Return what the agent sees. Problem if that is not possible as requested."""
+    """Return the agent's view of files and programs. Raises Problem if the requested view is not possible."""
     from aileron.cell.changes import earlier_roots
     from aileron.home import Home
     from aileron.launch.agent import LaunchRequest
@@ -238,7 +247,10 @@ def _notes(start: CellStart, sights: Sights) -> Iterator[str]:
 
 
 def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
-    """Print what the agent would see, may change and can reach. A cell is prepared, to know its layers; nothing runs in it."""
+    """Print what the agent would see, may change and can reach.
+
+    A cell is prepared to determine its layers, but no program runs in the cell.
+    """
     from aileron.launch.layers import layers_of
     from aileron_sandbox.unavailable import JailUnavailable
 

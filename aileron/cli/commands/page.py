@@ -1,4 +1,4 @@
-"""`aileron open`: the waiting questions, or one of them, in the person's browser."""
+"""`aileron open`: opens the list of open questions, or one question, in the person's browser."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def _web(supervisor: Supervisor) -> str:
 
 
 def _show(address: str, *, only_print: bool) -> None:
-    """Print the address on standard output in any case, for a person to open by hand, and open a browser if possible."""
+    """Print the address on standard output in any case, so that a person can open the page manually, and open a browser if
+    possible.
+    """
     output.write(visible(address))
     is_ours = address.startswith("http://localhost:")  # a process that answers as the daemon can open nothing else
     opener = browser() if is_ours and not only_print and can_ask() else None

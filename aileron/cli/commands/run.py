@@ -1,4 +1,4 @@
-"""`aileron run`, declared like all other commands: for its help, its completion, and words that run.py leaves to typer."""
+"""`aileron run`, declared like all other commands, for its help, its completion, and words that run.py leaves to typer."""
 
 from __future__ import annotations
 

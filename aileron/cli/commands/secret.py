@@ -1,4 +1,4 @@
-"""`aileron secret`: passwords and tokens in the vault. Values go in, and no command shows them."""
+"""`aileron secret`: passwords and tokens in the vault. Values can be stored, but no command shows them."""
 
 from __future__ import annotations
 

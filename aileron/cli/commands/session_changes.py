@@ -1,4 +1,5 @@
-"""`aileron sessions changes`, `apply` and `discard`: what an agent in a cell changed. They read the home and need no daemon.
+"""`aileron sessions changes`, `apply` and `discard`: the files that an agent in a cell changed. The commands read the home and
+need no daemon.
 
 An agent chose the names of files: each is made harmless before it is shown.
 """
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["apply", "changes", "discard", "kept_of"]
 
 _MAX_ROWS = 200
-"""Maximum number of rows on a terminal: some screens. A pipe and --json get everything that is listed."""
+"""Maximum number of rows on a terminal: several screens. A pipe and --json get all rows."""
 _MAX_ASKED = 30
-"""Maximum number of rows before a question, which must stand on the same screen."""
+"""Maximum number of rows above a question, because the question must be on the same screen."""
 _MAX_TREES = 5
 _LARGE_GIB = 1
-"""GiB of changes up to which `--yes` applies them unseen: a project has less, and an agent makes more in a second."""
+"""Maximum size of changes in GiB that `--yes` applies without review.
+
+A project has less, and an agent can write more in a second.
+"""
 
 OneSession = Annotated[
     str | None,
@@ -111,7 +115,10 @@ def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False,
 
 
 def _chosen(session: str, paths: list[str] | None) -> tuple[Kept, list[str]]:
-    """Return the session, and the paths below its project. Paths are relative to the current folder if that is in the project."""
+    """Return the session, and the paths within its project.
+
+    `paths` are relative to the current folder if that folder is in the project.
+    """
     with local_work():
         kept = kept_of(session)
         folder = _folder_of(kept)
@@ -135,7 +142,7 @@ def _folder_of(kept: Kept) -> str:
 
 
 def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_agreed: bool) -> bool:
-    """Return whether there are changes and the person confirms. Problem if no person can be asked."""
+    """Return whether there are changes and the person confirms. Raises Problem if no person can be asked."""
     from aileron.cell.apply import pending
     from aileron.cell.sizes import size_of
 
@@ -174,7 +181,10 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """List changes on standard error: first those that can run code or steer an agent later, then by size; packages as counts."""
+    """List changes on standard error.
+
+    Changes that can run code or steer an agent later are first, then the others by size; packages are only counted.
+    """
     from aileron.cell.changes import of_packages
     from aileron.cell.executes import rank, spoken, tree_in
     from aileron.cell.sizes import size_of
@@ -217,7 +227,7 @@ def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
 
 
 def kept_of(wanted: str | None) -> Kept:
-    """Return what is kept of the named session's cell. Problem for none, and for several."""
+    """Return the stored changes of the session's cell. Raises Problem if `wanted` matches no session or several."""
     from aileron.cell.changes import start_of
     from aileron.cell.kept import kept_cells
     from aileron.home import Home
@@ -261,7 +271,10 @@ def _print_head(found: Changes) -> None:
 
 
 def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
-    """Return a row per change, but one per package manager's folder; changes that run by themselves come first."""
+    """Return a row for each change, but a single row for a package manager's folder.
+
+    Changes to files that run by themselves come first.
+    """
     from aileron.cell.changes import of_packages, where
     from aileron.cell.executes import INSTALLED, tree_in
 

@@ -26,7 +26,7 @@ __all__ = ["end", "list_", "new", "show"]
 
 _LONGEST = "7d"
 _LISTED_HOSTS = 2
-"""Maximum number of hosts of a cell in the list, where the folder is on the same line."""
+"""Maximum number of a cell's hosts in the list, because the folder is on the same line."""
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -147,7 +147,10 @@ def _agent(entry: Session) -> str:
 
 
 def _place(entry: Session) -> tuple[str, ...]:
-    """Return the folder. A cell and its hosts stand before it; in a pipe they are a field after it."""
+    """Return the folder of a session.
+
+    A cell and its hosts stand before the folder; in a pipe they are a separate field after it.
+    """
     if entry.cell is None:
         return (entry.folder,)
     hosts = entry.cell.hosts[:_LISTED_HOSTS]
@@ -157,20 +160,23 @@ def _place(entry: Session) -> tuple[str, ...]:
 
 
 def _limit(entry: Session) -> str:
-    """Return what limits the session: its own selection, and its folder's while it is open. Empty if nothing does."""
+    """Return the limits of the session: its own selection of actions and, while it is open, that of its folder.
+
+    Empty if there is no limit.
+    """
     of_folder = entry.folder_only if entry.status == "open" else []
     return " and ".join(", ".join(one) for one in (entry.only, of_folder) if one)
 
 
 def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
-    """Return what a cell's agent can reach; empty for other sessions."""
+    """Return the hosts that a cell's agent can reach; empty for other sessions."""
     if entry.cell is None:
         return []
     return [("hosts", entry.cell.hosts or "none"), ("other hosts", "you are asked" if entry.cell.ask else "refused")]
 
 
 def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
-    """Return where a cell's agent connected, one host a line; empty for other sessions."""
+    """Return the hosts to which a cell's agent connected, one host per line; empty for other sessions."""
     if found is None:
         return []
     reached = [_reached(one) for one in found.reached] + _more(found.reached_more)
@@ -183,7 +189,7 @@ def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
 
 
 def _reached(one: HostReached) -> str:
-    """Return `pypi.org:443: 3 connections, 12.0 KiB up, 3.4 MiB down`."""
+    """Return a host with its connections, such as `pypi.org:443: 3 connections, 12.0 KiB up, 3.4 MiB down`."""
     open_ = f", {one.not_ended} without an end" if one.not_ended else ""
     many = "1 connection" if one.connections == 1 else f"{one.connections} connections"
     return f"{one.host}: {many}{open_}, {_size(one.bytes_up)} up, {_size(one.bytes_down)} down"
@@ -194,7 +200,7 @@ def _more(count: int) -> list[str]:
 
 
 def _size(count: int) -> str:
-    """Return a size in the largest unit in which it is at least 1."""
+    """Return a size in the largest unit in which its value is at least 1."""
     size, units = float(count), ["KiB", "MiB", "GiB", "TiB"]
     if count < 1024:
         return f"{count} B"

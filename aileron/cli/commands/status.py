@@ -1,4 +1,7 @@
-"""`aileron status`: what is running, and what waits. It starts no daemon: a look changes nothing."""
+"""`aileron status`: what is running, and what waits for approval.
+
+The command starts no daemon, because it must not change anything.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from aileron.client import is_in_cell
 __all__ = ["kept_back", "signed_by", "state_of", "status"]
 
 _MOST_WAITING = 3
-"""Maximum number of requests that `status` names; `approval list` has all."""
+"""Maximum number of requests that `status` lists; `approval list` lists all."""
 
 
 def status(as_json: AsJson = False) -> None:
@@ -48,7 +51,7 @@ def state_of(status: VaultState) -> str:
 
 
 def signed_by(running: Status) -> str:
-    """Return whether decisions are signed, and by whom, as far as the daemon knows."""
+    """Return, as far as the daemon knows, whether decisions are signed and by whom."""
     found = running.approver
     match found.status:
         case "none":
@@ -64,7 +67,7 @@ def signed_by(running: Status) -> str:
 
 
 def kept_back(running: Status) -> str | None:
-    """Return which keys of config.toml are not in force, and why; None if all are."""
+    """Return which keys of config.toml are not in force, and why; None if all keys are."""
     if running.settings_problem:
         return f"config.toml is not in effect: {running.settings_problem}"
     found = [
@@ -79,7 +82,7 @@ def kept_back(running: Status) -> str | None:
 
 
 def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
-    """Return how many requests wait for approval, and the first of them as lists show them."""
+    """Return how many requests wait for approval, and the first requests in the form of the list."""
     if not running.pending or is_in_cell():
         return [f"{running.pending} for approval"]
     from aileron.api.approvals import ApprovalList

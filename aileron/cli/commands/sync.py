@@ -1,4 +1,6 @@
-"""`aileron sync`: installs the connectors that action files are pinned to; with --bind-all, also binds their credentials."""
+"""`aileron sync`: installs the connectors that action files are pinned to; with --bind-all, also binds the connectors'
+credentials.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def sync(
 
 
 def _unbound(supervisor: Supervisor) -> list[str]:
-    """Return the connectors that an action uses and that need a credential but have none bound."""
+    """Return all connectors that an action uses, that need a credential, and that have none bound."""
     actions = supervisor.fetch(ActionList, "GET", "/v1/actions").actions
     used = {one.rpartition("@")[0] for action in actions for one in action.connectors or []}
     connectors = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
@@ -70,7 +72,7 @@ def _unbound(supervisor: Supervisor) -> list[str]:
 
 
 def _bound(supervisor: Supervisor, connector: str, *, yes: bool) -> int:
-    """Bind a connector's credential here. A failure does not stop the others."""
+    """Bind a connector's credential at this terminal. A failure is reported and does not stop the binding of other connectors."""
     output.note(f"\n{visible(connector)}")
     try:
         return bind(supervisor, bind_request_of(supervisor, connector), BindOptions(yes=yes))

@@ -33,7 +33,7 @@ __all__ = ["backup", "init", "lock", "restore", "rotate", "status", "unlock"]
 _STATUS = "/v1/vault/status"
 _KEY_DERIVATION_S = 30.0
 _COPY_S = 60.0
-"""Seconds to copy 16 MiB to a slow USB stick."""
+"""Seconds to wait for a copy of 16 MiB to a slow USB stick."""
 _WAYS = "use AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal"
 _NEW_WAYS = "use AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal"
 _T = TypeVar("_T")
@@ -218,7 +218,10 @@ def _locks(seconds: int, at: str | UnsetType | None) -> str:
 
 
 def _with_new_key(supervisor: Supervisor, path: str, body: InitVault | RotateVault, *, keyring: bool) -> NewVault:
-    """Have the daemon set up new keys, with `keyring` one in the keyring too, which is removed if the daemon refuses it."""
+    """Have the daemon set up new keys.
+
+    With `keyring`, a key is stored in the desktop's keyring too; it is removed if the daemon refuses.
+    """
     kept = None
     if keyring:
         from aileron.cli.keyring import keep_new
@@ -261,7 +264,7 @@ def _show_codes(codes: list[str]) -> None:
 
 
 def _with_passphrase(command: str, question: str, file: str | None, use: Callable[[str], _T]) -> _T:
-    """Return the result of `use` with the passphrase; a person can retype a wrong one."""
+    """Return the result of `use` with the passphrase. A person can retype a wrong passphrase."""
     if passphrase_from(file)() is None and can_ask():
         return until_right(lambda: ask_unseen(question), use)
     return use(_passphrase(command, question, file, twice=False))

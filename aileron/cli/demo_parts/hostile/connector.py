@@ -1,6 +1,7 @@
 """A connector that tries what a hostile one would, and reports how far it got. `aileron demo` runs it.
 
-Every operation returns what it got: an errno for what was refused, the loot for what was not. The demo also checks from outside.
+Every operation returns what it obtained: an errno if the attempt was refused, otherwise the data. The demo also checks from
+outside.
 """
 
 import errno
@@ -61,7 +62,7 @@ def kill_process(pid: int) -> dict[str, Any]:
 
 @op
 def echoed_password() -> dict[str, Any]:
-    """Send the credential to the declared host, which answers with everything it was sent."""
+    """Send the credential to the declared host, which echoes the whole request."""
     with http.request("GET", f"{hosts()[0].url}/echo", credential="basic") as response:
         echoed = response.read(_MOST_BYTES)
         reflected = response.headers.get("x-echo-authorization") or ""
