@@ -1,4 +1,4 @@
-"""The supervisor of one user: builds everything once, serves the HTTP API on two sockets and the loopback port.
+"""The supervisor of one user. It builds all services once, and serves the HTTP API on two sockets and the loopback port.
 
 http/       the callers and their responses: listeners, sessions, the routes, the page, agents over MCP
 decisions/  questions that wait for a person, and what the person approved: consents, previews, passkeys, the approver
@@ -7,12 +7,12 @@ packages/   connectors and actions: fetched, shown, changed, updated; publishers
 secrets/    the vault while the daemon runs: credentials, sign-ins, lending
 notify/     notices that a question waits: on the desktop, by a webhook
 
-__main__.py    the program of `client.start`    begin.py     lock, log, the template's process: the first steps
-supervise.py   the process, until it is ready   runtime.py   what Python connectors find in a jail
-rooms.py       builds every room, once, later   installation.py  never imports another version than began
-rendezvous.py  lock, sockets, daemon.json       runner.py    runs that continue without their callers
-foundation.py  what every room needs            views.py     how every room displays values
+__main__.py    the program of `client.start`          begin.py         lock, log, the template's process: the first steps
+supervise.py   starts the process until it is ready  runtime.py       what Python connectors find in a jail
+rooms.py       builds every room once, when needed   installation.py  refuses imports of another installed version
+rendezvous.py  lock, sockets, daemon.json            runner.py        runs that continue without their callers
+foundation.py  what every room needs                 views.py         how every room displays values
 
-A room of several services has a build.py, and imports only rooms that stand below it, in this order: `installed`, `decisions`,
+A room of several services has a build.py. A room imports only rooms that precede it in this order: `installed`, `decisions`,
 `secrets`, `packages`, `http`. `notify` imports none.
 """

@@ -1,7 +1,7 @@
 """The program that `client.start` executes: `python -m aileron.daemon HOME READY_FD`.
 
-Writes `ready` to READY_FD and closes it, or writes why the daemon cannot start and exits 1. Without READY_FD it stays in the
-foreground and writes this to standard error.
+Writes `ready` to READY_FD and closes it, or writes why the daemon cannot start and exits with status 1. Without READY_FD, the
+program stays in the foreground and writes the same text to standard error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the daemon. Return 0 after a clean stop or if a daemon already runs, 1 if none could be started."""
+    """Run the daemon. Return 0 after a clean stop or if a daemon already runs, 1 if the daemon could not be started."""
     gc.disable()  # until the rooms are built: imports make no garbage, and searching for it takes a tenth of a start
     from aileron.daemon.begin import begin
 

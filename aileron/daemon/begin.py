@@ -1,8 +1,10 @@
-"""Start the daemon with the slowest step first: hold the home, harden, and start the template beside the rest.
+"""Starts the daemon, with the slowest step first: takes the home's lock, hardens the process, and starts the template in
+parallel.
 
-Runs in the daemon, in its main thread. As soon as this process holds the home, it executes a separate interpreter: that one
-imports what the template needs, on another processor, while this process reads the settings. It is then told its role, and
-prepares the jails' root while this process imports the rooms. supervise.py waits for it before it records the jail's layers.
+Runs in the daemon, in its main thread. As soon as this process holds the home's lock, it starts a separate interpreter. That
+interpreter imports the template's modules on another processor while this process reads the settings. The interpreter is then
+told its role, and prepares the jails' root while this process imports the rooms. supervise.py waits for the interpreter before
+it records the jail's layers.
 
 Order: lock → not dumpable → log → the template's process → settings → the template's role → everything else.
 
@@ -39,14 +41,18 @@ if TYPE_CHECKING:
 __all__ = ["begin"]
 
 _DESCRIPTORS: Final = 16384
-"""Limit on open descriptors: 64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
+"""Maximum number of open descriptors of the daemon. 64 runs use about twelve each; the rest is for waiting callers. A jail has
+its own limit.
+"""
 _LOG_BYTES, _LOG_FILES = 5 << 20, 3
 _REPEAT_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
 def begin(home: Home, tell: Callable[[str], None]) -> int:
-    """Be the daemon of `home` until stopped. Call `tell` once, with `ready` or why not. Return the exit status."""
+    """Run as the daemon of `home` until stopped. Call `tell` exactly once, with `ready` or the reason why the daemon cannot
+    start. Return the exit status.
+    """
     keep_to_one_installation()
     told = False
 
@@ -76,7 +82,9 @@ def begin(home: Home, tell: Callable[[str], None]) -> int:
 
 
 def _be_the_daemon(home: Home, tell: Callable[[str], None]) -> None:
-    """Run the daemon. Each import comes when needed: the template's process waits only for those at the top of this module."""
+    """Run the daemon. Modules are imported only when needed, so that only this module's top-level imports delay the template's
+    process.
+    """
     with contextlib.ExitStack() as undo:
         process = _maybe_executed()
         if process is not None:
@@ -97,17 +105,18 @@ def _be_the_daemon(home: Home, tell: Callable[[str], None]) -> None:
 
 
 def _maybe_executed() -> Begun | None:
-    """Execute the template's process. Return None if that fails now: a later try reports why."""
+    """Start the template's process. Return None if that fails; a later attempt reports the reason."""
     with contextlib.suppress(OSError):
         return Begun.execute(interpreter())
     return None
 
 
 def _settings(home: Home) -> tuple[Settings, Settings]:
-    """Return the settings of config.toml, and those in force: the ones that need consent are as a person approved them last.
+    """Return the settings of config.toml, and the settings in force. In the latter, settings that need consent have the values
+    that a person approved last.
 
-    Before the vault is open, nobody can tell whether the copy of the approved settings is genuine: that is checked whenever a run
-    is about to start (decisions/agreements.py).
+    While the vault is locked, the copy of the approved settings cannot be verified. It is verified whenever a run is about to
+    start (decisions/agreements.py).
     """
     from aileron.config import load_settings
     from aileron.daemon.decisions.agreed_settings import AgreedSettings
@@ -118,7 +127,9 @@ def _settings(home: Home) -> tuple[Settings, Settings]:
 
 
 def _told(settings: Settings, process: Begun | None) -> tuple[PythonRuntime, Starting]:
-    """Begin the template and give it its runtime and mode. Return the runtime and the starting template. JailUnavailable."""
+    """Start the template with its runtime and its sandbox mode. Return the runtime and the starting template. Raises
+    JailUnavailable if the template cannot run.
+    """
     from aileron.daemon.runtime import connector_runtime
     from aileron_sandbox.jail import Template
 
@@ -137,10 +148,10 @@ def _harden() -> None:
 
 
 class _Seldom(logging.Filter):
-    """A log filter that passes the message "no connection can be accepted" only once in ten seconds.
+    """A log filter that passes the message "no connection can be accepted" at most once in ten seconds.
 
-    Without a free descriptor asyncio stops accepting for a second, and logs it a hundred times each second: everything else that
-    the log's few files hold would be gone within minutes.
+    Without a free descriptor, asyncio stops accepting connections for a second, and logs this a hundred times each second.
+    These messages would push all others out of the log's few files within minutes.
     """
 
     def __init__(self) -> None:
@@ -148,7 +159,7 @@ class _Seldom(logging.Filter):
         self._next = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is written."""
+        """Return whether the log record may be written."""
         if "out of system resource" not in str(record.msg):
             return True
         now = time.monotonic()
@@ -159,7 +170,9 @@ class _Seldom(logging.Filter):
 
 
 def _log_to(path: Path) -> None:
-    """Write the log to a file, and redirect standard error to it: the template's last words arrive there."""
+    """Write the log to a file. Redirect standard error to that file too, because the template writes its last error messages
+    there.
+    """
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     formatter.converter = time.gmtime

@@ -1,6 +1,6 @@
-"""The base that every room of the daemon needs: the files of its home, the record, the vault, and the settings at its start.
+"""The base that every room of the daemon needs: the home's files, the record, the vault, and the settings at the daemon's start.
 
-Runs in the daemon; built first (supervise.py). Nothing here knows a room.
+Runs in the daemon; built first (supervise.py). This module imports no room.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Foundation"]
 
 
 class Foundation(msgspec.Struct, frozen=True, kw_only=True):
-    """The shared objects of one daemon. `settings` are in force when it starts, `wanted` are those of config.toml. `review` is
-    the base URL of the pages; `note_bound` is called when a credential has changed; `changing` is held while anything of this
-    home is changed.
+    """The shared objects of one daemon. `settings` are the settings in force when the daemon starts, `wanted` those of
+    config.toml. `review` is the base URL of the pages; `note_bound` is called when a credential has changed; `changing` is the
+    lock held during every change to this home.
     """
 
     home: Home

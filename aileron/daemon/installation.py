@@ -1,12 +1,12 @@
-"""Notice that Aileron was installed again while the daemon runs: no process has modules of two versions.
+"""Detects that Aileron was installed again while the daemon runs, so that no process has modules of two versions.
 
-Runs in the daemon, which imports most of itself after it is ready (supervise.py). From then on, each import
-is checked first: if a package that is in use has been replaced since, the import is refused, and the caller is told to
-restart the daemon. Modules that were imported before keep working.
+Runs in the daemon, which imports most of itself after it is ready (supervise.py). From then on, each import is checked first:
+if a package that is in use has been replaced since, the import is refused, and the error tells the caller to restart the
+daemon. Modules that were imported before keep working.
 
 Rules
-- A package is known by the file of its `__init__.py`: an installation replaces all files of a package, and that one with them. An
-  inode's change time is not compared: installing the same files elsewhere by hard links changes it.
+- A package is identified by the file of its `__init__.py`, because an installation replaces all files of a package. The inode's
+  change time is not compared, because installing the same files elsewhere by hard links changes it.
 - Each package, ours or another's, is checked for its own modules only.
 - This is no defense against an attacker: only the user can write there.
 
@@ -30,12 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 def keep_to_one_installation() -> None:
-    """Refuse all later imports from an installation other than the running one: AileronError(internal_error)."""
+    """Refuse all later imports from an installation other than the running one. They raise AileronError (internal_error)."""
     sys.meta_path.insert(0, _OneInstallation())
 
 
 class _OneInstallation:
-    """A finder that only checks, and leaves finding to the finders after it. The base class takes 15 ms to import."""
+    """A finder that only checks each import, and leaves finding the module to later finders. It does not use the base class,
+    which takes 15 ms to import.
+    """
 
     def __init__(self) -> None:
         roots = {name for name in sys.modules if "." not in name} - sys.stdlib_module_names
@@ -44,7 +46,7 @@ class _OneInstallation:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None. Raise AileronError(internal_error) if the module would come from another installation."""
+        """Return None. Raise AileronError (internal_error) if the module would be imported from another installation."""
         root = fullname.partition(".")[0]
         if root in sys.modules and root not in sys.stdlib_module_names:
             self._check(root)
@@ -63,7 +65,7 @@ class _OneInstallation:
 
 
 def _stamp(root: str) -> tuple[int, int, int, int] | None:
-    """Return a stamp that changes when the package is replaced; None for a package without a file, or whose file is gone."""
+    """Return a stamp that changes when the package is replaced; None if the package has no file, or its file is gone."""
     path = getattr(sys.modules[root], "__file__", None)
     if path is None:
         return None

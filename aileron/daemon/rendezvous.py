@@ -2,9 +2,9 @@
 
 Rules
 - The process that holds the lock on `run/daemon.lock` is the daemon. The kernel releases the lock when the process ends,
-  however it ends, so a stale socket file never means a running daemon.
+  however it ends, so a stale socket file is never mistaken for a running daemon.
 - The directory is 0700 and the sockets 0600: on Linux connecting to a socket needs write permission on it, unix(7).
-- The scope of a caller is the socket it connected to.
+- The scope of a caller is determined by the socket that it connected to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["AlreadyRunning", "HomeListeners", "hold", "listen_in", "refuse_all"]
 
 _BACKLOG: Final = 128
 _REQUEST_BYTES: Final = 65536
-"""Bytes read of a refused request: no command sends more."""
+"""Maximum number of bytes that are read from a refused request: no command sends more."""
 _BUG: Final = "the daemon cannot begin to work, and stops: this is a bug in aileron; see `aileron daemon logs`"
 
 
@@ -44,12 +44,14 @@ class HomeListeners(NamedTuple):
 
 
 class AlreadyRunning(Exception):
-    """Another process is this home's daemon."""
+    """Error: another process is this home's daemon."""
 
 
 @contextlib.contextmanager
 def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
-    """Hold this home's lock for the length of the block, as its daemon. AlreadyRunning if another process holds it."""
+    """Hold the home's lock during the block, which makes this process the home's daemon. Raises AlreadyRunning if another
+    process holds it.
+    """
     for directory in (home.path, home.run, home.logs):
         _make(directory)
         with open_directory(directory, OTHERS_MAY_USE):
@@ -83,7 +85,9 @@ def _make(directory: Path) -> None:
 
 
 def listen_in(home: Home) -> HomeListeners:
-    """Listen on every socket of a home, 0600. Only for the holder of the lock, which makes an older socket file stale."""
+    """Listen on every socket of a home, with mode 0600. The caller must hold the home's lock, so that any existing socket file
+    is stale.
+    """
     return HomeListeners(
         operator=_listen(home.operator_socket),
         agent=_listen(home.agent_socket),
@@ -110,7 +114,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def refuse_all(listeners: HomeListeners, error: Exception) -> None:
-    """Answer every client that waits at a socket of the home with the error, without an HTTP server."""
+    """Send the error as a response to every client that waits at a socket of the home, without an HTTP server."""
     failure = (
         error.failure if isinstance(error, AileronError) else AileronError(FailureClass.INTERNAL_ERROR, _BUG).failure
     )
@@ -127,7 +131,7 @@ def refuse_all(listeners: HomeListeners, error: Exception) -> None:
 
 
 def _answer(connection: socket.socket, answer: bytes) -> None:
-    """Send the answer to any request. Read only what has arrived: a request is on its way or small, so nothing is waited for."""
+    """Send `answer` whatever the request is. Read only the bytes that have already arrived, without waiting for more."""
     connection.setblocking(False)
     with contextlib.suppress(OSError):
         connection.recv(_REQUEST_BYTES)

@@ -1,10 +1,10 @@
-"""Builds every room, once, in the order of their needs, and serves with them until told to stop.
+"""Builds every room once, each after the rooms that it needs, and serves until told to stop.
 
-The only module that knows every room. Runs in the daemon, from its first connection on, or BUILD_AFTER_S after it
-is ready (supervise.py): imports here do not delay its start.
+This is the only module that imports every room. Runs in the daemon from its first connection on, or BUILD_AFTER_S after it is
+ready (supervise.py), so that imports here do not delay its start.
 
-Order: sessions → the rest of an interrupted installation → rooms → background tasks → servers. Stop: no new connections,
-five seconds for answers in progress, interrupted runs become `unknown`, jails killed.
+Order at the start: sessions → recovery of an interrupted installation → rooms → background tasks → servers. At the stop: no new
+connections are accepted, responses in progress get five seconds, interrupted runs become `unknown`, and jails are killed.
 
 Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the process, its lock, log, ledger and sockets (supervise.py).
 """
@@ -67,9 +67,9 @@ _Task = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that the start of the daemon made, and that the rooms are built of.
+    """Values that were created during the start of the daemon, and that the rooms are built from.
 
-    `started_at` is in seconds since the epoch, and `read` the stamp of config.toml as it was read. `elsewhere` is what
+    `started_at` is in seconds since the epoch, and `read` is the stamp that config.toml had when it was read. `elsewhere` is what
     `daemon.listen` asks for: a listening socket, and the host names that clients may use for it.
     """
 
@@ -89,7 +89,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rooms:
-    """All rooms of the daemon. One use: `build`, then `serve`."""
+    """All rooms of the daemon. An instance is used once: call `build`, then `serve`."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -101,7 +101,7 @@ class Rooms:
         self._adopted = 0
 
     async def build(self) -> None:
-        """Build the rooms, each after those that it needs. No request is answered yet."""
+        """Build the rooms, each after the rooms that it needs. No request is answered before this returns."""
         start, base = self._start, self._foundation()
         known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
         sessions = Sessions(base.audit, base.ledger, known)
@@ -256,7 +256,7 @@ class Rooms:
         )
 
     def _answering(self, http: Http, tunnels: Tunnels, known: KnownCallers) -> Sequence[_Task]:
-        """Return the servers of every socket; each serves until told to stop."""
+        """Return the servers of all sockets as tasks; each serves until told to stop."""
         start, sockets = self._start, self._start.sockets
         doors = {"loopback": TcpService(start.loopback, http.loopback)}
         if start.elsewhere is not None:
@@ -277,29 +277,31 @@ class Rooms:
     async def _until_stop(
         self, work: Callable[[socket.socket], Coroutine[Any, Any, None]], listener: socket.socket
     ) -> None:
-        """Serve connections that last as long as their agent until told to stop, then cancel them before the rest ends."""
+        """Run `work`, whose connections last as long as their agents, until told to stop. Then cancel it before the other
+        services end.
+        """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work, listener)
             await self._start.stopping.wait()
             tasks.cancel_scope.cancel()
 
     def _note_bound(self) -> None:
-        """Count that a credential has changed."""
+        """Increment the count of changed credentials."""
         self._bound += 1
 
     def _note_adopted(self, settings: Settings) -> None:
-        """Count that other settings are in force, and keep those of MCP."""
+        """Increment the count of changes of settings, and store the MCP settings in force."""
         self._adopted += 1
         self._mcp = settings.mcp
 
     def _what_spares_depend_on(self) -> object:
-        """Return a value that changes whenever connectors that were started ahead become unusable: once the vault was locked,
-        other settings are in force, or an action is installed, updated, removed, enabled or disabled.
+        """Return a value that changes whenever connectors that were started in advance become unusable, that is, whenever the
+        vault is locked, other settings take effect, or an action is installed, updated, removed, enabled or disabled.
         """
         changed = files.stamp(self._home.actions), files.stamp(self._home.action_state)
         return self._vault.times_locked, self._adopted, changed
 
     def _what_agents_see(self) -> Callable[[], object]:
-        """Return a function whose result changes whenever the tools may have changed."""
+        """Return a function whose result changes whenever the tools that agents see may have changed."""
         files = action_files(self._home.actions, self._home.action_state)
         return lambda: (files(), self._bound, self._mcp)

@@ -1,15 +1,16 @@
-"""Runs that outlive their callers: a client that goes away never cancels a started run.
+"""Runs that outlive their callers: a client that disconnects never cancels a started run.
 
 Runs in the daemon. Each invocation, and each run that a person approved, is a task of the daemon's own task group; a caller
-waits for it, at most as long as it asked, and gets the run id if that time ends first.
+waits for the task for at most the time that it requested, and gets the run id if the run has not ended by then.
 
 Rules
-- At most MAX_RUNS are in progress, and for each party at most its share (model/shares.py). One more invocation is told `busy`.
-- An approved run that finds no place waits for one, and begins when one ends: parties take turns, and of each party the run
-  that has waited longest begins, so that no party waits for everything that another has approved.
+- At most MAX_RUNS runs are in progress, and for each party at most its share (model/shares.py). A further invocation fails with
+  `busy`.
+- An approved run without a free place waits, and begins when another run ends. Parties take turns, and the longest waiting run
+  of a party begins first, so that no party has to wait for all approved runs of another.
 - An approved run is begun by its approval. A run that could not begin then (the vault was locked, the daemon ended in between)
   is begun when the vault is unlocked or when a caller asks for it, never by the daemon's start alone.
-- A run that is held, so that it can still be cancelled, begins by itself when its time has come.
+- A held run, which can still be cancelled, begins automatically when its holding time is over.
 - Beginning a run twice is harmless: the second attempt finds it in progress, or the decision used.
 
 Not here: what is legal when (audit/log.py), what a run does (runs/spine.py).
@@ -39,12 +40,12 @@ from aileron.runs.spine import Spine
 __all__ = ["MAX_RUNS", "Runner"]
 
 MAX_RUNS: Final = 64
-"""Runs in progress at once: as many jails as a template may have."""
+"""Maximum number of runs in progress: as many as a template may have jails."""
 _PLACES: Final = Places(MAX_RUNS)
 _BEGIN_S: Final = 10.0
-"""Seconds to learn whether an approved run has begun: a check of its files and one commit on a slow disk."""
+"""Seconds to wait for an approved run to begin: enough for a check of its files and one commit on a slow disk."""
 _LOOK_S: Final = 30.0
-"""Most seconds between two checks of the wall clock."""
+"""Maximum number of seconds between two checks of the wall clock while a run is held."""
 _WAITS: Final = (
     "its session has no place for one more run now: it begins when one has finished, each session in its turn"
 )
@@ -52,12 +53,12 @@ _log = logging.getLogger(__name__)
 
 
 class _Entry:
-    """The state of one task, shared with the callers that wait for it."""
+    """The state of one run's task, shared with the callers that wait for the run."""
 
     def __init__(self) -> None:
         self.run_id: str | None = None
         self.is_wanted = True
-        """True unless the caller withdrew the call; read before the record is made, and never after it."""
+        """True unless the caller withdrew the call. Read before the run is recorded, and never afterwards."""
         self.recorded = anyio.Event()
         self.done = anyio.Event()
         self.answer: Outcome | Pending | Running | None = None
@@ -69,7 +70,7 @@ class _Entry:
 
 
 class Runner:
-    """Submits invocations to the spine. `tasks` must outlive every caller."""
+    """Submits invocations to the spine (runs/spine.py). `tasks` must outlive every caller."""
 
     def __init__(self, spine: Spine, tasks: TaskGroup, watch: Watch) -> None:
         self._spine = spine
@@ -79,14 +80,17 @@ class Runner:
         """Number of runs in progress, by party."""
         self._resuming: dict[str, _Entry] = {}
         self._held: set[str] = set()
-        """Approved runs that can still be cancelled: each has a task that sleeps. At most as many as there may be questions."""
+        """Approved runs that are held and can still be cancelled, each with a sleeping task. There are at most as many as there
+        may be questions.
+        """
         self._without_room = Turns()
-        """Approved runs that wait for a place: at most as many as there may be questions."""
+        """Approved runs that wait for a free place. There are at most as many as there may be questions."""
 
     async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | Running:
-        """Begin a run; wait until it ends, waits for a person, or `wait_s` is over. AileronError busy if its party has no place.
+        """Begin a run. Wait until the run ends, must wait for a person, or `wait_s` seconds have passed. Raises AileronError
+        (busy) if the run's party has no free place.
 
-        A caller that is cancelled withdraws the call if it is not on record yet; a recorded run goes on.
+        If the caller is cancelled, the call is withdrawn if it is not recorded yet; a recorded run continues.
         """
         party = party_of(invocation.scope, invocation.session, invocation.party)
         why_not = _PLACES.why_not(party, self._under_way)
@@ -109,12 +113,12 @@ class Runner:
         return answer
 
     async def dry_run(self, invocation: Invocation) -> dict[str, Any]:
-        """Return the plan of an invocation with its digest; nothing runs and nothing is recorded."""
+        """Return the plan of an invocation with its digest, without running or recording anything."""
         plan = await anyio.to_thread.run_sync(self._spine.resolve, invocation)
         return {**plan.to_json(), "digest": plan.digest}
 
     async def resume(self, approval_id: str) -> AileronError | None:
-        """Make an approved run begin. Return why it has not begun, if it cannot yet or there is nothing to begin."""
+        """Start an approved run. Return the reason if the run cannot begin yet or there is nothing to start; otherwise None."""
         try:
             entry = await self._begun(approval_id)
         except AileronError as error:
@@ -126,11 +130,11 @@ class Runner:
         return entry.error
 
     def begin(self, approval_id: str) -> None:
-        """Make an approved run begin, without waiting for it."""
+        """Start an approved run, without waiting for its beginning."""
         self._tasks.start_soon(self._begin, approval_id)
 
     async def begin_approved(self) -> None:
-        """Begin every approved run that has not begun: the reason for its waiting may be gone now."""
+        """Start every approved run that has not begun, because the reason why it had to wait may no longer exist."""
         for approval_id in await self._spine.approved():
             await self._begin(approval_id)
 
@@ -139,7 +143,9 @@ class Runner:
             await self._begun(approval_id)
 
     async def _begun(self, approval_id: str) -> _Entry | None:
-        """Return the task of an approved run; None while it waits for a place. AileronError if the record has no such run."""
+        """Return the task of an approved run; None while the run waits for a free place. Raises AileronError if the record has
+        no such run.
+        """
         if approval_id not in self._resuming and approval_id not in self._without_room:
             party = await self._spine.party(approval_id)
             if approval_id not in self._resuming:  # another caller was faster
@@ -148,7 +154,7 @@ class Runner:
         return self._resuming.get(approval_id)
 
     def _begin_in_turn(self) -> None:
-        """Begin runs that wait for a place while there are free places."""
+        """Start waiting runs, in turn, as long as there are free places."""
         while found := self._without_room.next(lambda party: _PLACES.why_not(party, self._under_way) is None):
             self._resume(*found)
 

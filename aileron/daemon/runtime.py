@@ -1,6 +1,6 @@
 """The files and modules that a Python connector finds in its jail.
 
-Runs in the daemon, once. Not here: the jail (aileron_sandbox), the environment of `aileron connector test`
+Runs once in the daemon. Not here: the jail (aileron_sandbox), the environment of `aileron connector test`
 (aileron/trial/bench.py).
 """
 
@@ -42,14 +42,16 @@ _PRELOAD: Final = (
     "xml.etree.ElementTree",
     "zipimport",
 )
-"""Modules that connectors commonly import: imported once in the template instead of in every jail. Never `random`: its state
-would be the same in all of them.
+"""Modules that connectors commonly import, which the template imports once, instead of every jail. `random` must not be among
+them, because its state would be the same in all jails.
 """
 _REHEARSAL: Final = "from aileron_connector.rehearsal import rehearse\nrehearse()\n"
 
 
 def connector_runtime() -> PythonRuntime:
-    """Return this interpreter as the connectors' runtime, with the modules that they may use. JailUnavailable, AileronError."""
+    """Return the runtime of Python connectors: this interpreter, with the modules that connectors may use. Raises
+    JailUnavailable, AileronError.
+    """
     sandbox = Path(aileron_sandbox.__file__).resolve().parent
     return PythonRuntime.of_this_interpreter(
         packages={
@@ -64,7 +66,7 @@ def connector_runtime() -> PythonRuntime:
 
 
 def _folder(package: str) -> Path:
-    """Return the folder of a package without importing it: packages for jails do not belong in the daemon."""
+    """Return the folder of a package without importing the package, because packages for jails do not belong in the daemon."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise AileronError(

@@ -1,16 +1,17 @@
 """The daemon's process: its state before the first request, and how it starts and stops.
 
-The daemon is one process per user and home, holds the vault's key while unlocked, and is not dumpable: another process of the
-user cannot attach and read it (prctl(2), PR_SET_DUMPABLE).
+The daemon is one process per user and home. It holds the vault's key while the vault is unlocked, and is not dumpable, so that
+another process of the user cannot attach to it and read the key (prctl(2), PR_SET_DUMPABLE).
 
 Order: begin.py → ports → ledger → template → recovery (runs that the last daemon left unfinished become `unknown`) → sockets →
 `ready` → the rooms, with the first connection (rooms.py). Each module that is imported here delays the start of the
 daemon.
 
 Rules
-- Everything that can keep a daemon from starting is found before `ready`: settings, ports, certificates, the jail, the ledger.
-- If the rooms cannot be built after `ready`, every waiting client is told why, and the daemon ends.
-- Imports after `ready` come from the installation that was started, or are refused (installation.py).
+- Every problem that can keep a daemon from starting is detected before `ready`: settings, ports, certificates, the jail, the
+  ledger.
+- If the rooms cannot be built after `ready`, every waiting client gets the reason, and the daemon ends.
+- Imports after `ready` come from the installation that was started, or they are refused (installation.py).
 
 Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the rooms (rooms.py).
 """
@@ -48,7 +49,7 @@ __all__ = ["supervise"]
 
 BUILD_AFTER_S: Final = 5.0
 """Seconds after `ready` until the rooms are built even if no client connects: sessions must end, and settings must be checked,
-without any request. The client that started the daemon has connected long before.
+without any request. The client that started the daemon normally connects long before.
 """
 _log = logging.getLogger(__name__)
 
@@ -61,15 +62,16 @@ def supervise(
     jails: Jails,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve until stopped; call `tell` with `ready`. AileronError, JailUnavailable or OSError if that is not possible.
+    """Serve until stopped; call `tell` with `ready`. Raises Raises AileronError, JailUnavailable or OSError if that is not
+    possible.
 
-    `wanted` are the settings of config.toml, which has the stamp `read`, and `settings` those in force.
+    `wanted` are the settings of config.toml, which has the stamp `read`; `settings` are the settings in force.
     """
     anyio.run(_Daemon(home, wanted, settings, read, jails).run, tell)
 
 
 class _Daemon:
-    """The daemon's process, from its settings to its stop. One use."""
+    """The daemon's process, from reading its settings until its stop. An instance is used once."""
 
     def __init__(
         self, home: Home, wanted: Settings, settings: Settings, read: files.Stamp | None, jails: Jails
@@ -129,7 +131,7 @@ class _Daemon:
         return None
 
     async def _built(self, audit: Audit, ledger: Ledger, stopping: anyio.Event, sockets: HomeListeners) -> Rooms:
-        """Build every room, imported only now: a hundred modules of ours, and the HTTP server."""
+        """Build every room. Their hundred modules, and the HTTP server, are imported only now."""
         from aileron.daemon.rooms import Rooms, Start
 
         rooms = Rooms(
@@ -157,7 +159,7 @@ class _Daemon:
 
 
 async def _somebody(stopping: anyio.Event, listeners: Sequence[socket.socket]) -> None:
-    """Wait for a connection, for BUILD_AFTER_S at most, or until told to stop."""
+    """Wait until a client connects, the daemon is told to stop, or BUILD_AFTER_S seconds have passed."""
     with anyio.move_on_after(BUILD_AFTER_S):
         async with anyio.create_task_group() as waiting:
 
@@ -179,8 +181,8 @@ async def _stop_on_signal(stopping: anyio.Event, *, task_status: TaskStatus[None
 
 
 def _elsewhere(settings: Settings) -> tuple[socket.socket, list[str]] | None:
-    """Return the listening socket and host names that `daemon.listen` asks for. Ingress reads the certificate itself; this checks
-    that it can be used before anything is served.
+    """Return the listening socket and host names that `daemon.listen` asks for. The ingress process reads the certificate
+    itself; this function only checks, before anything is served, that the certificate can be used.
     """
     address, pem, key = settings.daemon_listen, settings.daemon_certificate_pem, settings.daemon_certificate_key
     if address is None or pem is None or key is None:

@@ -40,14 +40,14 @@ __all__ = [
 
 
 def listed_facts(entry: Listed, suspended: Sequence[str] = ()) -> ActionEntry:
-    """Return the facts of one file in the actions directory; a broken file is listed with its problem."""
+    """Return the facts of one file in the actions directory; a broken file is returned with its problem."""
     if entry.action is None:
         return ActionEntry(name=entry.name, enabled=entry.enabled, problem=entry.problem)
     return action_facts(entry.action, entry.enabled, suspended)
 
 
 def action_facts(action: ActionFile, enabled: bool, suspended: Sequence[str] = ()) -> ActionEntry:
-    """Return one row of a list of actions. `suspended`: those of its operations whose tool a server changed."""
+    """Return one row of a list of actions. `suspended` are the action's operations whose tool was changed by its server."""
     return ActionEntry(
         name=action.name,
         version=action.version,
@@ -67,7 +67,7 @@ def action_facts(action: ActionFile, enabled: bool, suspended: Sequence[str] = (
 
 
 def connector_facts(pin: ConnectorPin, manifest: ConnectorManifest) -> ConnectorEntry:
-    """Return the facts of one installed connector: its identity, and what it may reach and use."""
+    """Return the facts of one installed connector: its identity, and the hosts, credential and operations that it declares."""
     return ConnectorEntry(
         name=pin.name,
         version=pin.version,
@@ -115,8 +115,9 @@ def binding_facts(
     is_suspended: bool = False,
     certificate: ClientCertificate | None = None,
 ) -> BindingEntry:
-    """Return the facts of one binding with the name of its secret, never a value. `kept_at` is where the value is, unless the
-    vault has it. `certificate` is None if there is none, or it is unknown: the vault is locked, or has not fetched it yet.
+    """Return the facts of one binding with the name of its secret, never a value. `kept_at` is the place of the value, or None
+    if the vault has it. `certificate` is None if the binding has none, or if it is unknown because the vault is locked or has
+    not fetched it yet.
     """
     grant = binding.grant
     expires_at = _moment(None if grant is None else grant.expires_ms)
@@ -137,8 +138,8 @@ def binding_facts(
 
 
 def _state(binding: Binding, certificate: ClientCertificate | None, *, is_suspended: bool) -> BindingState:
-    """Return the state of a binding. `failed`, `expired`: a person must sign in again, or store a new certificate. `suspended`:
-    its connector now asks for more. `unknown`: it is a certificate that cannot be read now.
+    """Return the state of a binding. `failed` and `expired` mean that a person must sign in again, or store a new certificate;
+    `suspended`, that its connector now requests more; `unknown`, that its secret is a certificate that cannot be read now.
     """
     grant = binding.grant
     if certificate is not None and certificate.ends_at < time.time():
@@ -157,7 +158,7 @@ def _moment(ms: int | None) -> str | None:
 
 
 def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
-    """Return the URLs of the models' APIs, and whether the daemon adds the key."""
+    """Return the URLs of the models' APIs, and whether the daemon adds the key to requests."""
     return {
         name: GatewayUpstream(url=upstream.url, has_key=upstream.secret is not None)
         for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
@@ -165,7 +166,7 @@ def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
 
 
 def launch_facts(settings: LaunchSettings, problem: str | None) -> LaunchInForce:
-    """Return how agents are started; `problem` says why that may be less than a person approved."""
+    """Return the settings with which agents are started. `problem` says why these may allow less than a person approved."""
     cell = settings.cell
     return LaunchInForce(
         jail=settings.jail,
@@ -191,7 +192,9 @@ def review_url(review: str, approval_id: str) -> str:
 
 
 def where_to_decide(review: str, approval_id: str) -> str:
-    """Return the part of a sentence that says where a person decides: it gives no control, only the ways to their surfaces."""
+    """Return the part of a sentence that says where a person can decide. It gives no means to decide, only the ways to the
+    person's surfaces.
+    """
     return (
         f"at {review_url(review, approval_id)} (`aileron open approval {approval_id}` opens it), "
         f"or in a terminal with `aileron approve {approval_id}`"

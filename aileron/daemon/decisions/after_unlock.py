@@ -1,7 +1,7 @@
-"""Completes the work that waited for an open vault: records, questions, approved changes, approved runs.
+"""Completes, after an unlock, the work that had to wait for the vault: records, questions, approved changes, approved runs.
 
-Runs in the daemon, after each unlock (secrets/vault.py). If a step cannot be done yet, the next caller that runs something is
-told.
+Runs in the daemon, after each unlock (secrets/vault.py). If a step still fails, the next caller that starts a run gets the
+error.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["AfterUnlock"]
 
 
 class AfterUnlock:
-    """Completes the work that waited for an open vault. One per daemon. `begin_approved` begins the approved runs; `changing`
-    is held for all steps before that.
+    """Completes the work that had to wait for the vault. One instance per daemon. `begin_approved` starts the approved runs;
+    the lock `changing` is held during all earlier steps.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class AfterUnlock:
         self._changing = changing
 
     async def catch_up(self) -> None:
-        """Make approved changes that could not be made, ask the questions that are due, and begin approved runs."""
+        """Make the approved changes that had to wait, ask the questions that are due, and start the approved runs."""
         async with self._changing:
             with contextlib.suppress(AileronError):  # an older vault: the next caller that runs something is told
                 await self._enrollment.catch_up()

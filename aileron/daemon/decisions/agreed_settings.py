@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 
 
 class AgreedSettings:
-    """The copy of the settings that were approved last, in a file; unverified until the vault is open."""
+    """The file with a copy of the settings that were approved last. The copy is unverified until the vault is open."""
 
     def __init__(self, directory: Path) -> None:
         self._path: Final = directory / "settings.json"
 
     def maybe_read(self) -> Settings | None:
-        """Return the approved settings according to this file; None if it is missing or damaged."""
+        """Return the approved settings according to the file; None if the file is missing or damaged."""
         try:
             with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path, 2 * MAX_TEXT_BYTES)
@@ -44,7 +44,7 @@ class AgreedSettings:
             return None
 
     def write(self, values: dict[str, Any]) -> None:
-        """Store the settings durably."""
+        """Write the settings to the file durably."""
         files.make_directory(self._path.parent)
         with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
             files.replace(directory, self._path, msgspec.json.encode(values, order="sorted"))

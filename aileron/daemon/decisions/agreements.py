@@ -1,12 +1,14 @@
 """Compares what a person approved with the action files and settings of the home, which any process of the same user can write.
 
-Runs in the daemon. The vault has the approved digest; the texts lie in `agreed/`. A file that is neither as approved nor
-narrower does not run: `missing` returns the consent that it needs, and the spine asks.
+Runs in the daemon. The vault has the approved digests; the approved texts are in `agreed/`. A file that is neither as approved
+nor narrower does not run: `missing` returns the consent that the file needs, and the spine (runs/spine.py) asks a person for
+it.
 
 Rules
-- Without an approver nothing is compared, and everything is as its files say.
-- Settings are decided before the vault is open, from a copy of the last approved ones, which any process of the user could have
-  written too. So the digest of those in force is compared with the digest in the vault whenever something is about to run.
+- Without an approver, nothing is compared, and the files alone apply.
+- The settings in force are chosen before the vault is open, from a copy of the settings that were approved last. Any process of
+  the user could have written that copy. So the digest of the settings in force is compared with the digest in the vault before
+  each run.
 
 Source: docs/reference/consents.md. Not here: which difference widens (actions/widening.py), asking (consents.py).
 """
@@ -37,12 +39,16 @@ _log = logging.getLogger(__name__)
 
 
 def settings_digest(values: dict[str, Any]) -> str:
-    """Return the digest that the vault stores for approved settings. It is stable when a later version adds settings."""
+    """Return the digest that the vault stores for approved settings. The digest stays the same when a later version adds
+    settings.
+    """
     return sha256_digest(canonical_json(agreed_form(values)))
 
 
 class Agreements:
-    """Compares files and settings with consents. One per daemon. `in_force` are the running settings, `wanted` config.toml's."""
+    """Compares files and settings with consents. One instance per daemon. `in_force` are the settings in force, `wanted` those
+    of config.toml.
+    """
 
     def __init__(
         self,
@@ -59,14 +65,16 @@ class Agreements:
         self.take_up(in_force=in_force, wanted=wanted)
 
     def take_up(self, *, in_force: Settings, wanted: Settings) -> None:
-        """Use these settings from now on."""
+        """Compare these settings with consents from now on."""
         self._in_force = in_force.consented()
         self._in_force_digest = settings_digest(self._in_force)  # once: it is compared before every run
         self._wanted = wanted.consented()
         self._wanted_digest = settings_digest(self._wanted)
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
-        """Return the consent that this file needs to run, or None. Reads files. AileronError vault_locked, hash_mismatch."""
+        """Return the consent that this file still needs before it can run; None if it needs none. Reads files. Raises
+        AileronError (vault_locked, hash_mismatch).
+        """
         consents = self._approver.consents()
         if consents is None:
             return None
@@ -80,7 +88,7 @@ class Agreements:
         return consent_of(before, action, manifests=self._manifest, install=False, replace=False)
 
     def is_as_agreed(self, action: ActionFile) -> bool:
-        """Return whether the file is word for word as approved, or the home has no approver. Reads no file."""
+        """Return whether the file's text is exactly as approved. True if the home has no approver. Reads no file."""
         try:
             consents = self._approver.consents()
         except AileronError:
@@ -96,9 +104,10 @@ class Agreements:
         before: ActionFile | None = None,
         coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
     ) -> ActionFileConsent:
-        """Return the consent that this file needs before it may run. `coming`: connectors that are installed with it. `before`
-        is the file in place now. Without an approver, the new file is compared with that. With an approver, it is compared with
-        the approved file, and then with `before` too, since narrowing edits of the person would be lost.
+        """Return the consent that this file needs before it may run. `coming` are the connectors that are installed together
+        with the file. `before` is the installed file that it replaces. Without an approver, the new file is compared only with
+        `before`. With an approver, the new file is compared with the approved file, and then with `before` too, because
+        narrowing edits of the person would otherwise be lost.
         """
         here = before
         consents = self._approver.consents()
@@ -121,7 +130,9 @@ class Agreements:
         action: ActionFile,
         coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
     ) -> None:
-        """Check that the person approved each installed connector of the action. AileronError consent_required, not_found."""
+        """Check that the person approved each installed connector of the action. Raises AileronError (consent_required,
+        not_found).
+        """
         for needed in action.connectors:
             pin = ConnectorPin(str(needed.name), needed.version, needed.hash)
             if pin in coming or consents.is_connector_agreed(pin.hash):
@@ -135,7 +146,9 @@ class Agreements:
             )
 
     def check_settings(self) -> None:
-        """Check that the settings in force are the approved ones. AileronError consent_required, vault_locked, hash_mismatch."""
+        """Check that the settings in force are the approved ones. Raises AileronError (consent_required, vault_locked,
+        hash_mismatch).
+        """
         if not self._are_agreed():
             if self._is_wanted_agreed():
                 raise AileronError(
@@ -157,7 +170,7 @@ class Agreements:
         return consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._in_force_digest
 
     def _is_wanted_agreed(self) -> bool:
-        """Return whether config.toml has the approved settings, as far as can be known now."""
+        """Return whether config.toml has the approved settings, as far as the daemon can tell while the vault may be locked."""
         try:
             consents = self._approver.consents()
         except AileronError:
@@ -165,7 +178,9 @@ class Agreements:
         return consents is None or consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._wanted_digest
 
     def why_not_in_force(self, destination: str) -> str | None:
-        """Return why an exception for this host:port in config.toml is not in force; None if it is in force or not there."""
+        """Return why config.toml's exception for this host:port is not in force; None if it is in force or config.toml has no
+        such exception.
+        """
         for key in ("egress.private", "egress.private_plain"):
             if destination in self._wanted[key] and destination not in self._in_force[key]:
                 return (
@@ -182,10 +197,12 @@ class Agreements:
         return [key for key, value in self._wanted.items() if self._in_force.get(key) != value]
 
     def settings_consent(self) -> SettingsConsent | None:
-        """Return the consent that config.toml needs to take effect; None if it is in force, or if the home has no approver.
+        """Return the consent that config.toml needs to take effect; None if config.toml is in force, or if the home has no
+        approver.
 
-        If the settings in force are not the approved ones, another process wrote the copy of the approved ones, or it is gone:
-        then all settings of the file are asked about. AileronError vault_locked, hash_mismatch.
+        If the settings in force differ from the approved ones, the copy of the approved settings was written by another process
+        or is gone. In that case the consent covers all settings in config.toml. Raises AileronError (vault_locked,
+        hash_mismatch).
         """
         if self._approver.consents() is None:
             return None
@@ -195,15 +212,15 @@ class Agreements:
         return SettingsConsent(before=self._in_force if are_agreed else {}, after=self._wanted)
 
     def settings_naming(self, secret: str) -> list[str]:
-        """Return the names of the settings in force that send this secret somewhere, or sign with it."""
+        """Return the names of the settings in force that send this secret to a server, or sign with this secret."""
         return [key for key in NAMING_A_SECRET if self._in_force[key] == secret]
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """Settings in force that need consent."""
+        """The settings in force that need consent."""
         return self._in_force
 
     def _agreed_file(self, digest: str | None) -> ActionFile | None:
-        """Return the action file with this digest; None without a digest, or if its text is gone."""
+        """Return the approved action file with this digest; None if the digest is None, or if the file's text is gone."""
         text = None if digest is None else self._texts.maybe_get(digest)
         return None if text is None else parse_action(text, file="the file agreed to")

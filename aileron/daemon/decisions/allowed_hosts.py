@@ -1,12 +1,14 @@
-"""The hosts that agents in cells were asked about, and those that a session can reach because a person approved them.
+"""The hosts that a person was asked about for agents in cells, and the hosts that a session can reach because a person approved
+them.
 
-Runs in the daemon. Nothing that an agent sends allows anything: it only makes a name known, and the number of names is bounded.
+Runs in the daemon. Nothing that an agent sends grants access to a host. It can only add a host name to the known names, whose
+number is bounded.
 
 Rules
-- A permission is recorded before it takes effect. A restarted daemon reads it back from the record.
-- A permission applies to its session alone, and ends with it.
-- With an approver, an approval from before this daemon started, or from before there was an approver, counts only once its
-  decision is found signed: the ledger is a file that others can write.
+- A permission is recorded before it takes effect. A restarted daemon reads the permission back from the record.
+- A permission applies to one session alone, and ends with that session.
+- With an approver, an approval from before this daemon started, or from before there was an approver, counts only once the
+  signature of its decision is verified, because other processes can write the ledger's file.
 
 Source: docs/adr/0065-questions-about-hosts.md. Not here: asking and waiting (host_questions.py), the list that a session began
 with (daemon/http/sessions.py).
@@ -31,7 +33,7 @@ __all__ = ["AllowedHosts", "AskingCell", "KnownHost"]
 
 
 class AskingCell(Protocol):
-    """An open session whose agent is in a cell, with the facts that a question shows."""
+    """An open session whose agent is in a cell, with the facts that a question to the person shows."""
 
     @property
     def ask(self) -> bool:
@@ -50,7 +52,7 @@ class AskingCell(Protocol):
 
 
 class KnownHost(msgspec.Struct):
-    """A host that a person was asked about for one session. `is_checked`: this daemon verified that the decision counts."""
+    """A host that a person was asked about for one session. `is_checked`: this daemon has verified the decision about it."""
 
     approval: str
     is_allowed: bool = False
@@ -58,19 +60,22 @@ class KnownHost(msgspec.Struct):
 
 
 class AllowedHosts:
-    """Hosts by session. One per daemon. `load` before anything runs. `cell` returns an open cell session by its id, or None."""
+    """The hosts of each session that a person was asked about. One instance per daemon. Call `load` before anything runs.
+    `cell` returns an open cell session by its id, or None.
+    """
 
     def __init__(self, audit: Audit, approver: ApproverState, cell: Callable[[str], AskingCell | None]) -> None:
         self._audit = audit
         self._approver = approver
         self.cell = cell
         self._known: dict[str, dict[HostPort, KnownHost]] = {}
-        """Known hosts by session id."""
+        """Hosts that a person was asked about, by session id."""
 
     async def load(self) -> None:
-        """Load the hosts of the open sessions from the record. AileronError(hash_mismatch).
+        """Load the hosts of the open sessions from the record. Raises AileronError (hash_mismatch).
 
-        A decision that was used up without its effect (the daemon ended in between) is dropped: the host is asked about again.
+        A decision that was used up but never took effect, because the daemon ended in between, is dropped. The person is asked
+        about the host again.
         """
         for session, hosts in (await self._audit.hosts()).items():
             if self.cell(session) is None:
@@ -85,18 +90,20 @@ class AllowedHosts:
         return self._known.get(session, {})
 
     def asked(self, subject: HostConsent, approval_id: str) -> KnownHost:
-        """Note that the host was asked about; the question is already on record."""
+        """Remember that a person is being asked about the host. The question is already recorded."""
         known = KnownHost(approval_id)
         self._known.setdefault(subject.session, {})[HostPort(subject.host, subject.port)] = known
         return known
 
     def is_asked_now(self, subject: HostConsent) -> bool:
-        """Return whether the question is still current: its session is open, and asked about the host."""
+        """Return whether the question is still current, that is, its session is open and a person was asked about the host for
+        that session.
+        """
         is_open = self.cell(subject.session) is not None
         return is_open and HostPort(subject.host, subject.port) in self.of(subject.session)
 
     async def allow(self, subject: HostConsent, approval_id: str) -> None:
-        """Let the session reach the host from now on. The person's decision was just verified, and is used up."""
+        """Let the session reach the host from now on. The caller has just verified the decision and marked it as used."""
         await self._audit.note(
             HostAllowed(session=subject.session, host=subject.host, port=subject.port, approval=approval_id)
         )
@@ -107,9 +114,11 @@ class AllowedHosts:
         self._audit.watch.changed(approval_id)
 
     async def counts(self, known: KnownHost) -> bool:
-        """Return whether the host is still allowed. It is not if the home now has an approver who did not sign the decision.
+        """Return whether the permission for the host is still valid. It is invalid if the home now has an approver who did not
+        sign the decision.
 
-        AileronError vault_locked if that cannot be known; not_found, hash_mismatch if the row is not what was decided.
+        Raises AileronError (vault_locked) if this cannot be determined, and AileronError (not_found, hash_mismatch) if the
+        ledger's row differs from what was decided.
         """
         if not self._approver.is_hinted or known.is_checked:
             return known.is_allowed

@@ -1,7 +1,7 @@
 """The questions that wait for a person: shown, edited, discussed with the agent, and withdrawn.
 
-Runs in the daemon, for both sockets. An agent (`session`) cannot see the requests of other sessions; a `session` of None sees
-all.
+Runs in the daemon, for both sockets. An agent's `session` cannot see the requests of other sessions. A caller with `session`
+None sees all requests.
 
 Source: docs/reference/http-api.md. Not here: the decision itself, and the preview (service.py).
 """
@@ -38,13 +38,17 @@ from aileron.review.listed import listed
 __all__ = ["ApprovalQueue"]
 
 _LONGEST_HOLD_S: Final = 3700.0
-"""Seconds that a decision can be used beyond its question's life: an undo window of an hour, and differences between clocks."""
+"""Seconds after a question's expiry during which its decision can still be used: an undo window of one hour, plus differences
+between clocks.
+"""
 _MOST_COMPARED: Final = 10
-"""Approved calls among which the most similar one is searched; each is read and its signature checked: some 5 ms."""
+"""Maximum number of approved calls that are searched for the most similar one. Reading each and checking its signature takes
+about 5 ms.
+"""
 
 
 class ApprovalQueue:
-    """The approval queue. One per daemon. `take_back` invalidates a signed decision until the given time."""
+    """The approval queue. One instance per daemon. `take_back` marks a signed decision as invalid until the given time."""
 
     def __init__(
         self,
@@ -72,7 +76,9 @@ class ApprovalQueue:
         return await query.open_approvals(self._ledger, lambda rows: listed(rows, self._action_text))
 
     async def show(self, approval_id: str) -> Question:
-        """Return a whole question: for a run with its differences from an approved run, for a grant with the action's file."""
+        """Return the complete question: for a run, with the differences from an approved run; for a grant, with the action's
+        file.
+        """
         question = await query.approval(self._ledger, approval_id)
         if question.kind == ConsentKind.GRANT:
             return msgspec.structs.replace(question, granted_text=await self._granted_text(question))
@@ -88,7 +94,9 @@ class ApprovalQueue:
             return None
 
     async def _granted_text(self, question: Question) -> str | UnsetType:
-        """Return the file that a grant is bound to, which shows what the grant does not limit; UNSET if it is gone or changed."""
+        """Return the text of the action file that a grant is bound to; UNSET if the file is gone or changed. The text shows
+        what the grant does not limit.
+        """
         subject = question.subject or {}
         try:
             action = await anyio.to_thread.run_sync(self._actions.load, str(subject.get("action")))
@@ -112,7 +120,9 @@ class ApprovalQueue:
         return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
 
     async def _comparable(self, rows: list[ApprovalRow]) -> list[tuple[ApprovalRow, Plan]]:
-        """Return the plans that can be read and were signed. Without the others, fewer are compared, so more differences show."""
+        """Return the plans that can be read and whose decisions were signed. Leaving out the others can only make more
+        differences show.
+        """
         found = []
         for row in rows:
             with contextlib.suppress(AileronError):
@@ -120,14 +130,16 @@ class ApprovalQueue:
         return found
 
     async def _approved_plan(self, row: ApprovalRow) -> Plan:
-        """Return the plan of an approved run. AileronError if it can no longer be read, or its decision is not validly signed."""
+        """Return the plan of an approved run. Raises AileronError if the plan can no longer be read, or the signature of its
+        decision is invalid.
+        """
         plan = (await self._audit.frozen(row.id)).plan
         self._approver.check_approved(row, ConsentKind.ACTION)
         return plan
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> Edited:
-        """Return the plan with other arguments, which can then be approved too; nothing is decided. AileronError bad_input, busy,
-        not_found, already_decided.
+        """Return the plan with other arguments, which can be approved in place of the original. This decides nothing. Raises
+        AileronError (bad_input, busy, not_found, already_decided).
         """
         frozen = await self._audit.frozen(approval_id)
         plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
@@ -136,22 +148,24 @@ class ApprovalQueue:
         return Edited(digest=plan.digest, plan=plan.to_json(), changes=list(changes))
 
     async def result(self, approval_id: str, session: str | None) -> RunState:
-        """Return the state of the request behind a question."""
+        """Return the state of the run or change that a question is about."""
         return await query.approval_result(self._ledger, approval_id, session)
 
     async def ask_back(self, approval_id: str, question: str) -> Asked:
-        """Put a person's question to the requesting agent."""
+        """Pass a person's question to the requesting agent."""
         await self._audit.put_question(approval_id, question)
         return Asked(approval_id=approval_id, question=question)
 
     async def answer(self, approval_id: str, answer: str, session: str | None) -> Answered:
-        """Record the requester's answer to a person's question. A question of another session does not exist for this one."""
+        """Record the requester's answer to a person's question. Raises AileronError (not_found) if the question belongs to
+        another session.
+        """
         await self.result(approval_id, session)
         await self._audit.put_answer(approval_id, answer, session or "operator")
         return Answered(approval_id=approval_id, answer=answer)
 
     async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
-        """Withdraw a question. A question of another session does not exist for this one."""
+        """Withdraw a question. Raises AileronError (not_found) if the question belongs to another session."""
         await self.result(approval_id, session)
         row = await self._audit.cancel(approval_id, surface=surface)
         self._consents.forget(row.digest)
@@ -164,7 +178,9 @@ class ApprovalQueue:
 
 
 def _is_unsigned(error: AileronError) -> bool:
-    """Return whether the error is about a decision from before there was an approver: its message fits new decisions only."""
+    """Return whether the error concerns a decision made before the home had an approver. The error's own message fits new
+    decisions only.
+    """
     return isinstance(error, NotCounted) and error.why == "unsigned"
 
 

@@ -1,9 +1,9 @@
-"""The approver of this home, as far as can be known now: the vault's word, and whether the ledger contradicts it.
+"""The approver of this home, as far as can be determined now: according to the vault, and checked against the ledger.
 
-Runs in the daemon. The approver's public key and all of the approver's consents lie in the vault's authenticated contents; only
-an open vault can vouch for them. While it is locked its file, and the ledger's, are what any process of the same user may have
-written: they are believed if they say that there *is* an approver, and never if that would let something pass that an open
-vault would refuse later.
+Runs in the daemon. The approver's public key and all of the approver's consents are in the vault's authenticated contents,
+which can be verified only while the vault is open. While it is locked, the files of the vault and of the ledger may have been
+written by any process of the same user. They are trusted only as evidence that there *is* an approver, and never where that
+would allow something that an open vault would refuse later.
 
     vault open, names an approver          → the approver decides
     vault open, names none, nor the ledger → no signatures: as in a home before `aileron approver init`
@@ -12,7 +12,7 @@ vault would refuse later.
     locked or none; neither names one      → no signatures. Such an approval is refused later, when it is used, if
                                              the vault, once open, says otherwise; and without the vault there is no credential.
 
-Source: docs/explanation/consent.md. Not here: whether a signature is good (approvals/signed.py).
+Source: docs/explanation/consent.md. Not here: whether a signature is valid (approvals/signed.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["ApproverState"]
 
 
 class ApproverState:
-    """The approver's state. One per daemon. `on_record`: the ledger names an approver."""
+    """The approver's state. One instance per daemon. `on_record` is true if the ledger names an approver."""
 
     def __init__(self, vault: Vault, *, on_record: bool) -> None:
         self._vault = vault
@@ -46,7 +46,9 @@ class ApproverState:
 
     @contextlib.contextmanager
     def in_doubt(self) -> Iterator[None]:
-        """Treat the vault as locked for this block: it was just opened, and whether it is the newest is being checked."""
+        """Treat the vault as locked for this block, because it was just opened and the check that it is the newest is not
+        finished.
+        """
         self._is_in_doubt = True
         try:
             yield
@@ -55,11 +57,13 @@ class ApproverState:
 
     @property
     def is_hinted(self) -> bool:
-        """True if the vault file or the ledger says that there is an approver, verified or not."""
+        """True if the vault file or the ledger says that there is an approver, whether this is verified or not."""
         return self._on_record or self._vault.says_consents
 
     def consents(self) -> Consents | None:
-        """Return the approver's key and consents, verified; None without one. AileronError vault_locked, hash_mismatch."""
+        """Return the verified key and consents of the approver; None if the home has no approver. Raises AileronError
+        (vault_locked, hash_mismatch).
+        """
         if self._vault.is_locked or self._is_in_doubt:
             if not self.is_hinted:
                 return None
@@ -79,10 +83,11 @@ class ApproverState:
         return consents
 
     def check_approved(self, row: ApprovalRow, kind: ConsentKind) -> None:
-        """Check that the approver signed what the ledger's row says they approved: other processes could have written its file.
+        """Check that the approver signed the approval in the ledger's row, because other processes could have written the
+        ledger's file.
 
-        `kind` is the kind of the change that is about to be made, not the kind in the row. Passes without an approver.
-        AileronError vault_locked, hash_mismatch, NotCounted.
+        `kind` is the kind of the change that is about to be made, not the kind in the row. Does nothing if the home has no
+        approver. Raises AileronError (vault_locked, hash_mismatch), or NotCounted if the signature does not count.
         """
         consents = self.consents()
         if consents is not None:
@@ -97,7 +102,9 @@ class ApproverState:
             )
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Record in the vault that this decision was used. AileronError vault_locked; hash_mismatch if it was used before."""
+        """Record in the vault that this decision was used. Raises AileronError (vault_locked), or (hash_mismatch) if it was
+        used before.
+        """
 
         def used(now: Consents) -> Consents:
             if now.is_used(approval_id):
@@ -107,7 +114,7 @@ class ApproverState:
         await anyio.to_thread.run_sync(self._vault.change_consents, used)
 
     async def spend_use(self, grant_id: str) -> None:
-        """Count one use of a grant in the vault. AileronError vault_locked; consent_required if no use is left."""
+        """Count one use of a grant in the vault. Raises AileronError (vault_locked), or (consent_required) if no use is left."""
 
         def counted(now: Consents) -> Consents:
             if not any(grant.id == grant_id and grant.used < grant.uses for grant in now.grants):

@@ -1,4 +1,4 @@
-"""Builds the services that ask a person, before anything can run; later, those that follow the decisions."""
+"""Builds the services that ask a person, before anything can run, and later the services that act on the decisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ __all__ = ["BuiltConsents", "Decisions", "build_consents", "build_decisions"]
 
 
 class BuiltConsents(msgspec.Struct, frozen=True, kw_only=True):
-    """Services of consent: the approver, consents, and questions. `asked` is called for each question (id, name, kind)."""
+    """The services for consent: the approver, consents, and questions. `asked` is called for each new question with its id,
+    name and kind.
+    """
 
     approver: ApproverState
     agreements: Agreements
@@ -63,8 +65,8 @@ async def build_consents(
     read: files.Stamp | None,
     cell: Callable[[str], AskingCell | None],
 ) -> BuiltConsents:
-    """Build the services of consent. `notify` sends a notice of a question; `read` is the stamp of config.toml as it was read.
-    `cell` returns the open session of an agent in a cell.
+    """Build the services for consent. `notify` sends a notice of a question. `read` is the stamp that config.toml had when it
+    was read. `cell` returns the open session of an agent in a cell.
     """
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
     tools = SuspendedTools(base.audit, approver)
@@ -139,7 +141,9 @@ def build_decisions(
     begin_approved: Callable[[], Awaitable[None]],
     take_back: Callable[[str, float], Awaitable[None]],
 ) -> Decisions:
-    """Build the decision services. `begin` begins an approved run, `begin_approved` all; `take_back` invalidates a decision."""
+    """Build the decision services. `begin` starts one approved run, and `begin_approved` all of them; `take_back` invalidates a
+    decision.
+    """
     approver, consents, changing = consenting.approver, consenting.consents, base.changing
     previews = PreviewRegistry(spine)
     decisions = DecisionService(

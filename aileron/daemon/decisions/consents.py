@@ -1,18 +1,20 @@
-"""Changes that need the person: made at once without an approver, else asked about and carried out after approval.
+"""Changes that need a person's consent. Without an approver they are made at once; otherwise the person is asked, and they are
+made after approval.
 
-Runs in the daemon. One subject (model/consent.py) holds all of one change, so that the value shown, the value signed and the
-change made are the same: after approval, nothing is looked up again except the bytes that the subject names by hash.
+Runs in the daemon. One subject (model/consent.py) describes one change completely, so that the value shown, the value signed
+and the change made are the same. After approval, nothing is looked up again except the bytes that the subject identifies by
+hash.
 
 Rules
-- A question changes nothing. After approval, the decision is used up first, durably, and the change follows: a daemon that ends
-  in between has changed nothing, and the person is asked again.
-- A consent is in the vault before its effect is in a file: a file without its consent does not run.
-- A question comes from a file that others can write. So its hosts, credentials and differences are determined again
-  before it is carried out: a question that would read differently by now fails, signed or not.
-- An action and the connectors that come for it are questions of one group: none is carried out before all are approved, and
-  one denial ends them all.
-- A secret's new value, or a provider's tokens, are kept in memory alone while their question waits, are released to that very
-  question and no other, and are gone when the daemon ends.
+- A question changes nothing. After approval, the decision is first durably marked as used, and then the change is made. If the
+  daemon ends in between, nothing has changed, and the person is asked again.
+- A consent is stored in the vault before the changed file is written, because a file without its consent does not run.
+- A question is read from a file that other processes can write. So its hosts, credentials and differences are determined again
+  before the change is made. A question that would read differently by now fails, signed or not.
+- The questions about an action and its new connectors form one group: no change of the group is made before all are approved,
+  and one denial ends all of its questions.
+- A secret's new value, or a provider's tokens, are stored only in memory while their question waits. They are released only to
+  that question, and are lost when the daemon ends.
 
 Source: docs/reference/consents.md. Not here: signatures (service.py), differences from the consents (agreements.py).
 """
@@ -112,19 +114,23 @@ from aileron.vault.vault import Vault
 __all__ = ["MAX_TOOLS_ASKED", "SETTINGS_WAIT_S", "ConsentService", "binding_of"]
 
 WAIT_S: Final = 15 * 60.0
-"""Seconds that a question waits: as long as a question about a run, unless its action sets another time."""
+"""Seconds that a question about a change waits: as long as a question about a run whose action sets no other time."""
 SETTINGS_WAIT_S: Final = 24 * 3600.0
-"""Seconds that a question about settings waits: it may be asked when the daemon starts, with no person there."""
+"""Seconds that a question about settings waits: it may be asked when the daemon starts and no person is present."""
 MAX_TOOLS_ASKED: Final = 32
-"""Most waiting questions about changed tools that runs have found: a sixth of the queue's room, as connectors decide how many
-there are, and each waits a day.
+"""Maximum number of waiting questions about changed tools that runs have found. It is a sixth of the queue's capacity, because
+connectors determine how many such questions there are, and each waits a day.
 """
 MAX_HELD: Final = 16
-"""Most values of secrets and sign-ins that wait for a decision: 64 KiB each at most, and a person sets them one by one."""
+"""Maximum number of stored values of secrets and sign-ins that wait for a decision. Each has at most 64 KiB, and a person sets
+them one by one.
+"""
 
 
 class _Held:
-    """A value that waits for its question. `digest` is the question's, None until it is asked."""
+    """A secret value that is stored while its question waits. `digest` is the digest of the question; None until the question
+    is asked.
+    """
 
     def __init__(
         self,
@@ -156,11 +162,13 @@ CarriedOut = (
     | ToolAccepted
     | TrustedKeys
 )
-"""The result of a change that was carried out: what the requesting route would have answered, by kind of consent."""
+"""The result of an approved change that was made: the response of the route that requested it, by kind of consent."""
 
 
 class ToFetch(NamedTuple):
-    """A secret that was approved, and whose token may be sent now to fetch it; the decision is used up."""
+    """An approved secret that must still be fetched. Its token may be sent now, because the decision was already marked as
+    used.
+    """
 
     approval_id: str
     subject: SecretConsent
@@ -168,9 +176,11 @@ class ToFetch(NamedTuple):
     fetch: Callable[[], Awaitable[Secret]]
 
     async def value(self) -> Secret:
-        """Fetch the secret's present value. Its keeper decides how long that takes: do not await this while `changing` is held.
+        """Fetch the secret's current value. Do not await this while `changing` is held, because the server or program that has
+        the secret determines how long it takes.
 
-        AileronError as SecretsElsewhere.found; it says how to ask again, since this approval is used up.
+        Raises AileronError as SecretsElsewhere.found does. The error says how to ask again, because this approval was already
+        used.
         """
         try:
             return await self.fetch()
@@ -183,7 +193,9 @@ class ToFetch(NamedTuple):
 
 
 class ConsentService:
-    """Asks about changes and carries them out. One per daemon. The caller ensures one change at a time (`changing`)."""
+    """Asks a person about changes, and makes them after approval. One instance per daemon. The caller holds the lock `changing`
+    during each change.
+    """
 
     def __init__(
         self,
@@ -205,8 +217,8 @@ class ConsentService:
         settings_agreed: Callable[[dict[str, Any]], bool],
         bound: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create the service. `asked` is called for each new question, `bound` when a credential has changed. `settings_agreed`
-        puts settings in force, and returns whether all of them are in force now.
+        """Create the service. `asked` is called for each new question, and `bound` whenever a credential has changed.
+        `settings_agreed` puts approved settings in force, and returns whether all of them are in force now.
         """
         self._approver = approver
         self._actions = actions
@@ -226,11 +238,11 @@ class ConsentService:
         self._settings_agreed = settings_agreed
         self._bound = bound
         self._held: dict[str, _Held] = {}
-        """Held values by commitment."""
+        """Values of secrets that wait for their questions, by the commitment to the value."""
 
     async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
-        """Ask about a change. Return None without an approver, or if the change was approved already. `about` may read files.
-        AileronError vault_locked, busy, and the errors of `about`.
+        """Ask the person about a change. Return None if the home has no approver, or if the change was already approved.
+        `about` may read files. Raises AileronError (vault_locked, busy), and the errors of `about`.
         """
         consents = self._approver.consents()
         if consents is None:
@@ -239,8 +251,8 @@ class ConsentService:
         return None if _is_agreed(consents, subject) else await self.ask(subject)
 
     async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
-        """Ask about each change that is not approved; about all of a group if one of it is not. Return an empty list without an
-        approver, or if all are approved.
+        """Ask the person about each change that is not yet approved, and about all changes of a group if one of them is not.
+        Return an empty list if the home has no approver, or if all changes are approved.
         """
         consents = self._approver.consents()
         if consents is None:
@@ -250,7 +262,7 @@ class ConsentService:
         return [await self.ask(subject) for subject in subjects if subject in missing or group_of(subject) in groups]
 
     async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
-        """Put a question into the queue, or find it there. AileronError(busy) if too many wait."""
+        """Insert a question into the queue, unless it is already there. Raises AileronError (busy) if too many questions wait."""
         kind, name = subject_kind(subject), subject_name(subject)
         row, is_new = await self._audit.ask(name, subject, expires_at=time.time() + wait_s)
         if is_new:
@@ -267,12 +279,13 @@ class ConsentService:
         )
 
     async def ask_for_file(self, subject: ActionFileConsent) -> str:
-        """Ask about a file that a run found wider than approved. Return the approval's id."""
+        """Ask about an action file that allows more than was approved, as a run detected. Return the approval's id."""
         return (await self.ask(subject)).approval_id
 
     async def ask_about_tool(self, state: ToolState) -> ConsentAnswer | None:
-        """Ask whether to accept a tool that its server changed. Return None if there is nothing to accept, or if it was
-        accepted and the daemon ended before the tool was resumed, which this does now. AileronError(busy), vault_locked.
+        """Ask whether to accept a tool that its server changed. Return None if there is nothing to accept. Also return None if
+        the change was already accepted and the daemon ended before it resumed the tool; this method then resumes the tool.
+        Raises AileronError (busy, vault_locked).
         """
         subject = self._tools.question(state)
         if subject is None:
@@ -287,19 +300,21 @@ class ConsentService:
         return await self.ask(subject, SETTINGS_WAIT_S)
 
     async def has_room_for_tools(self) -> bool:
-        """Return whether a run may ask about another changed tool now. A person's own request is always allowed."""
+        """Return whether a run may ask about another changed tool now. A person's own request for such a question is always
+        allowed.
+        """
         waiting = [row for row, _ in await self._audit.open_consents() if row.kind == ConsentKind.TOOL_CHANGE.value]
         return len(waiting) < MAX_TOOLS_ASKED
 
     async def ask_about_settings(self) -> None:
-        """Ask about settings of config.toml that go beyond the approved ones, if any. AileronError(vault_locked)."""
+        """Ask about settings of config.toml that go beyond the approved ones, if any. Raises AileronError (vault_locked)."""
         if (subject := self._agreements.settings_consent()) is not None:
             await self.ask(subject, SETTINGS_WAIT_S)
 
     async def carry_out(self, approval_id: str) -> CarriedOut | ToFetch | None:
-        """Carry out an approved change, once: the decision is used up before anything changes. Return None while others of its
-        group are not approved; a value that must be fetched first is stored with `put_fetched`. AileronError says why it was
-        not carried out.
+        """Make an approved change once. The decision is marked as used before anything changes. Return None while other
+        questions of its group are not approved. If a value must be fetched first, return a ToFetch; `put_fetched` then stores
+        the value. Raises AileronError that says why the change was not made.
         """
         row, subject = await self._audit.consent(approval_id)
         if (group := group_of(subject)) is not None:
@@ -312,7 +327,7 @@ class ConsentService:
         return result
 
     async def _carry_out_group(self, group: str) -> CarriedOut | None:
-        """Install an action with the connectors that come for it, once all of the group is approved."""
+        """Install an action together with its new connectors once all questions of the group are approved."""
         members = await self._members(group)
         whole = _complete(members)
         if whole is None:
@@ -334,15 +349,16 @@ class ConsentService:
         return result
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
-        """Return the questions of a group that are open, or approved and not carried out."""
+        """Return the questions of a group that are open, or that are approved and whose change has not been made."""
         return [(row, subject) for row, subject in await self._audit.open_consents() if group_of(subject) == group]
 
     async def end_group(
         self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
     ) -> None:
-        """Withdraw the other questions of a group, because one was denied or withdrawn; drop the files fetched for them.
+        """Withdraw the other questions of a group, because one question was denied or withdrawn. Delete the files that were
+        fetched for the group.
 
-        `take_back` invalidates the decision about a question that was approved, until the given time.
+        `take_back` invalidates the decision about a question that was already approved, until the given time.
         """
         _, subject = await self._audit.consent(approval_id)
         group = group_of(subject)
@@ -364,13 +380,13 @@ class ConsentService:
         return {digest for digest in found if digest is not None}
 
     async def _drop(self, subjects: Iterable[Subject]) -> None:
-        """Drop the files that were fetched for these subjects, unless another question needs them."""
+        """Delete the files that were fetched for these subjects, except files that another question needs."""
         gone = {digest for one in subjects if (digest := fetched_for(one)) is not None}
         for digest in gone - await self.fetched():
             await anyio.to_thread.run_sync(self.finding.drop, digest)
 
     async def _use(self, row: ApprovalRow, subject: Subject) -> None:
-        """Use up the decision. AileronError if it does not count."""
+        """Mark the decision about this question as used. Raises AileronError if the decision does not count."""
         signed_at = self._check_decided(row, subject)
         await self._audit.redeem(row.id, row.digest)
         if signed_at is not None:
@@ -379,7 +395,9 @@ class ConsentService:
     def _as_agreed(
         self, connectors: Sequence[ConnectorConsent], head: ActionFileConsent
     ) -> tuple[list[FoundConnector], ActionText]:
-        """Return the fetched files, found again and compared with what was approved. AileronError(hash_mismatch)."""
+        """Return the fetched files, after reading them again and comparing them with the approved ones. Raises AileronError
+        (hash_mismatch).
+        """
         found = [self.finding.agreed(one) for one in connectors]
         coming = {one.artifact.pin: one.artifact.manifest for one in found}
         if not self._is_file_so(head, coming):
@@ -411,8 +429,9 @@ class ConsentService:
         return ActionText(subject.text, subject.replace, subject.fetched, fetched.action.text)
 
     def _is_so(self, subject: Subject) -> bool:
-        """Return whether the same question would be asked now. A connector's artifact is checked where it is installed.
-        AileronError if the question cannot be asked at all.
+        """Return whether the same question would be asked now, that is, whether the state of the home still matches it. A
+        connector's artifact is not checked here, but during installation. Raises AileronError if the question cannot be asked
+        at all.
         """
         match subject:
             case ActionFileConsent():
@@ -446,8 +465,8 @@ class ConsentService:
                 assert_never(impossible)
 
     def _is_binding_now(self, subject: BindingConsent) -> bool:
-        """Return whether the binding still replaces what the question says, for the same connector, and whether a sign-in has
-        the account of the grant that is kept for it.
+        """Return whether the binding still replaces the binding that the question describes, for the same connector, and
+        whether the account of a sign-in is still the account of its stored grant.
         """
         before = self._vault.binding(BindingName.parse(subject.name))
         if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
@@ -462,9 +481,11 @@ class ConsentService:
         return _is_binding(self._connectors, subject)
 
     def _check_decided(self, row: ApprovalRow, subject: Subject) -> float | None:
-        """Return when the approver signed what the ledger's row says: its file could have been written while no daemon ran.
+        """Return the time at which the approver signed the decision in the ledger's row. The signature is checked because the
+        ledger's file could have been written while no daemon ran.
 
-        Return None without an approver if it is about a changed tool or a host: these are asked about in every home.
+        Return None if the home has no approver and the question is about a changed tool or a host, because these are asked
+        about in every home.
         """
         if (
             isinstance(subject, ToolChangeConsent | HostConsent)
@@ -483,7 +504,7 @@ class ConsentService:
         return signed_at
 
     async def end_connector(self, pin: ConnectorPin) -> None:
-        """End the consents to a connector of exactly these bytes, and to the changed tools of it."""
+        """End the consents to the connector with exactly these bytes, and to its changed tools."""
         for op in await self._tools.remove(pin):
             await self.end(ConsentKind.TOOL_CHANGE, tool_agreement(pin.hash, op))
         consents = None if self._vault.is_locked else self._approver.consents()
@@ -492,9 +513,10 @@ class ConsentService:
             await self.end(ConsentKind.CONNECTOR, one.name)
 
     async def end(self, kind: ConsentKind, name: str) -> None:
-        """End the consent under this name, whose subject is gone: if it is put there again, it is asked about again.
+        """End the consent under this name, because its subject was removed. If the subject is added again, the person is asked
+        again.
 
-        While the vault is locked no consent ends; the subject is removed all the same.
+        While the vault is locked, the consent cannot be ended; the subject is removed nevertheless.
         """
         if self._vault.is_locked or (consents := self._approver.consents()) is None:
             return
@@ -509,11 +531,12 @@ class ConsentService:
         elsewhere: Elsewhere | None = None,
         fetch: Callable[[], Awaitable[Secret]] | None = None,
     ) -> str:
-        """Keep a secret's value until its question is decided. Return the commitment that the question names. If too many are
-        held, the oldest goes, and its question fails and says how to ask again.
+        """Store a secret's value in memory until its question is decided. Return the commitment to the value, which the
+        question contains. If too many values are stored, the oldest is dropped; its question then fails and says how to ask
+        again.
 
-        With `fetch`, the value is not known before the question is approved, and is fetched then; `value` is what the
-        commitment is computed from.
+        With `fetch`, the secret is fetched only after the question is approved. In that case the commitment is computed from
+        `value`.
         """
         if len(self._held) >= MAX_HELD:
             self._held.pop(next(iter(self._held)))
@@ -523,12 +546,12 @@ class ConsentService:
         return commitment
 
     def forget(self, digest: str) -> None:
-        """Forget the value that was kept for a question, because the question was denied or withdrawn."""
+        """Forget the value that was stored for a question, because the question was denied or withdrawn."""
         self._held = {commitment: held for commitment, held in self._held.items() if held.digest != digest}
 
     def _released(self, subject: BindingConsent | SecretConsent, commitment: str, what: str, again: str) -> _Held:
-        """Return the value that was kept for this question. AileronError(invalid_request) if it is no longer kept; a value that
-        was kept for another question stays.
+        """Remove and return the value that was stored for this question. Raises AileronError (invalid_request) if the value is
+        no longer stored. A value stored for another question stays.
         """
         held = self._held.get(commitment)
         if held is None or held.digest != subject_digest(subject):
@@ -543,7 +566,9 @@ class ConsentService:
     async def put_binding(
         self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
     ) -> BindingEntry:
-        """Store a binding; in the same write store `tokens` as its secret. AileronError as Vault.bind and `bind_sign_in`."""
+        """Store a binding, and `tokens` as its secret in the same write. Raises AileronError as Vault.bind and `bind_sign_in`
+        do.
+        """
         if tokens is None:
             await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
         else:
@@ -567,13 +592,15 @@ class ConsentService:
         )
 
     async def put_secret(self, name: str, value: Secret) -> SecretStored:
-        """Store a secret, replacing an earlier value. AileronError as Vault.set_secret."""
+        """Store a secret, replacing an earlier value. Raises AileronError as Vault.set_secret does."""
         await anyio.to_thread.run_sync(lambda: self._vault.set_secret(name, value))
         await self._audit.note(events.SecretSet(name=name))
         return SecretStored(name=name)
 
     async def put_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> SecretStored:
-        """Store the place of a secret, and that this value of it was approved. AileronError as Vault.set_reference."""
+        """Store the place of the secret, and that `value` was approved as its value. Raises AileronError as Vault.set_reference
+        does.
+        """
         await anyio.to_thread.run_sync(lambda: self._vault.set_reference(name, elsewhere, value))
         await self._audit.note(events.SecretSet(name=name, reference=elsewhere.reference))
         return SecretStored(name=name)
@@ -613,7 +640,7 @@ class ConsentService:
         return await self._installing.put_action(action)
 
     async def _agree_text(self, subject: ActionFileConsent, approval_id: str) -> str:
-        """Let the file run from now on. Return its digest."""
+        """Store the consent to the action file, so that it can run from now on. Return the file's digest."""
         digest = sha256_digest(subject.text.encode())
         await anyio.to_thread.run_sync(self._texts.put, subject.text)
         await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
@@ -627,7 +654,9 @@ class ConsentService:
         return result
 
     async def _agree_connector(self, subject: ConnectorConsent, approval_id: str) -> None:
-        """Let the connector be installed from now on, in place of other bytes of its version, or beside them."""
+        """Store the consent to install the connector. It replaces other bytes of the same version, or is installed in addition
+        to them.
+        """
         kind, name = ConsentKind.CONNECTOR, subject_name(subject)
         consents = self._approver.consents()
         agreed = () if consents is None else consents.agreed
@@ -654,7 +683,9 @@ class ConsentService:
         return result
 
     async def put_fetched(self, fetched: ToFetch, value: Secret) -> SecretStored:
-        """Store an approved reference with its value. The question must still hold now: AileronError as `carry_out`."""
+        """Store an approved reference with its fetched value, if the question would still be the same now. Raises AileronError
+        as `carry_out` does.
+        """
         if not await anyio.to_thread.run_sync(self._is_so, fetched.subject):
             raise _not_so(fetched.approval_id)
         return await self.put_reference(fetched.subject.name, fetched.elsewhere, value)
@@ -686,7 +717,9 @@ class ConsentService:
         return GrantMade(id=approval_id, action=subject.action, uses=subject.uses, until=subject.until)
 
     def keyring(self) -> Keyring:
-        """Return the trusted keys. Reads a file. AileronError vault_locked, hash_mismatch, invalid_request for a broken file."""
+        """Return the trusted keys. Reads a file. Raises AileronError (vault_locked, hash_mismatch), or (invalid_request) for a
+        broken file.
+        """
         consents = self._approver.consents()
         kept = self._keyring.read()
         if consents is None:
@@ -694,13 +727,15 @@ class ConsentService:
         return kept.agreed(lambda authority: consents.agreed_digest(ConsentKind.TRUSTED_KEY, authority))
 
     def trust(self) -> Trust:
-        """Return the keys that are trusted now, and whether a signature is required. AileronError as `keyring`."""
+        """Return the keys that are trusted now, and whether a signature is required. Raises AileronError as `keyring` does."""
         required = self._agreements.in_force["connectors.require_signature"]
         public = public_forges(self._agreements.in_force)
         return Trust(keyring=self.keyring(), require_signature=bool(required), public_forges=public)
 
     def key_consent(self, authority: str, key: PublicKey, source: str) -> TrustedKeyConsent:
-        """Return the consent that `key` needs to be trusted. AileronError as `keyring`, and if there are too many keys."""
+        """Return the consent that `key` needs to be trusted. Raises AileronError as `keyring` does, and if there are too many
+        keys.
+        """
         whose = Authority.parse(authority)
         before = self.keyring()
         after = before.trusting(whose, key)
@@ -722,7 +757,9 @@ class ConsentService:
         return TrustedKeys(authority=subject.authority, key=subject.new, keys=[key.fingerprint for key in keys])
 
     async def end_key(self, whose: Authority, fingerprint: str | None) -> RevokedKeys:
-        """Revoke one key of `whose`, or all. AileronError(not_found); vault_locked if there is an approver."""
+        """Revoke the key of authority `whose` with this fingerprint; all of its keys if `fingerprint` is None. Raises
+        AileronError (not_found), or (vault_locked) if there is an approver.
+        """
         agreed, found = self.keyring(), self._keyring.read()
         gone = set(found.of(whose)) - set(found.without(whose, fingerprint).of(whose))
         left = [key for key in agreed.of(whose) if key not in gone]
@@ -792,7 +829,9 @@ class ConsentService:
 
 
 def _newest(subject: TrustedKeyConsent) -> PublicKey:
-    """Return the key that the question is about. AileronError(hash_mismatch) if the question does not list it."""
+    """Return the key that the question is about. Raises AileronError (hash_mismatch) if that key is not among the question's
+    keys.
+    """
     for text in subject.keys:
         if (key := PublicKey.parse(text)).fingerprint == subject.new:
             return key
@@ -800,7 +839,7 @@ def _newest(subject: TrustedKeyConsent) -> PublicKey:
 
 
 def _is_agreed(consents: Consents, subject: Subject) -> bool:
-    """Return whether exactly these bytes were approved last under this name."""
+    """Return whether the consent stored last under the subject's name is to exactly these bytes."""
     match subject:
         case ActionFileConsent():
             digest = consents.agreed_digest(ConsentKind.ACTION_FILE, subject.name)
@@ -814,7 +853,7 @@ def _is_agreed(consents: Consents, subject: Subject) -> bool:
 def _complete(
     members: Sequence[tuple[ApprovalRow, Subject]],
 ) -> tuple[tuple[ApprovalRow, ActionFileConsent], list[tuple[ApprovalRow, ConnectorConsent]]] | None:
-    """Return the action and each connector that comes for it if all of them are approved, else None.
+    """Return the action and each of its new connectors if all of their questions are approved, else None.
 
     Several callers may have asked about the same change in different ways: the latest approved question counts.
     """
@@ -836,14 +875,14 @@ def _not_so(name: str) -> AileronError:
 
 
 def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
-    """Return whether the binding reaches no more than the question says. A version that was removed since makes no difference."""
+    """Return whether the binding reaches no more than the question says. Versions that have been removed since are ignored."""
     kind = BindingName.parse(subject.name).kind
     versions = needing(store).get(subject.connector, [])
     return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, kind))
 
 
 def binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
-    """Return the binding that the question is about, created now."""
+    """Create the binding that the question is about, with the current time as its creation time."""
     name = BindingName.parse(subject.name)
     return Binding(
         name=name,

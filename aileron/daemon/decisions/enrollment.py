@@ -1,11 +1,11 @@
-"""Names the approver of this home, once; later only with the signature of the key that decides now.
+"""Sets the approver's key of this home. Once a key is set, replacing it takes a signature with that key.
 
 Runs in the daemon. The caller proves knowledge of the vault's passphrase, and signs the existing contents (the inventory) with
-the new key: existing contents are approved as they were shown, not because they exist. Replacing the key takes the old one's
-signature too.
+the new key: existing contents are approved as they were shown, not because they exist. Replacing the key also takes a signature
+with the old key.
 
-Order: the approved texts → the vault → the ledger. A daemon that ends after the second has an approver who is not on record yet:
-the vault has all that the record needs, and it is written when the vault is opened next (`catch_up`).
+Order: the approved texts → the vault → the ledger. If the daemon ends after the vault was written, the ledger does not name the
+approver yet. The vault has all the data for that record, which is written when the vault is next opened (`catch_up`).
 
 Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), the approver's decisions (service.py).
 """
@@ -60,22 +60,22 @@ __all__ = ["ApproverEnrollment"]
 
 _KEY: Final = re.compile(rf"[0-9a-f]{{{2 * PUBLIC_KEY_BYTES}}}")
 _RECORD: Final = "approver"
-"""Subject under which a refused try is on record, in place of an approval's id."""
+"""Subject under which a refused attempt is recorded, in place of an approval's id."""
 
 
 class _Seen(NamedTuple):
-    """The existing contents of the home, read at one moment."""
+    """The existing contents of the home, all read at the same moment."""
 
     actions: list[ActionFile]
     bindings: list[BindingConsent]
     connectors: list[tuple[ConnectorPin, tuple[HostPort, ...]]]
     keyring: Keyring
     kept_at: dict[str, Elsewhere]
-    """Places of the secrets that are kept elsewhere, by name."""
+    """The places of secrets that are kept outside the vault, by the name of the secret."""
 
 
 class ApproverEnrollment:
-    """Enrollment of the approver. One per daemon. `changing` is held while anything of this home is changed."""
+    """Enrollment of the approver. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -102,14 +102,15 @@ class ApproverEnrollment:
         self._keyring = KeyringFile(home.keyring)
 
     async def inventory(self) -> ApproverInventory:
-        """Return the existing contents that a new key would approve, and their digest. AileronError(vault_locked)."""
+        """Return the existing contents that a new key would approve, and their digest. Raises AileronError (vault_locked)."""
         self._vault.check_unlocked()
         found = self._inventory(await anyio.to_thread.run_sync(self._look))
         return ApproverInventory(inventory=found, digest=_digest_of(found))
 
     async def appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
-        """Make this key the approver's key. AileronError: vault_locked; unauthorized for a wrong passphrase or signature;
-        invalid_request if something has changed since it was shown; hash_mismatch for a vault that is not the newest.
+        """Make this key the approver's key. Raises AileronError (vault_locked), (unauthorized) for a wrong passphrase or
+        signature, (invalid_request) if the contents have changed since they were shown, or (hash_mismatch) if the vault is not
+        the newest.
         """
         async with self._changing:
             return await self._appoint(asked, scope)
@@ -137,7 +138,9 @@ class ApproverEnrollment:
         return ApproverNamed(key_id=statement.key_id)
 
     async def catch_up(self) -> None:
-        """Record the approver that the open vault names, if the daemon ended before it could. The caller holds `changing`."""
+        """Record the approver that the open vault names, if an earlier daemon ended before it could. The caller holds
+        `changing`.
+        """
         consents = self._approver.consents()
         if consents is None or await self._audit.approver_key() == consents.key_id:
             return
@@ -169,7 +172,9 @@ class ApproverEnrollment:
         return statement
 
     def _check_replaced(self, asked: Appointment, statement: ApproverStatement) -> None:
-        """Check that the present key authorizes the new one. Raise hash_mismatch if only the record names an approver."""
+        """Check that the current key, if there is one, authorizes the new key. Raises NotCounted if it does not, or
+        AileronError (hash_mismatch) if the record names an approver and the vault names none.
+        """
         now = self._approver.consents()
         if now is None:
             if asked.replaces is not None:
@@ -184,7 +189,7 @@ class ApproverEnrollment:
         check_signature(bytes.fromhex(now.public_key), statement, asked.old_signature)
 
     def _agreed(self, statement: ApproverStatement, seen: _Seen, asked: Appointment) -> Consents:
-        """Return consents for everything seen. With a key that replaces another, the earlier grants go."""
+        """Return consents to all contents in `seen`. If the key replaces another key, the earlier grants are dropped."""
         consents = Consents(
             key_id=statement.key_id,
             public_key=statement.public_key,
@@ -261,7 +266,7 @@ def _digest_of(inventory: Inventory) -> str:
 
 
 def _connectors(seen: _Seen) -> Iterator[tuple[str, str]]:
-    """Yield the consent name and hash of each connector; one version may have several hashes, side by side."""
+    """Yield the consent name and hash of each connector; one version of a connector may be installed with several hashes."""
     named: set[str] = set()
     for pin, _ in seen.connectors:
         name = f"{pin.name}@{pin.version}"

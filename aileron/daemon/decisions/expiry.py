@@ -1,14 +1,14 @@
-"""Closes questions at the end of their time, whether anybody checks or not, and runs that were left open.
+"""Closes questions when they expire, even if no client asks about them, and closes runs that were left open.
 
-Runs in the daemon, one task. The record decides: a decision in the last moment and this clock race in the ledger, and
-the one that lost is told.
+Runs in the daemon, one task. The record decides: a late decision and this task may race in the ledger, and the loser gets an
+error.
 
 Rules
-- It wakes for the first expiry there is, for a new question, and every LOOK_S in any case: the wall clock may be set, and a
-  machine that slept has expiries behind it.
+- The task wakes for the earliest expiry, for a new question, and at least every LOOK_S, because the wall clock may be set, and
+  expiries pass while a machine sleeps.
 - Refusals that are only counted are recorded once a minute (audit/refusals.py).
-- A ledger that cannot write leaves the questions open; they are past their time for every decision all the same. A run whose
-  outcome the ledger could not record is closed as `unknown` once it can.
+- If the ledger cannot be written, the questions stay open, but every decision about them is refused as too late. A run whose
+  outcome could not be recorded is closed as `unknown` once the ledger can be written.
 
 Not here: the effect of expiry (audit/log.py).
 """
@@ -28,9 +28,9 @@ from aileron.runs.spine import Spine
 __all__ = ["LOOK_S", "close_on_time"]
 
 LOOK_S: Final = 60.0
-"""Most seconds between two checks; a clock that was set is noticed within this time."""
+"""Maximum number of seconds between two checks. A change of the wall clock is noticed within this time."""
 _AGAIN_S: Final = 5.0
-"""Seconds until the next check after one that failed: a full disk is not emptied sooner."""
+"""Seconds until the next check after a failed check: a full disk is hardly emptied sooner."""
 _log = logging.getLogger(__name__)
 
 

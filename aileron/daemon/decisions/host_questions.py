@@ -1,7 +1,8 @@
-"""Decides whether an agent in a cell may connect to a host now: listed, allowed before, or asked about and waited for.
+"""Decides whether an agent in a cell may connect to a host now. It may if the host is listed or was allowed before; otherwise a
+person is asked, and the connection waits.
 
-Runs in the daemon, for the cells' way out. The client is an agent, or a program that it fetched a minute ago: it decides which
-names a person reads, so their number, frequency and waiting time are bounded here.
+Runs in the daemon, for outgoing connections of cells. The client is an agent, or a program that it fetched a minute ago: it
+decides which names a person reads, so their number, frequency and waiting time are bounded here.
 
     listed by the session             → at once
     not listed, and it does not ask   → refused, with the option that lists it
@@ -12,8 +13,8 @@ names a person reads, so their number, frequency and waiting time are bounded he
 
 Rules
 - A person is never asked twice about the same host for the same session while the first question waits, or after a denial.
-- At most MAX_WAITING questions of one session wait, MAX_ALL of all of them together, and MAX_NAMES names of one session are ever
-  asked about: a connection beyond these is refused at once and leaves nothing behind.
+- At most MAX_WAITING questions of one session wait, MAX_ALL questions of all sessions together, and MAX_NAMES names of one
+  session are ever asked about. A connection beyond these limits is refused at once and nothing is stored about it.
 - When a session ends, its waiting questions are withdrawn.
 
 Source: docs/adr/0065-questions-about-hosts.md, docs/reference/consents.md#hosts. Not here: connecting (aileron/egress), the
@@ -43,19 +44,25 @@ from aileron.model.visible import visible
 __all__ = ["MAX_ALL", "MAX_NAMES", "MAX_WAITING", "HostQuestions"]
 
 MAX_WAITING: Final = 8
-"""Most waiting questions of one session: what a tool needs at its first start, and what a person reads in a minute."""
+"""Maximum number of waiting questions of one session: as many as a tool needs at its first start, and as a person reads in a
+minute.
+"""
 MAX_NAMES: Final = 64
-"""Most names of one session that are ever asked about: a project with many toolchains reaches thirty."""
+"""Maximum number of host names of one session that a person is ever asked about: a project with many toolchains uses thirty."""
 MAX_ALL: Final = 64
-"""Most waiting questions of all sessions: a third of the room for consents, so that a person's own changes find room."""
+"""Maximum number of waiting questions of all sessions: a third of the queue's places for consents, so that places are left for
+a person's own changes.
+"""
 WAIT_S: Final = 25.0
-"""Seconds that a connection waits for a decision: clients give up after thirty and more, and a person at the desk needs ten."""
+"""Seconds that a connection waits for a decision: clients give up after thirty seconds or more, and a person at the desk needs
+ten seconds.
+"""
 _ENDED: Final = "session"
-"""Surface in the record of a question that is withdrawn because its session ended."""
+"""Surface that is recorded for a question that was withdrawn because its session ended."""
 
 
 class _Answer(enum.Enum):
-    """A person's answer to one question so far."""
+    """The current state of a person's answer to one question."""
 
     WAITS = enum.auto()
     YES = enum.auto()
@@ -65,7 +72,9 @@ class _Answer(enum.Enum):
 
 
 class HostQuestions:
-    """Decides about hosts of cells, and asks a person. One per daemon. Implements HostPolicy (egress/tunnel/policy.py)."""
+    """Decides about hosts of cells, and asks a person. One instance per daemon. Implements HostPolicy
+    (egress/tunnel/policy.py).
+    """
 
     def __init__(self, hosts: AllowedHosts, consents: ConsentService, audit: Audit, *, wait_s: float = WAIT_S) -> None:
         self._hosts = hosts
@@ -73,10 +82,12 @@ class HostQuestions:
         self._audit = audit
         self._wait_s = wait_s
         self._asking = anyio.Lock()
-        """Makes counting and asking one step. Held for a row or two of the record."""
+        """Lock that makes counting questions and asking one a single step. Held while one or two rows are written to the
+        record.
+        """
 
     async def load(self) -> None:
-        """Withdraw the questions of sessions that ended meanwhile. AileronError if that cannot be recorded."""
+        """Withdraw the questions of sessions that ended meanwhile. Raises AileronError if that cannot be recorded."""
         await self._withdraw(lambda session: self._hosts.cell(session) is None)
 
     async def ended(self, session: str) -> None:
@@ -86,10 +97,11 @@ class HostQuestions:
             await self._withdraw(lambda other: other == session)
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
-        """Return whether this cell may connect there now. Wait for a person, at most WAIT_S. If cancelled, leave the question
-        as it is.
+        """Return whether this cell may connect to `destination` now. Wait at most WAIT_S for a person's decision. If cancelled,
+        leave the question as it is.
 
-        AileronError vault_locked if the host was allowed but the approval cannot be checked; hash_mismatch.
+        Raises AileronError (vault_locked) if the host was allowed but the approval cannot be checked, or (hash_mismatch) if the
+        approval is not what was decided.
         """
         found, facts = listed(cell.hosts, destination), self._hosts.cell(cell.id)
         if isinstance(found, Admitted) or facts is None or not facts.ask:
@@ -109,7 +121,9 @@ class HostQuestions:
         return await self._told(answer, known, destination)
 
     async def _question(self, session: str, facts: AskingCell, destination: HostPort) -> KnownHost | Refused:
-        """Return the question about this host, in any state; ask it now if it was not asked. Refused if that is not possible."""
+        """Return the question about this host, in any state; ask it now if it was not asked before. Return Refused if it cannot
+        be asked.
+        """
         known = self._hosts.of(session).get(destination)
         if known is not None and await self._answer(known) is not _Answer.NONE:
             return known
@@ -126,7 +140,7 @@ class HostQuestions:
         return self._hosts.asked(subject, asked.approval_id)
 
     async def _why_not_asked(self, session: str, destination: HostPort) -> str | None:
-        """Return why no question can be asked, as the end of a sentence; None if there is room."""
+        """Return why no further question can be asked, as the end of a sentence; None if one can be asked."""
         known = self._hosts.of(session)
         if destination not in known and len(known) >= MAX_NAMES:
             return (
@@ -140,7 +154,9 @@ class HostQuestions:
         return None
 
     async def _answer(self, known: KnownHost) -> _Answer:
-        """Return the answer to a question so far. AileronError vault_locked, hash_mismatch if an approval cannot be checked."""
+        """Return the answer to a question so far. Raises AileronError (vault_locked, hash_mismatch) if an approval cannot be
+        checked.
+        """
         if known.is_allowed:
             return _Answer.YES if await self._hosts.counts(known) else _Answer.NONE
         state, _ = await self._audit.state_of(known.approval)

@@ -1,15 +1,16 @@
-"""Passkeys of this home: made on its page, enrolled by the approver's key, used for decisions, revoked.
+"""Passkeys of this home. They are made on the home's page, enrolled by the approver's key, used for decisions, and revoked.
 
 Runs in the daemon, for its own page and for the operator's socket, which any process of the same user can reach. A caller has no
 identity here: only a signature proves that the caller holds a passkey, and only the decision of the approver's key, which no
-passkey replaces, says that it is the person's.
+passkey replaces, proves that the passkey belongs to the person.
 
 Rules
-- A challenge is answered once, within CEREMONY_S, and few wait at a time: the oldest goes first.
+- A challenge can be answered once, within CEREMONY_S. Only a few challenges wait at a time; the oldest is dropped first.
 - A new passkey becomes a question of the kind `passkey`. Until that is approved, the passkey does not count.
-- Revoking a passkey takes effect at once, without a signature: it only narrows.
-- The vault first, then the ledger. Changes that the daemon could not record before it ended are recorded when the vault is opened
-  next (`catch_up`); a passkey that the record says was revoked does not come back with an older vault.
+- Revoking a passkey takes effect at once, without a signature, because it only removes permissions.
+- Each change is written to the vault first, then to the ledger. Changes that the daemon could not record before it ended are
+  recorded when the vault is opened next (`catch_up`); a passkey that the record says was revoked does not become valid again
+  with an older vault.
 
 Source: W3C, Web Authentication Level 3, sections 5.4, 5.5 and 7; docs/reference/signed-decisions.md. Not here: checking a
 browser's answer (model/passkey.py), the question (consents.py), the decision (service.py), the page (http/pages.py).
@@ -58,13 +59,13 @@ from aileron.vault.vault import Vault
 __all__ = ["Passkeys"]
 
 MAX_CHALLENGES: Final = 16
-"""Most challenges of each sort that wait for an answer: a person makes one passkey at a time, and has a few pages open."""
+"""Maximum number of waiting challenges of each kind: a person makes one passkey at a time, and has a few pages open."""
 MAX_TRANSPORTS: Final = 6
-"""Most transports of a passkey (Web Authentication, section 5.8.4)."""
+"""Maximum number of transports of a passkey (Web Authentication, section 5.8.4)."""
 MAX_TRANSPORT_CHARACTERS: Final = 32
 _CHALLENGE_BYTES: Final = 32
 _HANDLE_BYTES: Final = 32
-"""Bytes of a user handle: random, and new for each passkey, so it identifies nobody."""
+"""Length of a user handle in bytes. A handle is random and new for each passkey, so it does not identify the user."""
 _NONCE_BYTES: Final = 16
 
 
@@ -88,7 +89,9 @@ class _Waiting:
 
 
 class Passkeys:
-    """Passkeys of the home. One per daemon. `origin` is its page's; `changing` is held while anything of this home is changed."""
+    """Passkeys of the home. One instance per daemon. `origin` is the origin of the home's page; `changing` is the lock held
+    during every change to this home.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Passkeys:
         self._pages = _Waiting()
 
     def listed(self) -> list[PasskeyEntry]:
-        """Return the passkeys that can sign decisions. AileronError(vault_locked)."""
+        """Return the passkeys that can sign decisions. Raises AileronError (vault_locked)."""
         consents = self._approver.consents()
         return [self._facts(one) for one in (() if consents is None else consents.passkeys)]
 
@@ -119,8 +122,8 @@ class Passkeys:
     def registration(self, name: str) -> PasskeyOptions:
         """Return the options with which a page calls `navigator.credentials.create`, for a passkey of this name.
 
-        Bytes are in base64url. AileronError consent_required without an approver, invalid_request for the name or if there are
-        too many, vault_locked.
+        Bytes are in base64url. Raises AileronError (consent_required) if the home has no approver, (invalid_request) if the
+        name is invalid or there are too many passkeys, or (vault_locked).
         """
         consents = self._approved()
         check_name(consents, name)
@@ -144,9 +147,10 @@ class Passkeys:
         )
 
     async def register(self, made: PasskeyMade) -> ConsentAnswer:
-        """Ask the approver whether the passkey that was made may decide.
+        """Ask the approver whether the new passkey may sign decisions.
 
-        AileronError as `registration`; invalid_request if this answer is not expected; PasskeyError; busy.
+        Raises AileronError as `registration` does, (invalid_request) if the answer belongs to no waiting challenge, and (busy).
+        Raises PasskeyError if the browser's answer is invalid.
         """
         async with self._changing:
             consents = self._approved()
@@ -180,11 +184,12 @@ class Passkeys:
     async def challenge(
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
     ) -> Challenge:
-        """Return the options with which a page calls `navigator.credentials.get` for this decision, for each passkey usable here.
+        """Return the options with which a page calls `navigator.credentials.get` for this decision, with each passkey that is
+        usable on this page.
 
-        The decision is sent with this very `at`, the `key_id` of the passkey that signed, and its answer as `signature`.
-        AileronError as Audit.check_decidable; invalid_request for another digest; unauthorized for a decision that no passkey
-        can make; vault_locked.
+        The client then sends the decision with exactly this `at`, the `key_id` of the passkey that signed, and the passkey's
+        answer as `signature`. Raises AileronError as Audit.check_decidable does, (invalid_request) for another digest,
+        (unauthorized) for a decision that no passkey can make, and (vault_locked).
         """
         consents = self._approved()
         question = await self._audit.check_decidable(approval_id)
@@ -217,10 +222,10 @@ class Passkeys:
         )
 
     def unlocking(self) -> UnlockChallenge:
-        """Return the options with which a passkey unlocks the page, so that it shows waiting questions.
+        """Return the options with which a passkey unlocks the page, which then shows waiting questions.
 
-        `check_unlocked` checks the answer. The approver's key may sign it too (`PageStatement`). AileronError consent_required,
-        vault_locked.
+        `check_unlocked` checks the answer. The approver's key may also sign the challenge (`PageStatement`). Raises AileronError
+        (consent_required, vault_locked).
         """
         consents = self._approved()
         nonce, at = secrets.token_hex(_NONCE_BYTES), moment(time.time())
@@ -231,8 +236,8 @@ class Passkeys:
         return UnlockChallenge(nonce=nonce, at=at, statements=statements)
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
-        """Return the id of the key that unlocks the page, once for each nonce. Record an attempt that does not count.
-        AileronError unauthorized, consent_required, vault_locked.
+        """Check a signed request to unlock the page, and return the id of the key that signed it. Each nonce is accepted once.
+        Record an attempt that is refused. Raises AileronError (unauthorized, consent_required, vault_locked).
         """
         try:
             statement = PageStatement(nonce=asked.nonce, at=asked.at, key_id=asked.key_id)
@@ -249,7 +254,9 @@ class Passkeys:
     # Revoking
 
     async def revoke(self, key_id: str) -> None:
-        """Revoke a passkey. Its decisions that were not used yet no longer count. AileronError not_found, vault_locked."""
+        """Revoke a passkey. Its decisions that were not used yet no longer count. Raises AileronError (not_found,
+        vault_locked).
+        """
         async with self._changing:
             consents = self._approver.consents()
             if consents is None or consents.passkey(key_id) is None:
@@ -260,7 +267,7 @@ class Passkeys:
             await self._audit.passkey_removed(key_id, "revoked")
 
     async def catch_up(self) -> None:
-        """Make the record and the vault, just opened, agree about each passkey. The caller holds `changing`."""
+        """Make the record and the just opened vault agree about each passkey. The caller holds `changing`."""
         consents = self._approver.consents()
         if consents is None:
             return
@@ -333,6 +340,6 @@ def _descriptor(subject: PasskeyConsent) -> dict[str, Any]:
 
 
 def _known(transports: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the transports that the browser reported, if they can be shown. They are only hints for browsers."""
+    """Return the transports that the browser reported, if they can be displayed. Transports are only hints for browsers."""
     fit = [one for one in transports if 1 <= len(one) <= MAX_TRANSPORT_CHARACTERS and hidden_at(one) is None]
     return tuple(sorted(set(fit)))[:MAX_TRANSPORTS]

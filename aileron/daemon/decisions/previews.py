@@ -1,13 +1,16 @@
-"""Previews, read for authorized viewers, and the newest of each plan: approving an older one does not count.
+"""Reads previews for authorized viewers, and knows the newest preview of each plan, because approving an older preview does not
+count.
 
-Runs in the daemon. Memory of this process alone: nothing is known about earlier previews, and any of those counts.
+Runs in the daemon. Readings are stored only in this process's memory. After a restart, previews read before it are unknown, and
+approving any of them counts.
 
 Rules
-- Every preview is read here, whichever surface shows it: an approval is compared with the readings of all surfaces.
-- Readings are ordered by when they began: of two at once, the one that began last is the newest, whichever ends first.
-- A reading that failed showed nothing: the newest stays the same.
-- The newest is known for MAX_READ plans. A plan that had to make room is not treated as never read: an approval of its preview
-  counts once that is read again.
+- Every preview is read here, whichever surface shows it: so an approval is compared with the readings of all surfaces.
+- Readings are ordered by when they began: of two concurrent readings, the one that began last is the newest, whichever ends
+  first.
+- A failed reading showed nothing, so the newest reading stays the same.
+- The newest reading is stored for MAX_READ plans. A plan whose reading was dropped to make room is not treated as never read:
+  an approval of its preview counts only after the preview is read again.
 
 Source: docs/reference/signed-decisions.md. Not here: who may see a preview (service.py, web/admission.py), the reading
 (runs/spine.py).
@@ -29,29 +32,35 @@ from aileron.runs.spine import Spine
 __all__ = ["MAX_READ", "PreviewRegistry"]
 
 MAX_READ: Final = 1000
-"""Most plans with a known newest preview. The approver signed for each, or viewed it on an unlocked page: an agent fills none."""
+"""Maximum number of plans whose newest preview is stored. Each was requested with the approver's signature or viewed on an
+unlocked page, so agents cannot fill this memory.
+"""
 
 
 class _Newest(NamedTuple):
-    """The newest reading of a plan. `number` is its place among all readings, `digest` that of the plan with the shown values."""
+    """The newest reading of a plan. `number` is the reading's position among all readings; `digest` is the digest of the plan
+    together with the shown values.
+    """
 
     number: int
     digest: str
 
 
 class PreviewRegistry:
-    """Reads previews and knows the newest of each plan. One per daemon."""
+    """Reads previews and knows the newest of each plan. One instance per daemon."""
 
     def __init__(self, spine: Spine) -> None:
         self._spine = spine
         self._numbers = itertools.count(1)
         self._newest: dict[tuple[str, str], _Newest] = {}
-        """The newest reading by question and plan; the plan that was read longest ago comes first."""
+        """The newest reading of each plan, by question and plan. The plan that was read longest ago comes first."""
         self._forgotten = 0
-        """Highest number of a reading that made room; 0 while none has."""
+        """Highest number of a reading that was dropped to make room; 0 if none was."""
 
     async def read(self, approval_id: str, plan_digest: str | None) -> Preview:
-        """Return the current state for a plan of the question, by default the waiting plan. AileronError as Spine.preview."""
+        """Return the current state for a plan of the question, by default the waiting plan. Raises AileronError as
+        Spine.preview does.
+        """
         number = next(self._numbers)
         seen = await self._spine.preview(approval_id, plan_digest)
         taken_at = utc(time.time())
@@ -64,7 +73,9 @@ class PreviewRegistry:
         return Preview(seen.fields, None, taken_at, digest)
 
     def check_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
-        """Check that no other reading of this plan followed the one shown with `digest`. NotCounted."""
+        """Check that the reading shown with `digest` is the newest reading of this plan. Raises NotCounted if it is not, or if
+        that is no longer known.
+        """
         newest = self._newest.get((approval_id, plan_digest))
         if newest is None and self._forgotten:
             problem = "it is no longer known whether the preview is current; load it again"

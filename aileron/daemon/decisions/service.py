@@ -1,14 +1,14 @@
-"""A person's side of a question: their decision, checked before it counts, and the preview that only they may read.
+"""A person's decision on a question, checked before it counts, and the preview that only this person may read.
 
 Runs in the daemon, for the operator's socket, which any process of the same user can reach: a caller has no identity
 until a signature proves it. Without an approver, decisions are accepted unsigned, and marked as such.
 
 Rules
 - A decision that does not count changes nothing and is recorded with the reason, however often it is tried.
-- A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
-  approver named in a signed request; the ledger gets its digest.
-- If a run changes only what its preview showed, approving anything else would change nothing, so it does not count.
-- A request for a preview is answered once (`nonce`), and only about now. If a later reading found another state, an
+- A preview is read with the person's own credential. Its content leaves this process only encrypted for the key that an
+  approver named in a signed request; the ledger gets only its digest.
+- If a run changes only what its preview showed, an approval without that preview would change nothing, so it does not count.
+- A request for a preview is answered once (`nonce`), and only with the current state. If a later reading found another state, an
   approval of the earlier state does not count (previews.py).
 
 Source: docs/reference/signed-decisions.md. Not here: showing questions (approval_queue.py), changes that
@@ -56,11 +56,15 @@ from aileron.model.timestamp import utc
 __all__ = ["DecisionService"]
 
 MAX_NONCES: Final = 1000
-"""Most remembered nonces of preview requests, for the six minutes in which one could be replayed: a person makes a handful."""
+"""Maximum number of stored nonces of preview requests. A nonce is stored for the six minutes in which its request could be
+replayed; a person makes a handful of requests in that time.
+"""
 
 
 class DecisionService:
-    """Checks and carries out decisions. One per daemon. `changing` is held while anything of this home is changed."""
+    """Checks decisions and makes the changes that they approve. One instance per daemon. `changing` is the lock held during
+    every change to this home.
+    """
 
     def __init__(
         self,
@@ -81,10 +85,11 @@ class DecisionService:
         self._nonces: dict[str, float] = {}
 
     async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
-        """Record a decision that counts, and begin what it approves. `surface`: the scope of the caller's socket, or `page`.
+        """Record a decision that counts, and start the run or make the change that it approves. `surface` is the scope of the
+        caller's socket, or `page`.
 
-        AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for a decision
-        that does not count.
+        Raises AileronError (not_found, already_decided, approval_expired), and (unauthorized, invalid_request, vault_locked)
+        for a decision that does not count.
         """
         async with self._changing:
             settled, to_fetch = await self._decide(approval_id, decision, surface)
@@ -134,7 +139,9 @@ class DecisionService:
         return msgspec.structs.replace(settled, held_until=utc(until)), None
 
     def _check_digest(self, decision: Decision, question: Question) -> CandidateRow:
-        """Return the candidate that the decision is about; an approval must be about the newest preview. NotCounted."""
+        """Return the candidate plan that the decision is about. Raises NotCounted if there is none, or if an approval is not
+        about the newest preview.
+        """
         candidate = next((one for one in question.candidates if one.digest == decision.digest), None)
         if candidate is None:
             raise NotCounted(
@@ -147,9 +154,10 @@ class DecisionService:
         return candidate
 
     async def _check_seen(self, question: Question, candidate: CandidateRow) -> None:
-        """Check that a run that changes only what its preview showed has a preview that was shown. NotCounted.
+        """Check that the preview was shown if the run changes only what its preview showed. Raises NotCounted if it was not.
 
-        A service's words about a failed preview are not told here: only an approver may read them, and their surface has them.
+        The error does not contain a service's message about a failed preview: only an approver may read that message, and the
+        approver's surface shows it.
         """
         name = question.row.id
         if question.row.kind != ConsentKind.ACTION or candidate.preview is not None:
@@ -174,9 +182,10 @@ class DecisionService:
         raise NotCounted("preview", problem, FailureClass.INVALID_REQUEST)
 
     async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> SealedPreview:
-        """Read the action's preview for the requesting approver; only they can open the answer.
+        """Read the action's preview for the requesting approver, and encrypt it so that only they can read it.
 
-        AileronError unauthorized, consent_required without an approver, vault_locked, not_found, invalid_request (no preview).
+        Raises AileronError (unauthorized), (consent_required) if the home has no approver, (vault_locked), (not_found), or
+        (invalid_request) if the action has no preview.
         """
         statement = PreviewStatement(
             approval_id=approval_id, recipient=asked.recipient, nonce=asked.nonce, at=asked.at, key_id=asked.key_id
@@ -191,9 +200,9 @@ class DecisionService:
         return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_agreed(self) -> None:
-        """Carry out changes that were approved before the daemon ended, and may still be made. The caller holds `changing`.
+        """Make changes that were approved before the last daemon ended, and that may still be made. The caller holds `changing`.
 
-        Nothing is fetched here: how to fetch it was kept in memory alone, so a person must ask again.
+        Secrets that must be fetched first are skipped: how to fetch them was stored only in memory, so a person must ask again.
         """
         for approval_id in await self._audit.approved_consents():
             await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))
@@ -210,7 +219,7 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result), None
 
     async def _fetched(self, settled: Settled, to_fetch: ToFetch) -> Settled:
-        """Fetch the value while other changes go on, then store it."""
+        """Fetch the secret's value without blocking other changes, then store it."""
         try:
             value = await to_fetch.value()
             async with self._changing:
@@ -220,7 +229,9 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
 
     def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
-        """Return the signature to keep; None without an approver. AileronError for a decision that does not count."""
+        """Return the signature to record; None if the home has no approver. Raises AileronError for a decision that does not
+        count.
+        """
         consents = self._approver.consents()
         signed = decision.signed()
         if consents is None:

@@ -1,16 +1,17 @@
-"""The settings that the daemon runs with: config.toml, adopted when it changes, as far as a person approved it.
+"""The settings that the daemon runs with. Changes to config.toml are adopted while it runs, as far as a person approved them.
 
 Runs in the daemon. Any process of the same user can write the file. With an approver, settings that need consent (`CONSENTED`)
-stay as approved last, and the difference is a question; other settings, and all of them without an approver, are in force at
-once.
+stay as approved last, and the person is asked about the difference; other settings, and all of them without an approver, are in
+force at once.
 
 Rules
-- A file that cannot be read changes nothing: the settings in force stay, and `problem` says why. Every check reads it again:
-  what it lacked may be there by then (a descriptor, the file of a certificate), and no stamp says so.
+- A file that cannot be read changes nothing: the settings in force stay, and `problem` says why. Every check reads such a file
+  again, because a missing certificate file or descriptor may be available by then, which the file's stamp does not show.
 - Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
-- The file is checked for changes before a run, when the status is requested, and every LOOK_S. A check is one stat, of
-  a file that was adopted.
-- Users of settings are told by `adopt`, on the event loop, between two of its steps; a run that began keeps its settings.
+- The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
+  check is one stat.
+- Objects that use settings are notified through their method `adopt`, on the event loop. A run in progress keeps the settings
+  that it began with.
 
 Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was approved
 (agreements.py).
@@ -36,7 +37,7 @@ from aileron.threads import in_thread
 __all__ = ["AT_START", "SettingsInForce"]
 
 LOOK_S: Final = 2.0
-"""Seconds between two checks of config.toml. No run waits for it, as each checks first."""
+"""Seconds between two checks of config.toml. A run does not depend on this interval, because each run checks first."""
 AT_START: Final = (
     "egress.ca_file",
     "sandbox.mode",
@@ -49,13 +50,17 @@ AT_START: Final = (
     "notify.webhook",
     "notify.webhook_secret",
 )
-"""Settings that apply when the daemon starts: jails, certificate trust, ports and channels are built from them once."""
+"""Settings that take effect only when the daemon starts, because jails, certificate trust, ports and notification channels are
+built once from them.
+"""
 _FIELDS_AT_START: Final = (*(key.replace(".", "_") for key in AT_START), "egress_ca_pem", "daemon_certificate_pem")
 _log = logging.getLogger(__name__)
 
 
 class SettingsInForce:
-    """The settings in force. One per daemon. `ask` asks about settings that wait; `read` is the stamp of `wanted`'s file."""
+    """The settings in force. One instance per daemon. `ask` asks a person about settings that wait for approval; `read` is the
+    stamp of config.toml when `wanted` was read.
+    """
 
     def __init__(
         self,
@@ -78,23 +83,24 @@ class SettingsInForce:
         self._ask = ask
         self._adopters: list[Callable[[Settings], None]] = []
         self.problem: str | None = None
-        """Reason why the present file could not be read; None if it could."""
+        """Reason why the current config.toml could not be read; None if it could be read."""
 
     def tell(self, *adopters: Callable[[Settings], None]) -> None:
-        """Call these with the settings in force whenever they change."""
+        """Register callbacks, which get the settings in force whenever these change."""
         self._adopters.extend(adopters)
 
     @property
     def at_start(self) -> list[str]:
-        """Names of the file's settings that take effect when the daemon starts again."""
+        """Names of the settings in config.toml that take effect only at the daemon's next start."""
         now, wanted, waiting = self._now.values(), self._wanted.values(), self._agreements.settings_waiting
         return [key for key in SETTINGS if now[key] != wanted[key] and key not in waiting]
 
     def launch(self) -> tuple[LaunchSettings, str | None]:
-        """Return how agents are started from now on: as approved, but in a cell as soon as the file says so. That lets an agent
-        do less, so it takes effect without a signature.
+        """Return the settings with which agents are started from now on, as approved, and a problem or None. Agents start in a
+        cell as soon as config.toml says so: this restricts them, so it takes effect without a signature.
 
-        If the approved settings cannot be determined, a cell shows and reaches nothing beyond its minimum, and the text says why.
+        If the approved settings cannot be determined, a cell gives access to nothing beyond its minimum, and the returned text
+        says why.
         """
         now = self._now.launch
         jail = True if self._wanted.launch.jail else now.jail
@@ -106,7 +112,7 @@ class SettingsInForce:
         return msgspec.structs.replace(now, jail=jail), None
 
     async def look(self) -> None:
-        """Adopt the file if it has changed since it was last adopted. Raises nothing."""
+        """Adopt config.toml if it has changed since it was last adopted. Never raises."""
         if files.stamp(self._path, follow_symlinks=True) == self._read and self.problem is None:
             return
         async with self._looking:
@@ -140,7 +146,7 @@ class SettingsInForce:
         return self._now.consented() == values
 
     async def serve(self) -> None:
-        """Check the file every LOOK_S until cancelled."""
+        """Check config.toml every LOOK_S until cancelled."""
         while True:
             await anyio.sleep(LOOK_S)
             await self.look()

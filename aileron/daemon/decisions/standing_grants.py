@@ -1,6 +1,7 @@
 """Standing grants: listed, requested, revoked.
 
-Runs in the daemon, behind the operator's socket. A grant is signed like every decision, so without an approver there are none.
+Runs in the daemon, behind the operator's socket. A grant is signed like every decision, so a home without an approver has no
+grants.
 
 Source: docs/reference/consents.md. Not here: the terms of a grant (approvals/grants.py), how a grant lets a run through
 (gate.py).
@@ -35,7 +36,7 @@ __all__ = ["GrantService"]
 
 
 class GrantService:
-    """Service for standing grants. One per daemon. `changing` is held while anything of this home is changed."""
+    """Service for standing grants. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class GrantService:
         self._changing = changing
 
     async def listed(self) -> list[GrantEntry]:
-        """Return the grants in force, with their numbers of uses. AileronError(vault_locked)."""
+        """Return the grants in force, each with its number of uses. Raises AileronError (vault_locked)."""
         consents = self._approver.consents()
         grants = () if consents is None else consents.grants
         used = await self._audit.grant_used([grant.id for grant in grants])
@@ -81,7 +82,9 @@ class GrantService:
     async def add(
         self, action_name: str, constraints: tuple[Constraint, ...], uses: int, for_s: int, binding: str | None
     ) -> ConsentAnswer:
-        """Ask for a standing grant. AileronError as approvals/grants.py says; consent_required without an approver."""
+        """Ask for a standing grant. Raises AileronError as described in approvals/grants.py, and (consent_required) if the home
+        has no approver.
+        """
         async with self._changing:
             action = await anyio.to_thread.run_sync(self._actions.load, action_name)
             check_grant(action, constraints, uses, for_s)
@@ -112,7 +115,9 @@ class GrantService:
             return answer
 
     def _check_needs_no_look(self, action: ActionFile) -> None:
-        """Check that no step of the action needs a preview that a person has seen. AileronError(invalid_request)."""
+        """Check that no step of the action requires that a person has seen its preview. Raises AileronError (invalid_request)
+        if one does.
+        """
         pins = {one.name: ConnectorPin(str(one.name), one.version, one.hash) for one in action.connectors}
         found = seen_steps(action, {name: self._connectors.maybe_manifest(pin) for name, pin in pins.items()})
         if found:
@@ -124,7 +129,7 @@ class GrantService:
             )
 
     async def revoke(self, grant_id: str) -> None:
-        """End a grant. AileronError(not_found), (vault_locked)."""
+        """End a grant. Raises AileronError (not_found, vault_locked)."""
         async with self._changing:
             consents = self._approver.consents()
             if consents is None or all(grant.id != grant_id for grant in consents.grants):

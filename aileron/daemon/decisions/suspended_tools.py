@@ -1,14 +1,14 @@
 """Operations that are suspended because their server changed the tool behind them, and the changes that a person has accepted.
 
-Runs in the daemon. A connector's report suspends its own operation of its own pin, and nothing else: the executor determines
-which step failed. Nothing that a connector says lifts a suspension or accepts anything.
+Runs in the daemon. A connector's report can suspend only the connector's own operation, under its own pin, because the executor
+determines which step failed. No report lifts a suspension or accepts a change.
 
 Rules
 - A suspension is recorded before it takes effect.
-- With an approver, the vault authenticates what was accepted: the ledger, which any process of the same user can write, then
-  only has the text. Without an approver, only the record says so.
+- With an approver, the vault authenticates which change was accepted; the ledger, which any process of the same user can write,
+  only has the text. Without an approver, only the ledger says which change was accepted.
 - An approval takes effect once. Consents of a connector that was removed while the vault was locked are asked for again.
-- Lifting a suspension accepts nothing: the next call compares the tool again, in the jail.
+- Lifting a suspension accepts no change: the next call compares the tool again, in the jail.
 
 Source: docs/adr/0056-changed-tools.md. Not here: asking (tool_changes.py), the form of a report (approvals/tool_change.py).
 """
@@ -33,40 +33,44 @@ from aileron.model.plan import ConnectorPin, Step
 __all__ = ["MAX_OF_CONNECTOR", "MAX_SUSPENDED", "Agreed", "SuspendedTools", "uses_of"]
 
 MAX_SUSPENDED: Final = 256
-"""Most operations with a known state, 60 KiB each at most; a home's imported servers have some dozens of tools that are used.
-Beyond it, a changed tool fails with each call, as its connector reports it, and no question is asked.
+"""Maximum number of operations whose state is stored, at most 60 KiB each. A home's imported servers have some dozens of tools
+in use. Beyond this limit, each call of a changed tool fails with the connector's report, and no question is asked.
 """
 MAX_OF_CONNECTOR: Final = MAX_SUSPENDED // 2
-"""Most operations with a known state of one connector, all its versions together: a connector that reports a change of each of
-its operations, of which it may have 256, leaves room for others.
+"""Maximum number of operations of one connector, in all its versions, whose state is stored. So a connector that reports
+changes of all its operations, up to 256, leaves room for other connectors.
 """
 
 
 class Agreed(Protocol):
-    """The source of the approver's consents."""
+    """Protocol for the source of the approver's consents."""
 
     def consents(self) -> Consents | None:
-        """Return all consents, verified; None without an approver. AileronError vault_locked, hash_mismatch."""
+        """Return all verified consents; None if the home has no approver. Raises AileronError (vault_locked, hash_mismatch)."""
         ...
 
 
 class SuspendedTools:
-    """Suspended operations and accepted changes. One per daemon. `load` before anything runs."""
+    """Suspended operations and accepted changes. One instance per daemon. Call `load` before anything runs."""
 
     def __init__(self, audit: Audit, approver: Agreed) -> None:
         self._audit = audit
         self._approver = approver
         self._states: dict[ToolKey, ToolState] = {}
         self._used: set[str] = set()
-        """Ids of approvals that took effect: these do not count a second time, though the vault may still name them."""
+        """Ids of approvals that took effect. These approvals do not count a second time, although the vault may still contain
+        them.
+        """
         self._writing = anyio.Lock()
 
     async def load(self) -> None:
-        """Load the states from the record. AileronError(hash_mismatch)."""
+        """Load the states from the record. Raises AileronError (hash_mismatch)."""
         self._states, self._used = await self._audit.tools()
 
     def check(self, step: Step, action: str) -> None:
-        """Check that the step's operation is not suspended. AileronError(hash_mismatch), with no text of the server."""
+        """Check that the step's operation is not suspended. Raises AileronError (hash_mismatch) if it is; the error contains no
+        text from the server.
+        """
         state = self._states.get((step.connector.hash, step.op))
         if state is None or state.suspended is None:
             return
@@ -80,7 +84,9 @@ class SuspendedTools:
         )
 
     def accepted(self, pin: ConnectorPin, op: str) -> str | None:
-        """Return the digest of the changed tool that a person accepted last. AileronError vault_locked if it cannot be known."""
+        """Return the digest of the changed tool that a person accepted last, or None. Raises AileronError (vault_locked) if
+        this cannot be determined.
+        """
         state = self._states.get((pin.hash, op))
         if state is None or state.accepted is None:
             return None
@@ -92,7 +98,9 @@ class SuspendedTools:
         return digest
 
     def _is_accepted(self, step: Step, definition: str) -> bool:
-        """Return whether a person accepted exactly this definition last; False if unknown, so that the operation is suspended."""
+        """Return whether the definition that a person accepted last is exactly this one. Return False if that is unknown, so
+        that the operation is suspended.
+        """
         state = self._states.get((step.connector.hash, step.op))
         if state is None or state.suspended is not None or state.accepted != definition:
             return False
@@ -102,13 +110,13 @@ class SuspendedTools:
             return False
 
     def suspended(self, uses: Iterable[ToolKey]) -> list[ToolState]:
-        """Return the suspended ones of these operations, each once."""
+        """Return those of the given operations that are suspended, without duplicates."""
         found = (self._states.get(key) for key in dict.fromkeys(uses))
         return [state for state in found if state is not None and state.suspended is not None]
 
     async def suspend(self, step: Step, run_id: str, action: str, report: ToolReport) -> ToolState | None:
-        """Suspend the step's operation for all runs, unless a person accepted just this change. Return its state; None if too
-        many are known already. AileronError if it cannot be recorded.
+        """Suspend the step's operation for all runs, unless a person accepted exactly this change. Return the operation's
+        state; None if the maximum number of states is reached. Raises AileronError if the suspension cannot be recorded.
         """
         async with self._writing:
             before = self._states.get((step.connector.hash, step.op))
@@ -142,7 +150,9 @@ class SuspendedTools:
         return same < MAX_OF_CONNECTOR and len(self._states) < MAX_SUSPENDED
 
     def question(self, state: ToolState) -> ToolChangeConsent | None:
-        """Return the consent to ask a person for; None if there is nothing that could be accepted. AileronError vault_locked."""
+        """Return the consent to ask a person for; None if there is no change that could be accepted. Raises AileronError
+        (vault_locked).
+        """
         event = state.suspended
         if event is None or event.now is None or event.before is None:
             return None
@@ -162,7 +172,7 @@ class SuspendedTools:
         )
 
     def is_asked_now(self, subject: ToolChangeConsent) -> bool:
-        """Return whether the same question would be asked now."""
+        """Return whether the question about this changed tool would still be the same if it were asked now."""
         state = self._states.get((subject.hash, subject.op))
         return state is not None and self.question(state) == subject
 
@@ -171,18 +181,18 @@ class SuspendedTools:
         return approval_id in self._used
 
     async def accept(self, subject: ToolChangeConsent, approval_id: str) -> None:
-        """Resume the operation with this definition. The caller has stored the consent in the vault before.
+        """Resume the operation with the accepted definition. The caller must have stored the consent in the vault before.
 
-        AileronError(hash_mismatch) if a run has found another change meanwhile, which was not shown.
+        Raises AileronError (hash_mismatch) if a run has meanwhile reported a different change, which the person was not shown.
         """
         await self._resume((subject.hash, subject.op), "accepted", subject.digest, approval_id)
 
     async def lift(self, state: ToolState) -> None:
-        """Resume the operation with its original definition, or the one accepted last."""
+        """Resume the operation with its original definition, or with the definition that was accepted last."""
         await self._resume(state.key, "lifted")
 
     async def remove(self, pin: ConnectorPin) -> list[str]:
-        """Forget the operations of a connector that is gone. Return their names."""
+        """Forget the operations of a removed connector. Return their names."""
         gone = [state for state in self._states.values() if state.pin.hash == pin.hash]
         for state in gone:
             await self._resume(state.key, "removed")
@@ -224,7 +234,7 @@ class SuspendedTools:
 
 
 def uses_of(action: ActionFile) -> list[ToolKey]:
-    """Return the operations that an action uses, including its preview's."""
+    """Return the operations that an action uses, including the operations of its previews."""
     pins = {connector.name: connector.hash for connector in action.connectors}
     used = [(pins[step.connector], step.op) for step in action.steps]
     return used if action.preview is None else [*used, (pins[action.preview.connector], action.preview.op)]

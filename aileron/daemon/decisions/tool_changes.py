@@ -1,7 +1,7 @@
-"""Handles a tool that its server has changed: its operation is suspended, and the person is asked, or asked again.
+"""Handles a tool that its server has changed: suspends its operation and asks the person, the first time or again.
 
-Runs in the daemon, behind the spine and the operator's socket. The model is told in our words: the new tool's own text is
-for a person to read first.
+Runs in the daemon, behind the spine and the operator's socket. The message for the model does not contain the new tool's own
+text, which a person must read first.
 
 Source: docs/adr/0056-changed-tools.md. Not here: the suspensions (suspended_tools.py), carrying out an approval
 (consents.py).
@@ -31,14 +31,16 @@ __all__ = ["ToolChanges"]
 
 _ACCEPTED_MEANWHILE: Final = "the change was accepted meanwhile: request the run again"
 _STILL_REFUSED: Final = "the change was accepted, and its connector refuses it all the same: update the connector"
-"""Message for a connector that was told the digest and reports the same change again. No question would help, and none is
-recorded: otherwise each run would suspend the operation, and resume it by the existing approval.
+"""Message for the case that a connector was given the accepted digest and still reports the same change. A question would not
+help, and no suspension is recorded. Otherwise each run would suspend the operation, and the existing approval would resume it.
 """
 _log = logging.getLogger(__name__)
 
 
 class ToolChanges:
-    """Suspends operations of changed tools, and asks about them. One per daemon. `changing` is held during each change."""
+    """Suspends operations of changed tools, and asks about them. One instance per daemon. `changing` is held during each
+    change.
+    """
 
     def __init__(
         self, tools: SuspendedTools, consents: ConsentService, *, actions: ActionStore, changing: anyio.Lock
@@ -49,8 +51,8 @@ class ToolChanges:
         self._changing = changing
 
     async def found(self, run_id: str, plan: Plan, failure: Failure) -> Failure:
-        """Return a run's failure as its caller is told. If its connector reports a changed tool, suspend the operation first
-        and ask the person, unless too many such questions wait; return any other failure unchanged.
+        """Return a run's failure in the form for its caller. If the run's connector reports a changed tool, first suspend the
+        operation and ask the person, unless too many such questions wait. Return any other failure unchanged.
         """
         report = reported(failure)
         step = next((one for one in plan.steps if one.id == failure.details.get("step")), None)
@@ -79,9 +81,9 @@ class ToolChanges:
         )
 
     async def resume(self, name: str, *, unchanged: bool) -> ActionResumed | ConsentsAnswer:
-        """Ask again about the suspended operations of this action; with `unchanged`, resume them and accept nothing.
+        """Ask again about the suspended operations of this action. With `unchanged`, resume them without accepting a change.
 
-        AileronError not_found; invalid_request if there is nothing that could be accepted.
+        Raises AileronError (not_found), or (invalid_request) if there is no change that could be accepted.
         """
         async with self._changing:
             action = await anyio.to_thread.run_sync(self._actions.load, name)
@@ -115,7 +117,7 @@ class ToolChanges:
 
 
 def _told(failure: Failure, step: Step, report: ToolReport, what_now: str) -> Failure:
-    """Return the failure in our own words, without those of the server."""
+    """Return the failure with our own message, which contains no text from the server."""
     how = "no longer has" if report.how == "gone" else "has changed"
     return msgspec.structs.replace(
         failure,

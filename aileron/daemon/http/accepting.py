@@ -1,6 +1,6 @@
-"""Connections of a Unix socket that the daemon answers without HTTP, one after another.
+"""Accepts connections, one after another, on a Unix socket on which the daemon does not speak HTTP.
 
-Runs in the daemon's event loop. A lack of descriptors ends nothing: clients wait in the backlog.
+Runs in the daemon's event loop. If no descriptor is free, clients wait in the backlog, and no error is raised.
 
 Source: accept(2), EMFILE. Not here: the clients (ingress/peers.py), the sockets that speak HTTP (ingress/server.py).
 """
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 async def accepted(listener: socket.socket, what: str) -> socket.socket:
-    """Wait for the next connection to a non-blocking listener. The returned socket does not block either.
+    """Wait for the next connection to a non-blocking listener. The returned socket is non-blocking too.
 
-    `what` names a connection in the log: "no {what} can be accepted".
+    `what` describes the connection in the log message: "no {what} can be accepted".
     """
     while True:
         try:

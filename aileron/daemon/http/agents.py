@@ -1,8 +1,8 @@
-"""The service for agents, whatever they come in through: list actions, run them, follow their own requests. The routes of the
-agent socket and the tools of the protocol's server are this, and nothing else.
+"""The service for agents, over HTTP and over the Model Context Protocol: list actions, run them, follow their own requests. The
+routes of the agent socket and the tools of the protocol's server only call this service.
 
-Runs in the daemon. Callers are untrusted; their identity was established before (sessions.py). An agent cannot see the requests
-of other sessions. Nothing here decides: runs go to the spine through the runner.
+Runs in the daemon. Callers are untrusted; their identity was determined before (sessions.py). An agent cannot see the requests
+of other sessions. This module decides nothing: runs go through the runner to the spine (runs/spine.py).
 
 Source: docs/reference/http-api.md; aileron/mcp/agent_port.py says what each method must do. Not here: HTTP (api/), the protocol
 (mcp/).
@@ -50,11 +50,11 @@ from aileron.vault.vault import Vault
 __all__ = ["AgentService", "StatusWaiter"]
 
 _QUESTION: Final = "act-"
-"""Prefix of a question's id; a run's id begins with another."""
+"""Prefix of the ids of questions; the ids of runs have another prefix."""
 
 
 class StatusWaiter:
-    """Waits until a run or a question is over."""
+    """Waits until a run has ended or a question is decided."""
 
     def __init__(self, runner: Runner, watch: Watch, board: Board, ledger: Ledger) -> None:
         self._runner = runner
@@ -63,16 +63,16 @@ class StatusWaiter:
         self._ledger = ledger
 
     async def run(self, run_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
-        """Return the state of a run, as `state` does; a run of another session does not exist for this one."""
+        """Return the state of a run, as `state` does. Raises AileronError (not_found) if the run belongs to another session."""
         return await self.state(lambda: query.run_state(self._ledger, run_id, session), wait_s, seen)
 
     async def question(self, approval_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
-        """Return the state of a question in the same way."""
+        """Return the state of a question, as `state` does."""
         return await self.state(lambda: query.approval_result(self._ledger, approval_id, session), wait_s, seen)
 
     async def state(self, look: Callable[[], Awaitable[RunState]], wait_s: float, seen: int | None = None) -> RunState:
-        """Return the result of `look` once it is final, when `wait_s` is over, or when its run reports progress with a higher
-        number than `seen`. `progress` is the latest report. Also makes an approved run begin.
+        """Return the result of `look` once the state is final, after `wait_s` seconds, or when the run reports progress with a
+        higher number than `seen`. The field `progress` is the latest report. Also starts an approved run that has not begun.
         """
         state = await look()
         if _is_over(state) or state.audit_id is UNSET:
@@ -91,7 +91,7 @@ class StatusWaiter:
         return state
 
     async def _progressed(self, run_id: str, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
-        """Return the result of `follow`; None if the run reported progress first."""
+        """Return the result of `follow`; None if the run reports progress before that result is available."""
         state, problem = None, None
         async with anyio.create_task_group() as tasks:
 
@@ -116,7 +116,7 @@ class StatusWaiter:
 
 
 class AgentService:
-    """The service for agents. Implements aileron/mcp/agent_port.py. One per daemon."""
+    """The service for agents. Implements aileron/mcp/agent_port.py. One instance per daemon."""
 
     def __init__(
         self,
@@ -174,7 +174,9 @@ class AgentService:
         return Offer(actions=actions, listed=listed, is_injected=is_injected)
 
     def _bound_more_than_once(self) -> frozenset[str]:
-        """Return the connectors with several bindings; none if the vault cannot be read, when nothing runs."""
+        """Return the connectors with several bindings; an empty set if the vault cannot be read, because no action can run
+        then.
+        """
         try:
             count = Counter(binding.connector for binding in self._vault.bindings())
         except AileronError:
@@ -182,7 +184,7 @@ class AgentService:
         return frozenset(connector for connector, times in count.items() if times > 1)
 
     def _accounts(self, action: ActionFile, several: frozenset[str]) -> tuple[Account, ...]:
-        """Return the accounts that a caller of `action` can choose between: bindings of its own connectors, and no others."""
+        """Return the accounts that a caller of `action` can choose between: only bindings of the action's own connectors."""
         if several.isdisjoint(str(connector.name) for connector in action.connectors):
             return ()
         try:
@@ -192,14 +194,14 @@ class AgentService:
         return tuple(Account(value=choice.value, told=_told(choice)) for choice in found)
 
     async def _granted(self) -> frozenset[str]:
-        """Return the actions for which a standing grant has uses left."""
+        """Return the names of the actions that have a standing grant with uses left."""
         try:
             return frozenset(grant.action for grant in await self._grants.listed() if not grant.over)
         except AileronError:  # the vault is locked, or replaced: nothing runs without approval
             return frozenset()
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
-        """Run an action through the run door."""
+        """Run an action through the run door (run_door.py)."""
         asked = RunRequest(args=call.args, binding=call.binding)
         caller = Caller(Scope.AGENT, call.session, call.process)
         with self._sessions.answering(caller):
@@ -247,7 +249,7 @@ def _told(choice: Choice) -> str:
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:
-    """Return an API value as JSON values."""
+    """Convert an API value to JSON values."""
     answer: dict[str, Any] = msgspec.to_builtins(value)
     return answer
 

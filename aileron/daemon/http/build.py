@@ -1,4 +1,4 @@
-"""Builds the applications that answer: the API of each socket, the agents' protocol, the page, the gateway."""
+"""Builds the applications that handle requests: the API of each socket, the agents' protocol, the page, the gateway."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = ["Http", "build_http", "build_tunnels"]
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
-    """The applications, and the services in the background."""
+    """The applications that handle requests, and their background services."""
 
     api: Api
     agents: AgentService
@@ -63,9 +63,11 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     page_sessions: PageSessions
     loopback: ASGIApp
     cells: ASGIApp
-    """Application behind the doors of cells."""
+    """Application for requests from cells."""
     elsewhere: Callable[[Sequence[str]], ASGIApp]
-    """A function that returns the application of `daemon.listen`, given its host names: it has no pages."""
+    """A function that returns the application of `daemon.listen`, given the listener's host names. This application has no
+    pages.
+    """
 
 
 def build_http(
@@ -83,7 +85,7 @@ def build_http(
     signature: Callable[[], object],
     stopping: anyio.Event,
 ) -> Http:
-    """Build the applications. `listening` are the sockets on which requests to the gateway arrive; the value of `signature`
+    """Build the applications. `listening` are the sockets on which requests to the gateway arrive. The result of `signature`
     changes whenever an agent's tools may have changed.
     """
     door = RunDoor(runner, sessions)
@@ -163,7 +165,7 @@ def build_http(
 
 
 def build_tunnels(base: Foundation, egress: Egress, sessions: Sessions, policy: HostPolicy) -> Tunnels:
-    """Build the way out of cells; `policy` decides about hosts."""
+    """Build the tunnels for outgoing connections of cells. `policy` decides about hosts."""
     on_record = TunnelsOnRecord(base.audit, base.ledger.now_us)
     return Tunnels(WayOut(base.settings, policy, on_record, egress.resolve, base.port), sessions, base.audit)
 

@@ -1,7 +1,7 @@
-"""The hosts that a cell's agent reached or was refused, according to the record, with counts and bytes.
+"""Summarizes, from the record, the hosts that a cell's agent reached or was refused, with counts and bytes.
 
-Runs in the daemon, when a person views a session. A refused destination is the agent's text, bounded when written.
-Reads at most MAX_EVENTS of a session, the newest.
+Runs in the daemon, when a person views a session. The name of a refused destination is text from the agent, whose length was
+limited when it was recorded. Only the newest MAX_EVENTS events of a session are read.
 
 Source: docs/reference/audit-events.md. Not here: the display (cli/).
 """
@@ -19,14 +19,16 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_EVENTS", "MAX_HOSTS", "cell_connections"]
 
 MAX_EVENTS: Final = 20_000
-"""Most events of a session that are read: 10,000 connections, in a fifth of a second."""
+"""Maximum number of events of a session that are read. They describe 10,000 connections, and are read in a fifth of a second."""
 MAX_HOSTS: Final = 20
-"""Most hosts that are returned of each kind: as many as a person reads; the record has all."""
+"""Maximum number of hosts that are returned of each kind, reached or refused: as many as a person reads. The record has all."""
 _OPENED, _CLOSED, _REFUSED = tag_of(TunnelOpened), tag_of(TunnelClosed), tag_of(TunnelRefused)
 
 
 def cell_connections(look: Snapshot, session: str) -> CellConnections:
-    """Summarize the events of one session. Hosts with the most bytes come first, and those refused most often."""
+    """Summarize the events of one session. Reached hosts with the most bytes come first, and refused hosts that were refused
+    most often.
+    """
     ended: set[str] = set()
     reached: dict[str, HostReached] = {}
     refused: dict[tuple[str, str], int] = {}
@@ -57,7 +59,9 @@ def cell_connections(look: Snapshot, session: str) -> CellConnections:
 
 
 def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]) -> None:
-    """Add one row. A connection's end comes before its beginning, as the newest row comes first."""
+    """Add one row of the record. The row of a connection's end comes before the row of its beginning, because the newest row
+    comes first.
+    """
     tunnel, host = str(facts.get("tunnel")), str(HostPort(str(facts.get("host")), _number(facts, "port")))
     one = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
     if facts["type"] == _CLOSED:
@@ -69,6 +73,8 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]
 
 
 def _number(facts: dict[str, Any], name: str) -> int:
-    """Return a number of the row, or 0 if no daemon wrote the row: the value is only displayed."""
+    """Return the number under `name` in the row. Return 0 if it is not a number, which means that no daemon wrote the row; the
+    value is only displayed.
+    """
     found = facts.get(name)
     return found if isinstance(found, int) else 0

@@ -1,8 +1,8 @@
 """`run/cell.sock`: HTTP requests of a cell's agent, which act as its session, without a token.
 
-Runs in the daemon. The agent speaks to a door of its cell; the process that attends the cell, outside of it, connects here and
-passes the bytes on. So the kernel identifies the caller: the process that opened the cell's session, and no other of the
-same user, whatever token it sends. The bytes come from the agent, and are not trusted.
+Runs in the daemon. The agent connects to a socket in its cell. The process that manages the cell from outside connects here and
+forwards the bytes. So the kernel identifies the caller: only the process that opened the cell's session is accepted, and no
+other process of the same user, whatever token it sends. The bytes come from the agent, and are not trusted.
 
     below the gateway's paths   the gateway, with the vault's key in place of the client's
     everything else             the API, agent scope; no pages, no /mcp
@@ -10,14 +10,15 @@ same user, whatever token it sends. The bytes come from the agent, and are not t
 Rules
 - The process is identified when its connection is accepted (ingress/peers.py); each request checks that it still has an open
   cell. Any other process is refused and recorded.
-- Authorization and x-api-key are a client's placeholder here: neither compared nor used as a token.
-- A browser in the cell runs foreign pages, and no page may send requests here: Host must be a name of loopback, at any port, as
-  the cell's loopback is its own; a request with Origin or Sec-Fetch-Site is refused. Programs send neither.
-- MAX_UNDER_WAY requests of one cell at once.
+- The headers Authorization and x-api-key contain only placeholders here, which are neither compared nor used as a token.
+- A browser in the cell may run untrusted pages, and no page may send requests here. So Host must be a name of loopback, at any
+  port, because the cell has its own loopback interface. A request with Origin or Sec-Fetch-Site is refused; programs send
+  neither.
+- One cell can have MAX_UNDER_WAY requests in progress at once.
 - A response that is in progress when the session ends is cut off (sessions.py, `until_over`).
 
-Source: docs/reference/sessions.md#cells; docs/adr/0062-the-agent-in-a-cell.md; unix(7); W3C, Fetch Metadata Request Headers. Not
-here: passing the bytes (aileron/cell), the key (aileron/gateway).
+Source: docs/reference/sessions.md#cells; docs/adr/0062-the-agent-in-a-cell.md; unix(7); W3C, Fetch Metadata Request Headers.
+Not here: forwarding the bytes (aileron/cell), the key (aileron/gateway).
 """
 
 from __future__ import annotations
@@ -42,16 +43,22 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 __all__ = ["OnlyOfCells"]
 
 MAX_UNDER_WAY: Final = 128
-"""Most requests of one cell at once: half of the gateway's places, so that no cell takes all; an agent was seen with a dozen."""
+"""Maximum number of requests of one cell that are in progress at once: half of the gateway's places, so that no cell takes all.
+One agent was observed with a dozen.
+"""
 _SCOPE: Final = "cell"
-"""Scope and route (_ROUTE) of a refused caller in the record: the door, as the request itself is not read."""
+"""Scope and route (_ROUTE) that are recorded for a refused caller. They name the socket, because the request itself is not
+read.
+"""
 _ROUTE: Final = "cell.sock"
 _HOST: Final = re.compile(rb"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
 _OF_BROWSERS: Final = (b"origin", b"sec-fetch-site")
 
 
 class OnlyOfCells:
-    """Lets in the process of an open cell's session, and adds the session to the request (ingress/known.py)."""
+    """Middleware that admits only the process of an open cell's session, and adds the session to the request
+    (ingress/known.py).
+    """
 
     def __init__(self, app: ASGIApp, sessions: Sessions, audit: Audit) -> None:
         self._app = app
@@ -79,8 +86,8 @@ class OnlyOfCells:
             await failure_answer(error.failure)(scope, receive, send)
 
     async def _answer(self, cell: CellSession, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the application answer for as long as the session is open. AileronError(unauthorized) if it ended before the
-        response began; else the response stays unfinished, which the server makes plain.
+        """Run the application for as long as the session is open. Raises AileronError (unauthorized) if the session ended
+        before the response began. If it ends later, the response stays incomplete, which the server shows to the client.
         """
         has_begun = is_whole = False
 
@@ -104,7 +111,7 @@ class OnlyOfCells:
 
     @contextlib.contextmanager
     def _place(self, cell: CellSession) -> Iterator[None]:
-        """Hold one of the cell's places for the block. AileronError(busy)."""
+        """Hold one of the cell's MAX_UNDER_WAY places for the block. Raises AileronError (busy) if none is free."""
         if self._under_way[cell.id] >= MAX_UNDER_WAY:
             raise AileronError(
                 FailureClass.BUSY, f"{MAX_UNDER_WAY} requests of this cell are under way: try again", retriable=True
@@ -119,7 +126,9 @@ class OnlyOfCells:
 
 
 async def _refuse_untold(why: OSError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer that the caller cannot be identified now. Its next try needs a new connection: each is checked only once."""
+    """Respond that the caller cannot be identified now. The caller must make its next attempt on a new connection, because each
+    connection is checked only once.
+    """
     problem = f"whose request this is cannot be told now ({why.strerror}): try again"
     answer = failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)
     answer.headers["Connection"] = "close"
@@ -128,7 +137,7 @@ async def _refuse_untold(why: OSError, scope: Scope, receive: Receive, send: Sen
 
 
 def _check_no_page(scope: Scope) -> None:
-    """Check that no page in a browser sent the request. AileronError(unauthorized)."""
+    """Check that the request was not sent by a page in a browser. Raises AileronError (unauthorized) if it was."""
     fields: list[tuple[bytes, bytes]] = scope["headers"]
     hosts = [value for name, value in fields if name == b"host"]
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):

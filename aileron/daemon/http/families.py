@@ -1,14 +1,15 @@
-"""Families of processes: which session started a process, according to the kernel, itself or through an ancestor.
+"""Families of processes. A family shows, according to the kernel, which session started a process, directly or through an
+ancestor.
 
-Runs in the daemon. Callers are told apart by what they cannot choose: the process of their connection (SO_PEERCRED), and its
-ancestors. A process that left its family (two forks, and the end of its parent) belongs to none.
+Runs in the daemon. Callers are distinguished by facts that they cannot choose: the process of their connection (SO_PEERCRED),
+and its ancestors. A process that left its family (two forks, and the end of its parent) belongs to none.
 
 Rules
-- A process is identified by its number and its start time (proc_pid_stat(5), field 22): numbers are used again.
+- A process is identified by its number and its start time (proc_pid_stat(5), field 22): the kernel reuses numbers.
 - The nearest family counts. A family lasts as long as its first process, even if the session has ended.
-- `/proc/PID/stat` alone is read: that touches no memory page of the process, so that no process can delay it.
-- A process whose descent cannot be determined (it has gone, or has too many ancestors) is reported as such, not as one that
-  descends from none: else a process could have its child connect, take the connection, and let the child end.
+- Only `/proc/PID/stat` is read. Reading it touches no memory page of the process, so no process can delay the read.
+- A process whose descent cannot be determined (it has ended, or has too many ancestors) is reported as such, and not as a
+  process without a family. Otherwise a process could let its child connect, take over the connection, and let the child end.
 
 Source: proc_pid_stat(5); unix(7), SO_PEERCRED. Not here: shares (model/shares.py), tokens (sessions.py).
 """
@@ -24,17 +25,23 @@ from typing import Final, NamedTuple
 __all__ = ["UNSEEN", "Families", "descent_of"]
 
 UNSEEN: Final = ""
-"""Value in place of a family's name if the family of a process cannot be determined."""
+"""Value returned in place of a family's name if the family of a process cannot be determined."""
 
 _PROC: Final = Path("/proc")
 _MAX_DEPTH: Final = 64
-"""Most processes from one to the first of all: a shell in a container in a terminal has a dozen above it."""
+"""Maximum number of processes from a process up to the first process: a shell in a container in a terminal has about twelve
+ancestors.
+"""
 _TRIES: Final = 3
-"""Tries, as a parent can end between the reading of its child and its own; the child then has another."""
+"""Number of attempts. A parent can end after its child was read and before it is read itself; the child then has another
+parent.
+"""
 _MAX_FAMILIES: Final = 1024
-"""Most families, four times as many as sessions: they include those of ended sessions whose process goes on."""
+"""Maximum number of families, four times the number of sessions, because families of ended sessions are included while their
+process runs.
+"""
 _PARENT, _STARTED = 1, 19
-"""Positions of fields 4 and 22, counted from the state, which is field 3."""
+"""Positions of fields 4 and 22 of `/proc/PID/stat`, counted from field 3, the state."""
 
 
 class _Process(NamedTuple):
@@ -43,13 +50,15 @@ class _Process(NamedTuple):
 
 
 class Families:
-    """The first process and the name of each family."""
+    """Table of the process families: the first process and the name of each."""
 
     def __init__(self) -> None:
         self._first: OrderedDict[_Process, str] = OrderedDict()
 
     def add(self, pid: int, name: str) -> None:
-        """Make a family of this process and its descendants, if it exists and heads no family yet. OSError if that fails."""
+        """Make a family of this process and its descendants, if the process exists and is not yet the first of a family. Raises
+        OSError if the process cannot be read.
+        """
         try:
             process, _ = _read(pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -59,8 +68,8 @@ class Families:
             self._first.popitem(last=False)
 
     def name_of(self, pid: int) -> str | None:
-        """Return the family that a process belongs to; None if there is none, and UNSEEN if that cannot be determined. Some
-        microseconds for each ancestor.
+        """Return the family that a process belongs to; None if it belongs to none, UNSEEN if this cannot be determined. Takes
+        some microseconds for each ancestor.
         """
         if not self._first:
             return None
@@ -74,7 +83,9 @@ class Families:
         return UNSEEN
 
     def names_of(self, pid: int) -> frozenset[str] | None:
-        """Return every family that a process belongs to, the nearest and those around it; None if that cannot be determined."""
+        """Return every family that a process belongs to: the nearest, and the families that contain it. None if this cannot be
+        determined.
+        """
         if not self._first:
             return frozenset()
         for _ in range(_TRIES):
@@ -99,12 +110,12 @@ class Families:
 
 
 def descent_of(pid: int) -> list[int]:
-    """Return the number of the process, if it exists, then its parent's, and so on."""
+    """Return the number of the process, if it exists, followed by the numbers of its ancestors, the parent first."""
     return [process.pid for process, _ in _descent_of(pid)]
 
 
 def _descent_of(pid: int) -> Iterator[tuple[_Process, int]]:
-    """Yield each process with its parent's number, which is 0 if this process cannot see a parent."""
+    """Yield each process with its parent's number, which is 0 if the parent is not visible here."""
     for _ in range(_MAX_DEPTH):
         try:
             process, pid = _read(pid)
@@ -114,7 +125,7 @@ def _descent_of(pid: int) -> Iterator[tuple[_Process, int]]:
 
 
 def _is_gone(process: _Process) -> bool:
-    """Return whether the process has ended. If no descriptor is free to check, it counts as running."""
+    """Return whether the process has ended. If no descriptor is free for the check, the process counts as running."""
     try:
         found, _ = _read(process.pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -127,7 +138,7 @@ def _is_gone(process: _Process) -> bool:
 def _read(pid: int) -> tuple[_Process, int]:
     """Return the process of this number, and the number of its parent.
 
-    FileNotFoundError or ProcessLookupError if it has ended; another OSError if that cannot be determined.
+    Raises FileNotFoundError or ProcessLookupError if the process has ended, or another OSError if this cannot be determined.
     """
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
     return _Process(pid, int(fields[_STARTED])), int(fields[_PARENT])

@@ -16,7 +16,7 @@ __all__ = ["GatewayKeys"]
 
 
 class GatewayKeys:
-    """The gateway's view of vault, settings and sessions. One per daemon."""
+    """The gateway's view of vault, settings and sessions. One instance per daemon."""
 
     def __init__(self, vault: Vault, sessions: Sessions, agreements: Agreements) -> None:
         self._vault = vault
@@ -25,12 +25,14 @@ class GatewayKeys:
         self._agreements = agreements
 
     def check_settings(self) -> None:
-        """Check that a person approved the settings in force. AileronError(consent_required), (vault_locked) if it is unknown."""
+        """Check that a person approved the settings in force. Raises AileronError (consent_required) if not, or (vault_locked)
+        if this cannot be determined.
+        """
         self._agreements.check_settings()
 
     def vault_is_locked(self) -> bool:
-        """Return whether there is a vault and it is locked. AileronError(consent_required) if it is open and the settings in
-        force were not approved: they say where requests go.
+        """Return whether there is a vault and it is locked. Raises AileronError (consent_required) if the vault is open and the
+        settings in force were not approved, because these settings determine where requests are sent.
         """
         if self._vault.exists and self._vault.is_locked:
             return True
@@ -38,7 +40,9 @@ class GatewayKeys:
         return False
 
     async def upstream_key(self, secret: str) -> Secret:
-        """Return the key that the settings name. AileronError(vault_locked); (binding_required) if the vault does not have it."""
+        """Return the key that the settings name. Raises AileronError (vault_locked), or (binding_required) if the vault does
+        not have the key.
+        """
         try:
             with self._lender.lend_secret(secret) as key:
                 return key
@@ -53,5 +57,5 @@ class GatewayKeys:
             ) from None
 
     async def check_token(self, token: str) -> None:
-        """Check that the token belongs to an open session. AileronError(unauthorized)."""
+        """Check that the token belongs to an open session. Raises AileronError (unauthorized)."""
         self._sessions.session_of(token)

@@ -1,22 +1,26 @@
-"""The daemon's end of ingress: starts the process, gives it the listeners, and answers the requests that it passes on.
+"""The daemon's end of ingress. It starts the ingress process, gives it the listeners, and answers the requests that ingress
+passes on.
 
 Runs in the daemon, which parses nothing here but typed messages (ingress/messages.py). The listeners stay open in the daemon,
-too: while no ingress runs, connections wait in their backlog, and no other program has the port.
+too. While no ingress runs, connections wait in the listeners' backlog, and no other program can take the port.
 
     idle ──(a client connects)──► started ──(it ends)──► pause ──► idle
       └────────(it was not used)─────┤
                                      └──(the daemon stops)──► told to stop, killed after GRACE_S
 
 Rules
-- No ingress is started before a client connects, and it ends by itself when none does for long: an unused port costs nothing.
+- No ingress is started before a client connects, and it ends by itself when no client connects for long, so an unused port
+  costs nothing.
 - An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S if it ends soon.
-- MAX_EXCHANGES at once; one more is closed unanswered. At most MAX_OF_STRANGERS of them are from clients that ingress calls
-  unknown; one more is told that there is no time for it.
-- Nothing is sent before ingress has hidden: other processes may share the socket that it is started with (hidden/process.py).
-- Sockets between the two processes are shared with ingress as a whole, with O_NONBLOCK, which it may clear (open(2), "open
-  file description"). So each call on such a socket itself asks not to wait (MSG_DONTWAIT); nothing is accepted here.
+- MAX_EXCHANGES exchanges are handled at once; further ones are closed unanswered. At most MAX_OF_STRANGERS of them are from
+  clients that ingress marks as unknown; further unknown clients get a response with status 429 (busy).
+- No message is sent before ingress has made itself inaccessible to other processes, which may share the socket that it is
+  started with (hidden/process.py).
+- The two processes share the file descriptions of the sockets between them, including the flag O_NONBLOCK, which ingress may
+  clear (open(2), "open file description"). So each call on such a socket uses MSG_DONTWAIT. The daemon accepts no connections
+  here.
 - An exception of an application ends its exchange, and is logged.
-- The daemon derives a request's TLS state and address from the door, and never from what ingress says.
+- The daemon derives a request's TLS state and address from the listener, and never from a message of ingress.
 
 Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), authorization
 (listeners.py).
@@ -60,18 +64,18 @@ from aileron.ingress.refusals import refuse_stranger
 __all__ = ["Ingress", "TcpService"]
 
 MAX_EXCHANGES: Final = 512
-"""Most exchanges at once: as many as a door has connections (ingress/places.py)."""
+"""Maximum number of exchanges at once: as many as a listener has connections (ingress/places.py)."""
 MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
-"""Most exchanges of unknown clients: as many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have
-gone end in their own time.
+"""Maximum number of exchanges of unknown clients: as many as ingress admits at once (admission.MAX_UNDER_WAY). Exchanges of
+clients that have disconnected also count until they end.
 """
 GRACE_S: Final = 6.0
-"""Seconds for ingress to end when the daemon stops: it gives responses in progress five seconds, and ends."""
+"""Seconds to wait for ingress to end when the daemon stops. Ingress gives responses in progress five seconds, and then ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""Lifetime in seconds after which the end of ingress is no fault that comes again at once."""
+"""Lifetime of ingress in seconds from which its end is not treated as a fault that recurs at once."""
 _AT_ONCE: Final = 16
-"""Most exchanges taken in one turn of the event loop; then other tasks have theirs."""
+"""Maximum number of exchanges taken in one turn of the event loop, so that other tasks get their turn."""
 _ENVIRONMENT: Final = {
     # The memory of a connection goes back to the kernel when it ends, mallopt(3).
     "MALLOC_ARENA_MAX": "1",
@@ -83,14 +87,16 @@ _log = logging.getLogger(__name__)
 
 
 class TcpService(msgspec.Struct, frozen=True):
-    """A place where the daemon is reached over TCP, and its application: one listener for each family of addresses."""
+    """A TCP address of the daemon and the application that serves it, with one listener for each address family."""
 
     listeners: list[socket.socket]
     app: ASGIApp
     tls: bool = False
 
     def address_for(self, client: Address | None) -> Address | None:
-        """Return the address of the listener that a client of this address reaches; None if none has its family."""
+        """Return the address of the listener that a client with this address reaches; None if no listener has the client's
+        address family.
+        """
         for listener in self.listeners:
             address: Address = listener.getsockname()[:2]
             if client is not None and _is_ipv6(client) == _is_ipv6(address):
@@ -100,7 +106,9 @@ class TcpService(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ingress:
-    """The daemon's end of ingress. One per daemon. `models` are the gateway's paths; certificate and key path are for TLS."""
+    """The daemon's end of ingress. One instance per daemon. `models` are the gateway's paths. The certificate and the path of
+    its key are for TLS.
+    """
 
     doors: Mapping[str, TcpService]
     known: KnownCallers
@@ -111,7 +119,7 @@ class Ingress:
     _of_strangers: int = field(default=0, init=False)
 
     async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
-        """Serve until `stopped` returns, and requests in progress have been answered, or GRACE_S are over."""
+        """Serve until `stopped` returns, then until requests in progress are answered or GRACE_S seconds have passed."""
         is_over = anyio.Event()
 
         async def wait_stop() -> None:
@@ -146,12 +154,12 @@ class Ingress:
                 await is_over.wait()
 
     def _listeners(self) -> list[socket.socket]:
-        """Return the listeners in the order in which ingress gets them."""
+        """Return the listeners in the order in which they are passed to ingress."""
         return [listener for door in self.doors.values() for listener in door.listeners]
 
     async def _run_one(self, is_over: anyio.Event) -> bool:
-        """Run one ingress from its start to its end. It ends when told to, and when this is cancelled. Return True if it ended
-        by itself, because it was not used.
+        """Run one ingress process from its start to its end. It ends when the daemon stops or this call is cancelled. Return
+        True if it ended by itself because it was not used.
         """
         try:
             ours, process = started(execute_process)
@@ -185,7 +193,9 @@ class Ingress:
         ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
     async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
-        """Tell ingress the known callers, now and after each change; at the end, tell it to stop. It may read none of it."""
+        """Send ingress the known callers, now and after each change, and at the end a message to stop. Ingress may fail to read
+        these messages.
+        """
         changed = asyncio.Event()
         self.known.subscribe(changed.set)
 
@@ -201,7 +211,7 @@ class Ingress:
             await send(ours, encode(Stop()))
 
     async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
-        """Take each exchange until ingress has gone."""
+        """Receive exchanges from ingress and answer each in its own task, until ingress has ended."""
         while True:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
@@ -256,7 +266,9 @@ class Ingress:
 
     @contextlib.contextmanager
     def _counted(self, request: Request) -> Iterator[bool]:
-        """Yield whether there is room for the request: unknown clients leave some of the room to known ones."""
+        """Yield whether there is room for the request: always for a known client. A request of an unknown client is counted for
+        the length of the block, and MAX_OF_STRANGERS of these have room.
+        """
         if request.is_known:
             yield True
             return
@@ -268,7 +280,7 @@ class Ingress:
 
 
 async def _end_after(is_over: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Cancel the scope GRACE_S after the stop, whatever ingress does."""
+    """Cancel the scope GRACE_S seconds after the stop, whatever ingress does."""
     await is_over.wait()
     await anyio.sleep(GRACE_S)
     scope.cancel()
@@ -288,7 +300,7 @@ def _scope_of(request: Request, door: TcpService) -> dict[str, object]:
 
 
 def _maybe_exchange(descriptor: int) -> socket.socket | None:
-    """Return the socket that was passed; None, after closing it, if it is not of the kind that exchanges use."""
+    """Return the passed descriptor as a socket, or close it and return None if exchanges use no sockets of its kind."""
     try:
         return packet_socket(descriptor)
     except ValueError as error:
@@ -297,7 +309,7 @@ def _maybe_exchange(descriptor: int) -> socket.socket | None:
 
 
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
-    """Return when one of these has returned."""
+    """Run these functions concurrently, and return as soon as one of them has returned."""
 
     async def wait(one: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
         await one()

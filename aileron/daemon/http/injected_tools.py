@@ -1,8 +1,9 @@
-"""The actions as tools in a model's requests: the gateway's access to the sessions and to the run door.
+"""Offers the actions as tools in requests to a model. This is the gateway's access to the sessions and to the run door.
 
-Runs in the daemon. Session names in addresses come from outside and are looked up; a call comes from a model, and goes
-where a call of the agents' protocol goes (mcp/calls.py), as the requesting session, with the result that is given there.
-On record: the added tools, the calls, and the status of their results; no arguments and no results, which the runs have.
+Runs in the daemon. Session names in addresses are untrusted, and are looked up. A call comes from a model. It is handled like a
+call over the agents' protocol (mcp/calls.py), on behalf of the requesting session, with the same result. The added tools, the
+calls, and the status of their results are recorded. Arguments and results are not, because the records of the runs contain
+them.
 
 Source: docs/reference/injected-tools.md; aileron/gateway/inject/exchange.py says what each method must do. Not here: bodies.
 """
@@ -36,14 +37,14 @@ if TYPE_CHECKING:  # only if it is used
 __all__ = ["InjectedTools"]
 
 MAX_NOTED: Final = 1024
-"""Most events that were recorded lately and are not repeated: four for each open session."""
+"""Maximum number of recent events that are remembered so that they are not recorded again: four for each open session."""
 MAX_NAMES: Final = 128
-"""Most tool names in one event: as many as a request can have."""
+"""Maximum number of tool names in one event: as many as a request can have."""
 _OWN: Final = re.compile(r"\b(" + "|".join(sorted(RESERVED_TOOLS)) + r")\b")
 
 
 class InjectedTools:
-    """Offers actions as tools to the gateway, and runs their calls. One per daemon."""
+    """Offers actions as tools to the gateway, and runs their calls. One instance per daemon."""
 
     def __init__(self, door: AgentPort, sessions: Sessions, audit: Audit) -> None:
         self._door = door
@@ -53,16 +54,17 @@ class InjectedTools:
         self._calls: ToolCalls | None = None
 
     def session_of(self, name: str) -> str:
-        """Return the session in whose addresses this name is. AileronError(unauthorized)."""
+        """Return the session whose gateway addresses contain this name. Raises AileronError (unauthorized)."""
         return self._sessions.session_of_address(name)
 
     def is_injected(self, session: str) -> bool:
-        """Return whether the session began with tools put into its requests."""
+        """Return whether the session was started with the option to insert tools into its requests."""
         return self._sessions.is_injected(session)
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """Return all actions and our own tools; if there is no room for all, only the tools that find and run the others; if
-        there is no room for those, none. AileronError.
+        """Return all actions and Aileron's own tools. If that exceeds `room`, return only the tools that find and run the
+        actions; if those also exceed it, return none. Raises AileronError if the session is not open or the actions cannot be
+        listed.
         """
         self._sessions.check_open(session)
         offer = await self._tool_calls().offer(Asker(session))
@@ -98,7 +100,9 @@ class InjectedTools:
         return _told(found), found.is_error
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """Record the added tools if they differ from those of the session's last request. AileronError if that fails."""
+        """Record the added tools if they differ from the tools added to the session's last request. Raises AileronError if
+        recording fails.
+        """
         what = ("added", session, wire, hashlib.sha256(" ".join(names).encode()).hexdigest())
         if self._is_new(what):
             listed = tuple(names[:MAX_NAMES])
@@ -108,7 +112,7 @@ class InjectedTools:
             self._noted_now(what)
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Record once for each reason that a request passed without tools."""
+        """Record that a request was forwarded without tools, at most once for each reason."""
         what = ("passed", session, wire, why)
         if self._is_new(what):
             with contextlib.suppress(AileronError):  # the request goes on unchanged all the same
@@ -129,7 +133,7 @@ class InjectedTools:
         return True
 
     def _noted_now(self, what: tuple[str, ...]) -> None:
-        """Note that an event is on record. One that could not be written is tried again with the next request."""
+        """Remember that an event was recorded. An event that could not be recorded is recorded with the next request."""
         self._noted[what] = None
         if len(self._noted) > MAX_NOTED:
             self._noted.popitem(last=False)
@@ -152,7 +156,7 @@ def _fitting(offer: Offer, room: int) -> list[Tool]:
 
 
 def _told(result: ToolResult) -> str:
-    """Return the text of a result, with our tools under the names by which this model knows them."""
+    """Return the text of a result. Aileron's own tools appear in it under the names that this model was given."""
     step = str(result.facts.get("next_step", ""))
     return result.text.replace(step, _prefixed(step)) if step else result.text
 

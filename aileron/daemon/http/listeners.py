@@ -1,8 +1,9 @@
-"""The daemon on TCP: one loopback port, the same for as long as the home exists, and another address if the person wants one.
+"""The daemon's TCP listeners: one loopback port, the same for as long as the home exists, and another address if it is
+configured.
 
-Runs in the daemon. These addresses can be reached by every user of the machine, by every page in the person's browser and, on the
-address, by every machine that reaches it. So no caller is `local` here: actions need a session token, the gateway passes on what
-its caller sends, and the page shows nothing before it is unlocked (web/admission.py).
+Runs in the daemon. These addresses can be reached by every user of the machine, by every page in the person's browser and, at
+the configured address, by other machines. So no caller is `local` here: actions need a session token, the gateway passes on
+what its caller sends, and the page shows nothing before it is unlocked (web/admission.py).
 
     loopback, http          pages · /mcp · the agents' routes below /v1 · the gateway
     daemon.listen, https    the same without pages
@@ -38,13 +39,17 @@ from aileron.model.invocation import Scope as CallerScope
 __all__ = ["OnlyHere", "Served", "WithToken", "loopback_names"]
 
 _FOR_A_PROGRAM: Final = (b"", b"empty")
-"""Values of Sec-Fetch-Dest for requests by a program, or by a script that reads the response; others are shown or run."""
+"""Values of Sec-Fetch-Dest for requests by a program, or by a script that reads the response. With other values, the browser
+shows or executes the response.
+"""
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
-"""Values of Sec-Fetch-Site for pages of other sites; another port of this machine is the same site."""
+"""Values of Sec-Fetch-Site for requests from pages of other origins. For a page at another port of this machine, browsers send
+`same-site`.
+"""
 
 
 class Served:
-    """Chooses the application for a request by the beginning of its path."""
+    """Dispatches each request to an application by the beginning of the request's path."""
 
     def __init__(self, *, pages: ASGIApp | None, agents: ASGIApp, mcp: ASGIApp, gateway: ASGIApp) -> None:
         self._pages = pages
@@ -67,7 +72,9 @@ class Served:
 
 
 class OnlyHere:
-    """Refuses requests that another site makes a browser send here. `hosts` with their port, in lower case; `origins` in full."""
+    """Middleware that refuses requests that another site makes a browser send here. `hosts` are host names with their port, in
+    lower case; `origins` are complete origins.
+    """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]) -> None:
         self._app = app
@@ -97,9 +104,10 @@ class OnlyHere:
 
 
 class WithToken:
-    """Lets in callers that send the token of an open session, and sets `scope["state"]["session"]`.
+    """Middleware that admits callers that send the token of an open session, and sets `scope["state"]["session"]`.
 
-    A response that is in progress when the session ends is cut off (sessions.py): a stream may last as long as its client.
+    A response that is in progress when the session ends is cut off (sessions.py), because a stream may last as long as its
+    client.
     """
 
     def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
@@ -130,14 +138,15 @@ class WithToken:
 
 
 def loopback_names(port: int) -> list[str]:
-    """Return the names of the loopback port, as a Host field has them."""
+    """Return the names of the loopback port as they appear in a Host header."""
     return [f"{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")]
 
 
 def _is_link_to_a_page(scope: Scope) -> bool:
-    """Return whether the response becomes a whole page of ours that a person went to, and no part of another site's page.
+    """Return whether the request is a top-level navigation to one of our pages, so that the response is not embedded in another
+    site's page.
 
-    A model API's response never counts as a page: a browser would show it as if it came from here.
+    A model API's response never counts as a page, because a browser would show it as content of our origin.
     """
     headers = scope["headers"]
     return (
@@ -149,7 +158,9 @@ def _is_link_to_a_page(scope: Scope) -> bool:
 
 
 def _is_for_programs(scope: Scope) -> bool:
-    """Return whether the path is for programs, not pages: content of others, shown as a page, would have our page's origin."""
+    """Return whether the path is for programs, not pages. Content from others on such a path would have our page's origin if a
+    browser showed it as a page.
+    """
     return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/mcp", "/v1", *PATHS))
 
 

@@ -1,21 +1,23 @@
 """The daemon's side of the agents' protocol: `run/mcp.sock`, `/mcp`, and notices that the actions have changed.
 
-Runs in the daemon's event loop. The protocol is spoken by a separate process (mcp_process.py), which is started for the first
-agent: commands alone never pay for it. An agent that connects before it serves waits. The daemon accepts, determines the
-session of a connection or a request, and hands it over; it then answers the process's requests for that agent (mcp/answering.py).
+Runs in the daemon's event loop. The protocol is implemented in a separate process (mcp_process.py), which is started only for
+the first agent, so that commands do not pay for its start. An agent that connects before the process serves has to wait. The
+daemon accepts a connection or a request, determines its session, and passes it to the process. Then the daemon answers the
+process's requests for that agent (mcp/answering.py).
 
     idle ──(an agent connects)──► started ──(it rests)──► idle
                                      └──(it ends)──► pause ──► idle
 
-A connection of the socket is the session of the token in its first line, if that line is the relay's own notification
-(`notifications/aileron/session`), and `local` if it is anything else. A bad token, or a notification that cannot be read whole,
-gives no session: such a connection is answered, and all its requests are refused. Only the first line counts.
+A connection to the socket belongs to the session of the token in its first line, if that line is the relay's own notification
+(`notifications/aileron/session`); with any other first line, it belongs to the session `local`. With a bad token, or a
+notification that cannot be read completely, it belongs to no session: the connection is answered, but all its requests are
+refused. Only the first line counts.
 
 Rules
-- The process is ended once it was not used for REST_S. While it rests, no agent is connected.
-- One that ends by itself is started again with the next agent, after a pause that grows up to PAUSE_MOST_S if it ends soon.
-  Its agents lose their connections, and connect again; runs that they began go on.
-- An agent that waits for it longer than WAIT_S is turned away.
+- The process is ended after REST_S without use. While it is unused, no agent is connected.
+- A process that ends unexpectedly is started again for the next agent, after a pause that grows up to PAUSE_MOST_S if processes
+  end soon after their start. Its agents lose their connections and must connect again; their runs continue.
+- An agent that waits longer than WAIT_S for the process is refused.
 
 Source: docs/reference/mcp.md, docs/adr/0019-mcp.md, docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the protocol
 (mcp/server.py), the service for agents (agents.py).
@@ -59,35 +61,39 @@ if TYPE_CHECKING:  # only where there is an agent
 __all__ = ["AgentProtocol", "action_files"]
 
 REST_S: Final = 900.0
-"""Seconds without an agent until the process ends: a new start costs half a second, and people start several in a row."""
+"""Seconds without an agent after which the process is ended: a new start costs half a second, and people start several agents
+in a row.
+"""
 WAIT_S: Final = 40.0
-"""Longest wait for the process in seconds: more than its start may take, and more than the longest pause before that."""
+"""Longest time in seconds that an agent waits for the process: more than the process's start may take, and more than the
+longest pause before a start.
+"""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""Lifetime in seconds after which its end is no fault that comes again at once."""
+"""Lifetime of the process in seconds from which its end is not treated as a fault that recurs at once."""
 _TRIES: Final = 3
-"""Attempts to hand an agent over: one that finds the process gone each time is turned away."""
+"""Number of attempts to pass an agent to a process. If the process has ended each time, the agent is refused."""
 MAX_CONNECTIONS: Final = 256
-"""Most connections, as many as sessions; each is an agent's process."""
+"""Maximum number of connections: as many as sessions, because each connection is an agent's process."""
 LOOK_S: Final = 0.5
-"""Seconds between two checks of the action files while the process runs: two system calls for each file."""
+"""Seconds between two checks of the action files while the process runs. A check takes two system calls for each file."""
 LOOK_RESTING_S: Final = 5.0
-"""Seconds between two checks while there is no process, and no agent to tell."""
+"""Seconds between two checks of the action files while no process runs, so that no agent must be notified."""
 MAX_KEPT_BYTES: Final = 16 << 20
-"""Most bytes of the relay's file, which reads no more: five times the longest page of tools."""
+"""Maximum size in bytes of the file for the relay, which reads no more. It is five times the longest page of tools."""
 _NOBODY: Final = "-"
-"""Session of a connection with a bad token: it is never open (sessions.py)."""
+"""Session id of a connection with a bad token. No session with this id is ever open (sessions.py)."""
 _PREAMBLE: Final = "notifications/aileron/session"
 _MAX_FIRST: Final = 4096
-"""Most bytes of a first line that are examined; the relay's has a tenth of that."""
+"""Maximum number of bytes of a first line that are examined; the relay's first line is a tenth of that."""
 _SESSION_MARK: Final = _PREAMBLE.encode()
 _Signature = frozenset[tuple[str, int, int, int]]
 _log = logging.getLogger(__name__)
 
 
 class AgentProtocol:
-    """The daemon's side of the agents' protocol. One per daemon. The value of `signature` changes whenever the actions may have
-    changed; `kept` is the file of the first answers to agents, for the relay that starts the next daemon.
+    """The daemon's side of the agents' protocol. One instance per daemon. The result of `signature` changes whenever the
+    actions may have changed. `kept` is the file with the first answers to agents, for the relay that starts the next daemon.
     """
 
     def __init__(
@@ -130,14 +136,14 @@ class AgentProtocol:
                             await self._forget_changed()
 
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
-        """Accept connections, and begin each."""
+        """Accept connections, and handle each in its own task."""
         while True:
             tasks.start_soon(self._connected, await accepted(listener, "agent"))
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer `/mcp` as an ASGI application. The caller has put the session into `scope["state"]`.
+        """Handle requests to `/mcp` as an ASGI application. The caller must have put the session into `scope["state"]`.
 
-        An answer may be a stream that lasts as long as its client: it is cut off when the daemon stops, or the process ends.
+        A response may be a stream that lasts as long as its client. It is cut off when the daemon stops or the process ends.
         """
         session = scope["state"]["session"]
         with anyio.CancelScope() as answering:
@@ -158,22 +164,25 @@ class AgentProtocol:
     async def _pass_on(
         self, exchange: socket.socket, channel: socket.socket, agent: Asker, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Have the process answer a request. If the process goes, cut the response off: the request may have been begun."""
+        """Let the process answer a request. If the process ends, cut the response off, because the process may have begun to
+        execute the request.
+        """
         async with self._answered(channel, agent):
             with contextlib.suppress(OSError, ExchangeError):
                 await pass_on(exchange, head_of("", scope, is_known=True), receive, send)
 
     @contextlib.asynccontextmanager
     async def _answered(self, channel: socket.socket, agent: Asker) -> AsyncIterator[None]:
-        """Answer the process's requests for this agent during the block."""
+        """Answer the process's requests on behalf of this agent during the block."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._answer, channel, agent)
             yield
             tasks.cancel_scope.cancel()
 
     async def _hand_over(self, message: Connection | Request, given: socket.socket) -> socket.socket:
-        """Give the process an agent's connection or exchange, and return our end of the agent's channel. If the process has
-        just gone before it took anything, the next one gets it. TimeoutError, OSError: no process has it.
+        """Pass an agent's connection or exchange to the process, and return our end of the agent's channel. If the process
+        ended before it took the agent, pass it to the next process. Raises TimeoutError or OSError if no process has taken the
+        agent.
         """
         with anyio.fail_after(WAIT_S):
             for _ in range(_TRIES):
@@ -185,7 +194,7 @@ class AgentProtocol:
         raise ConnectionError("the process that speaks with agents went away each time")
 
     async def _answer(self, channel: socket.socket, agent: Asker) -> None:
-        """Answer the requests for this agent until either side ends the channel."""
+        """Answer the process's requests on behalf of this agent until either side closes the channel."""
         from aileron.mcp.answering import answer_agent
         from aileron.mcp.calls import ToolCalls
 
@@ -223,7 +232,9 @@ class AgentProtocol:
         await self._answer(channel, agent)
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
-        """Return the session of a connection, and the bytes read that the process still needs."""
+        """Return the session of a connection that begins with `first`, and the bytes that were read and that the process still
+        needs.
+        """
         line, end, rest = first.partition(b"\n")
         token = _token_of(line, is_whole=bool(end))
         if token is None:
@@ -280,7 +291,7 @@ class AgentProtocol:
             self._go_down()
 
     def _go_down(self) -> None:
-        """Make later agents wait for the next process."""
+        """Mark the process as gone, so that later agents wait for the next process."""
         self._process = None
         if self._up.is_set():
             self._up = anyio.Event()
@@ -295,7 +306,7 @@ class AgentProtocol:
         return is_done
 
     async def _ready(self) -> ProtocolProcess:
-        """Return the process, once it serves."""
+        """Wait until a process serves, and return it."""
         self._waiting += 1
         try:
             while (process := self._process) is None:
@@ -308,11 +319,11 @@ class AgentProtocol:
     # changes
 
     async def _look(self) -> tuple[object, frozenset[str]]:
-        """Return a value that changes whenever the kept answers may have changed: the actions, or the limited sessions."""
+        """Return the value of `signature` and the limited sessions. If either changes, the stored answers may be wrong."""
         return await in_thread(self._signature), self._sessions.limited()
 
     async def _tell_changes(self, process: ProtocolProcess, listed: object) -> None:
-        """Tell the agents of this process when the actions change from `listed`, and keep the answers up to date."""
+        """Notify the agents of this process when the actions change from `listed`, and keep the stored answers up to date."""
         kept: tuple[object, frozenset[str]] | None = None
         while True:
             with contextlib.suppress(OSError):  # no thread for this check; or process gone: see `wait_over`
@@ -326,7 +337,7 @@ class AgentProtocol:
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
-        """Delete the kept answers once they may be wrong: without a process, the present answers are unknown."""
+        """Delete the stored answers once they may be wrong, because without a process the current answers are unknown."""
         seen, self._seen = self._seen, None
         with contextlib.suppress(OSError):  # no thread for a check: they may be wrong
             self._seen = await self._look()
@@ -335,8 +346,8 @@ class AgentProtocol:
                 self._kept.unlink(missing_ok=True)
 
     async def _keep_answers(self, process: ProtocolProcess, limited: frozenset[str]) -> None:
-        """Write the first answers to the file, at best effort: without it, agents wait for the next daemon as long as it takes.
-        Sessions of `limited`, whose list differs, always wait.
+        """Write the first answers to agents to the file, at best effort. Without the file, agents have to wait until the next
+        daemon serves. Sessions in `limited` always wait, because their list of tools differs.
         """
         try:
             results = {
@@ -358,16 +369,16 @@ class AgentProtocol:
 
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer that the daemon is busy: no process has seen the request, so nothing was begun."""
+    """Respond that the daemon is busy. No process has seen the request, so nothing was executed."""
     problem = "agents cannot be served now; see `aileron daemon logs`"
     await drained(receive)
     await failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)(scope, receive, send)
 
 
 def action_files(directory: Path, state: Path) -> Callable[[], object]:
-    """Return a function whose result changes whenever a file of the directory, or the file beside it, was written.
+    """Return a function whose result changes whenever a file in `directory`, or the file `state`, was written.
 
-    It compares names, inodes, sizes and modification times, as make(1) does; no file is read.
+    The function compares names, inodes, sizes and modification times, as make(1) does. It reads no file.
     """
 
     def look() -> _Signature:
@@ -385,7 +396,9 @@ def action_files(directory: Path, state: Path) -> Callable[[], object]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write the file. Data that is too long is not kept, and the earlier file is removed. AileronError."""
+    """Write `data` to the file. If `data` is too long, write nothing and remove the earlier file. Raises AileronError if that
+    fails.
+    """
     if len(data) > MAX_KEPT_BYTES:
         path.unlink(missing_ok=True)
         return
@@ -398,11 +411,11 @@ def _seen(name: str, facts: os.stat_result) -> tuple[str, int, int, int]:
 
 
 def _token_of(line: bytes, *, is_whole: bool) -> str | None:
-    """Return the token of the relay's own notification, empty if it has none; None for any other line, which the server will
-    judge.
+    """Return the token if the line is the relay's own notification, and an empty string if the notification has none. Return
+    None for any other line, which the protocol server then handles.
 
-    A line that mentions a session and cannot be read counts as such a notification: a caller with a session never becomes
-    `local`.
+    A line that mentions a session and cannot be parsed counts as such a notification, so that a caller with a session never
+    becomes `local`.
     """
     if _SESSION_MARK not in line:
         return None
@@ -420,7 +433,9 @@ def _token_of(line: bytes, *, is_whole: bool) -> str | None:
 
 
 async def _first_line(stream: ByteStream) -> bytes:
-    """Return the bytes up to the end of the first line, and any that came with it. Waits for at most about _MAX_FIRST bytes."""
+    """Return the bytes up to the end of the first line, and any further bytes received with them. Reads at most about
+    _MAX_FIRST bytes.
+    """
     read = b""
     while b"\n" not in read and len(read) < _MAX_FIRST:
         read += await stream.receive()

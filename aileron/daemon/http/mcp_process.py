@@ -1,14 +1,17 @@
-"""The daemon's end of the process that speaks the protocol: starts it, hands agents over to it, and notices when it rests.
+"""The daemon's end of the process that speaks the protocol. It starts the process, passes agents to it, and notices when no
+agent needs it.
 
-Runs in the daemon, which parses nothing here but typed messages (mcp/messages.py). The process alone owns a connection that is
-handed over: the daemon keeps no copy of an agent's connection.
+Runs in the daemon, which parses nothing here but typed messages (mcp/messages.py). After a connection was passed, only the
+process has it: the daemon keeps no copy of an agent's connection.
 
 Rules
-- Nothing is sent before the process has hidden: other processes may share the socket that it is started with (hidden/process.py).
-- Each call on the control socket itself asks not to wait: the process shares O_NONBLOCK.
-- The process owns an agent once it says so, on the agent's channel, before it reads a byte. Until then another process can have
-  it.
-- The process is ended once it says that it rests and has taken everything that was handed over, so that no agent is lost.
+- No message is sent before the process has made itself inaccessible to other processes, which may share the socket that it is
+  started with (hidden/process.py).
+- Each call on the control socket uses MSG_DONTWAIT, because the process shares the flag O_NONBLOCK and may clear it.
+- The process owns an agent once it has confirmed that on the agent's channel, before it reads a byte. Until then, the agent can
+  still be passed to another process.
+- The process is ended once it reports that it is unused and has taken every agent that was passed to it, so that no agent is
+  lost.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7). Not here: when to start it (mcp.py), the other end
 (mcp/process.py).
@@ -45,12 +48,12 @@ from aileron.mcp.messages import (
 __all__ = ["ProtocolProcess", "protocol_process"]
 
 START_S: Final = 20.0
-"""Seconds for the process to import the SDK and to confine itself: half a second on an idle machine."""
+"""Seconds to wait for the process to import the SDK and to confine itself, which takes half a second on an idle machine."""
 _log = logging.getLogger(__name__)
 
 
 class ProtocolProcess:
-    """The process, once it serves."""
+    """The daemon's handle of the protocol process, which exists once the process serves."""
 
     def __init__(self, control: socket.socket, ready: Ready) -> None:
         self._control: Final = control
@@ -61,8 +64,9 @@ class ProtocolProcess:
         """Versions of the protocol that the process speaks, by how a connection begins (`handshake`, `modern`)."""
 
     async def maybe_take(self, message: Connection | Request, given: socket.socket) -> socket.socket | None:
-        """Hand an agent over, with a connection or an exchange that stays open here as well, and return our end of its channel.
-        Return None if the process has gone, and has seen nothing of the agent. OSError.
+        """Pass an agent to the process, with a connection or an exchange that stays open here as well, and return our end of
+        the agent's channel. Return None if the process has ended and has seen nothing of the agent. Raises OSError if the
+        process cannot be reached for another reason.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -81,12 +85,14 @@ class ProtocolProcess:
         return None
 
     async def tell(self, message: Message) -> None:
-        """Send a message that brings no agent. OSError if the process has gone."""
+        """Send a message to the process that passes no agent. Raises OSError if the process has ended."""
         async with self._handing:
             await send(self._control, encode(message))
 
     async def wait_over(self) -> bool:
-        """Wait until no agent needs the process, or it has gone or sent an invalid message. Return whether no agent needs it."""
+        """Wait until no agent needs the process, or until it has ended or sent an invalid message. Return True if no agent
+        needs it.
+        """
         try:
             while packet := await received(self._control, MAX_PACKET):
                 await anyio.lowlevel.checkpoint()  # other tasks have their turn, however often it sends
@@ -102,7 +108,9 @@ class ProtocolProcess:
 
 @contextlib.asynccontextmanager
 async def protocol_process(version: str, rest_s: float) -> AsyncIterator[ProtocolProcess]:
-    """Start the process, and end it after the block. It reports rest when it was not used for `rest_s`. OSError, MessageError."""
+    """Start the process, and end it after the block. The process reports that it is unused after `rest_s` seconds without an
+    agent. Raises OSError or MessageError if the process does not start correctly.
+    """
     ours, process = started(_execute)
     try:
         with ours:

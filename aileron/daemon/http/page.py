@@ -1,13 +1,13 @@
-"""The daemon's side of the page: answers the calls of web/daemon_port.py.
+"""The daemon's side of the page: implements the calls of web/daemon_port.py.
 
-Runs in the daemon. Here, and nowhere else in the daemon, an approver's private key is open: for one unlocked page, in memory
-that no other process reads (supervise.py: not dumpable), for as long as web/sessions.py allows.
+Runs in the daemon. Only here in the daemon is an approver's private key decrypted: for one unlocked page, in memory that no
+other process can read (supervise.py: not dumpable), for as long as web/sessions.py allows.
 
 Rules
-- The key that is opened is the one that the vault names, or none.
-- A decision on the page takes the path of every other: signed, sent, checked (decisions/service.py). Its surface is `page`.
-- A preview is read for the person who unlocked, as for the signer of a request (decisions/previews.py): it leaves this process
-  only as a part of their page.
+- Only the key that the vault names is ever decrypted.
+- A decision on the page is signed, sent and checked like every other decision (decisions/service.py). Its surface is `page`.
+- A preview is read for the person who unlocked the page, as for the signer of a request (decisions/previews.py). It leaves this
+  process only as a part of that page.
 
 Not here: HTTP, sessions, forms (web/), whether a signature counts (decisions/service.py).
 """
@@ -51,14 +51,14 @@ from aileron.web import daemon_port
 __all__ = ["SURFACE", "PageService"]
 
 SURFACE: Final = "page"
-"""Surface of the page's decisions in the record."""
+"""Surface that is recorded for decisions on the page."""
 _RECENT: Final = 20
-"""Ended questions in the page's queue: a screen or two."""
+"""Maximum number of ended questions in the page's queue: one or two screens."""
 _log = logging.getLogger(__name__)
 
 
 class PageService:
-    """Implementation of the page's DaemonPort. One per daemon."""
+    """Implementation of the page's DaemonPort. One instance per daemon."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class PageService:
         return self._approver.facts()
 
     def opens(self, passkey: str) -> bool:
-        """Return whether the vault has this passkey."""
+        """Return whether the passkey can unlock the page, that is, whether it is enrolled in the vault."""
         try:
             consents = self._approver.consents()
         except AileronError:
@@ -114,7 +114,7 @@ class PageService:
             return await in_thread(self._sessions.started_by, process.pid, limiter=self._looking)
 
     async def open_key(self, passphrase: Secret) -> keyfile.ApproverKey:
-        """Open the approver's key that the vault names."""
+        """Decrypt the approver's key that the vault names, and return it."""
         consents = self._approver.consents()
         if consents is None:
             raise AileronError(
@@ -134,7 +134,9 @@ class PageService:
         return key
 
     def _file_of(self, key_id: str) -> Path:
-        """Return the key's file, or the staged one if a command that replaces the key ended before moving it (keyfile.py)."""
+        """Return the path of the key's file, or of the staged file if a command that replaces the key ended before it moved the
+        file (keyfile.py).
+        """
         new = keyfile.staged(self._file)
         with contextlib.suppress(AileronError):
             if keyfile.public_of(new).key_id == key_id:
@@ -142,7 +144,7 @@ class PageService:
         return self._file
 
     async def unlocked(self, page: str, key_id: str, process: daemon_port.Process) -> None:
-        """Record that a page was unlocked; if that fails, it stays locked."""
+        """Record that a page was unlocked. If recording fails, the page stays locked."""
         await self._audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
 
     async def locked(self, page: str, why: daemon_port.Ended) -> None:
@@ -166,19 +168,19 @@ class PageService:
         return await self._queue.listed()
 
     async def recent(self) -> list[ApprovalEntry]:
-        """Return the questions that are over, the newest first."""
+        """Return the newest ended questions, the newest first."""
         return [*await query.recent_approvals(self._ledger, _RECENT, listed)]
 
     async def question(self, approval_id: str) -> Question:
-        """Return a whole question."""
+        """Return the complete question."""
         return await self._queue.show(approval_id)
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """Read the current state for a preview."""
+        """Read the current state for the preview of a plan."""
         return await self._readings.read(approval_id, plan_digest)
 
     async def result(self, approval_id: str) -> RunState:
-        """Return the result of a question."""
+        """Return the state of the run or change behind a question."""
         return await self._queue.result(approval_id, None)
 
     async def record(self, audit_id: str) -> RecordOfRun:
@@ -192,18 +194,18 @@ class PageService:
     # Decisions
 
     async def decide(self, key: daemon_port.Key, decided: UnsignedDecision) -> Settled:
-        """Sign a decision with the page's key, and decide like any other surface."""
+        """Sign a decision with the page's key, and submit it like any other surface."""
         if not isinstance(key, keyfile.ApproverKey):
             raise TypeError("only this module opens keys")
         body = signed_decision(key, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head)
         return await self._decisions.decide(decided.approval_id, body, SURFACE)
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
-        """Decide with a passkey's signature, which is checked like that of every decision."""
+        """Submit a decision with a passkey's signature, which is checked like the signature of every decision."""
         return await self._decisions.decide(approval_id, decision, SURFACE)
 
     async def ask_back(self, approval_id: str, text: str) -> None:
-        """Put the person's question to the requesting agent."""
+        """Pass the person's question to the requesting agent."""
         await self._queue.ask_back(approval_id, text)
 
     async def cancel(self, approval_id: str) -> None:
@@ -213,7 +215,9 @@ class PageService:
 
 @contextlib.contextmanager
 def _looked_up() -> Iterator[None]:
-    """Translate errors of reading /proc: without a thread or a descriptor it can be retried, and no process is suspected."""
+    """Translate an OSError from reading /proc into a retriable AileronError (busy), because it is no evidence against a
+    process.
+    """
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The content that the loopback port serves to browsers: the page, and whether the daemon is alive.
+"""The content that the loopback port serves to browsers: the page, and a health check of the daemon.
 
 Runs in the daemon. Everything on this port is reachable by every user of the machine and by every page in the person's browser:
 a page that is not unlocked shows nothing (web/admission.py).
@@ -41,6 +41,6 @@ async def _health(_request: Request) -> Response:
 
 
 def harmless(response: Response) -> Response:
-    """Return the response with headers that keep a page from doing more than showing itself."""
+    """Return the response with security headers, so that a page can do nothing except show itself."""
     response.headers.update(_PLAIN.headers)
     return response

@@ -1,8 +1,8 @@
-"""Identifies the process at the other end of a loopback connection, by the kernel's word, not the caller's.
+"""Identifies the process at the other end of a loopback connection, according to the kernel and not to the caller.
 
-Runs in the daemon, as the user it serves. A cookie lies in a file of the browser's profile, where any process of the same user
-reads it; the process that sends it cannot be faked. So a page that was unlocked by one process is answered to that process and
-to no other (web/sessions.py).
+Runs in the daemon, as the user it serves. A cookie is stored in a file of the browser's profile, which any process of the same
+user can read, but the process that sends the cookie cannot be faked. So a page that was unlocked by one process is served only
+to that process (web/sessions.py).
 
     /proc/net/tcp, tcp6   the connection, seen from its client → an inode and a uid
     /proc/PID/fd          the holder of a socket with that inode → one process, and its start time
@@ -10,13 +10,13 @@ to no other (web/sessions.py).
 Rules
 - Exactly one process of our own user, or none: a socket that two processes hold, one whose holders we may not inspect
   (another user's, one that is not dumpable), and one of another network namespace are treated like an attack.
-- A process is identified by its number and its start time (proc_pid_stat(5), field 22): numbers are used again.
-- A process does not count as a holder if it has gone or may not be inspected. On any other error, as without a descriptor, none
-  is named: the second holder may be the one that was not inspected.
-- A connection that has gone meanwhile is `GONE`: no client reads the response, and none is suspected.
-- The process is looked up anew for each request: a connection can be handed on between two of them.
+- A process is identified by its number and its start time (proc_pid_stat(5), field 22): the kernel reuses numbers.
+- A process does not count as a holder if it has ended or may not be inspected. On any other error, such as no free descriptor,
+  no process is identified, because a second holder may have been missed.
+- A connection that was closed meanwhile is `GONE`: no client reads the response, and no client is suspected.
+- The process is looked up again for each request, because a connection can be passed to another process between two requests.
 
-A browser may do its networking in a process of its own (Chromium does): that process is meant, and must be readable.
+A browser may do its networking in a separate process (Chromium does). That process is identified, and must be readable.
 
 Source: proc_net(5), proc_pid_fd(5), proc_pid_stat(5), ptrace(2) (PTRACE_MODE_READ_FSCREDS); docs/reference/page.md. Not
 here: the kernel's table (connections.py), admission (web/admission.py).
@@ -38,26 +38,28 @@ __all__ = ["NoPeer", "Peer", "peer_of", "variable_of"]
 _PROC: Final = Path("/proc")
 _TRIES: Final = 4
 _PAUSE_S: Final = 0.03
-"""Seconds between two tries: a browser that starts a process holds everything twice between fork(2) and execve(2), for 1-2 ms."""
+"""Seconds between two attempts: when a browser starts a process, two processes hold its sockets between fork(2) and execve(2),
+for 1-2 ms.
+"""
 _NOT_SEEN: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
-"""Errors for a process that has gone, or is another user's, or not dumpable: proc_pid_fd(5)."""
+"""Errors from reading a process that has ended, belongs to another user, or is not dumpable: proc_pid_fd(5)."""
 _STARTED: Final = 19  # field 22, counted from the state, which is field 3
 
 
 class Peer(NamedTuple):
-    """A process: its number, its start (clock ticks since boot), and the name that it gives itself."""
+    """A process: its number, its start time (clock ticks since boot), and the name that it gives itself."""
 
     pid: int
     started: int
     name: str
 
     def is_same(self, other: Peer) -> bool:
-        """Return whether the other is the same process, whatever its present name."""
+        """Return whether `other` is the same process, whatever name it has now."""
         return (self.pid, self.started) == (other.pid, other.started)
 
 
 class NoPeer(enum.StrEnum):
-    """Reason why no process can be named."""
+    """Reason why no process can be identified."""
 
     GONE = "the connection has gone"
     ANOTHER_USER = "another user's process holds it"
@@ -66,10 +68,11 @@ class NoPeer(enum.StrEnum):
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """Return a variable of the environment that a process was started with, as far as it can be read; None if there is none.
+    """Return a variable from the environment that a process was started with, as far as it can be read; None if the variable is
+    not set.
 
-    The process may have changed it, and its starter chose it: a variable that is present proves something, a missing
-    one proves nothing. OSError if it cannot be read now, as without a descriptor.
+    The process may have changed its environment, and its parent chose it. So a variable that is present proves something, and a
+    missing one proves nothing. Raises OSError if the environment cannot be read now, for example without a free descriptor.
     """
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
@@ -81,10 +84,10 @@ def variable_of(pid: int, name: str) -> str | None:
 
 
 def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
-    """Return the process with the end `client` of the connection to `server`, both (address, port) on loopback. Blocks for some
-    ms.
+    """Return the process that holds the end `client` of the connection to `server`; both are (address, port) on loopback.
+    Blocks for some milliseconds.
 
-    ValueError for an invalid address, OSError if /proc cannot be read now, as without a descriptor.
+    Raises ValueError for an invalid address, OSError if /proc cannot be read now, for example without a free descriptor.
     """
     local, remote = spellings_of(*client), spellings_of(*server)
     for _ in range(_TRIES - 1):
@@ -110,7 +113,9 @@ def _looked_up(local: tuple[str, ...], remote: tuple[str, ...]) -> Peer | NoPeer
 
 
 def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
-    """Return the connection with these two ends, as the first end has it; None if no process holds that any longer."""
+    """Return the entry of the connection from `local` to `remote`, as seen from `local`; None if no process holds that end any
+    longer.
+    """
     for one in connections():
         if one.local in local and one.remote in remote and not one.is_waiting:
             return one if one.inode else None
@@ -118,7 +123,7 @@ def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
 
 
 def _holders(inode: int) -> Iterator[Peer]:
-    """Yield every process that has a socket of this inode, as far as this process may look."""
+    """Yield every process that has an open socket with this inode, as far as this process may inspect others."""
     wanted = f"socket:[{inode}]"
     with os.scandir(_PROC) as entries:
         for entry in entries:

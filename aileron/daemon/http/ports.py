@@ -1,9 +1,9 @@
-"""The TCP ports of the daemon: listening sockets, made before any application answers there.
+"""The TCP ports of the daemon: listening sockets, created before any application serves them.
 
-Runs in the daemon, at its start: little is imported here.
+Runs in the daemon at its start, so this module imports little.
 
 Rules
-- Both loopback addresses are taken, or the daemon does not start: `localhost` may mean either, and a program that listened on
+- The daemon listens on both loopback addresses, or does not start: `localhost` may mean either, and a program that listened on
   the other one would receive our clients' requests.
 
 Source: ip(7), ipv6(7). Not here: access, and the applications (listeners.py).
@@ -24,23 +24,22 @@ __all__ = ["listen_on", "listen_on_loopback"]
 
 _ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _FIRST_PORT, _LAST_PORT = 20480, 32767
-"""Range from which a new port is chosen: below the range from which Linux numbers outgoing connections (32768, ip(7)), so that no
-outgoing connection holds it when the daemon comes back.
+"""Range from which a new port is chosen: below the range from which Linux chooses ports for outgoing connections (from 32768
+on, ip(7)), so that no outgoing connection holds the port when the daemon is started again.
 """
 _TRIES: Final = 64
-"""Ports tried before another problem must be the cause."""
+"""Number of ports that are tried. If all fail, another problem must be the cause."""
 _DYING_S: Final = 3.0
-"""Seconds for the ingress of a killed daemon, whose priority is low, to die on a busy machine."""
+"""Seconds to wait for the ingress of a killed daemon to end: its priority is low, and the machine may be busy."""
 _BACKLOG: Final = 64
 _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
 
 
 def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
-    """Return listening sockets on the available loopback addresses, all on `port`; without one, on a free port that is chosen
-    now.
+    """Return listening sockets on the available loopback addresses, all on `port`. If `port` is None, choose a free port.
 
-    AileronError(internal_error) if another program has the port.
+    Raises AileronError (internal_error) if another program has the port.
     """
     if port is not None:
         try:
@@ -68,9 +67,9 @@ def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
 
 
 def listen_on(address: ListenAddress) -> socket.socket:
-    """Return a listening socket on one address. AileronError(internal_error) if that fails.
+    """Return a listening socket on `address`. Raises AileronError (internal_error) if listening fails.
 
-    An address that no interface has yet is accepted all the same (ip(7), IP_FREEBIND): the network of a container comes and goes.
+    An address that no interface has yet is accepted too (ip(7), IP_FREEBIND), because the network of a container comes and goes.
     """
     family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
     level, option = (
@@ -94,7 +93,9 @@ def listen_on(address: ListenAddress) -> socket.socket:
 
 
 def _listeners_soon(port: int) -> list[socket.socket]:
-    """Return the listeners on the daemon's port. The ingress of a killed daemon may hold it for a moment until it dies."""
+    """Return the listeners on the daemon's port. Retry for a while, because the ingress of a killed daemon may hold the port
+    until it has ended.
+    """
     until = time.monotonic() + _DYING_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The record as its routes return it: events that clients can wait for, and the check of the chain.
+"""The record in the form that its routes return: events that clients can wait for, and the check of the hash chain.
 
 Runs in the daemon. Source: docs/reference/http-api.md. Not here: one run, one question (audit/query.py).
 """
@@ -20,7 +20,7 @@ __all__ = ["verified", "wait_events"]
 
 
 async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.0) -> list[dict[str, Any]]:
-    """Return events by filter; if there are none, those that come within `wait_s`."""
+    """Return the events that match the filters. If there are none, wait up to `wait_s` seconds for matching events."""
     found = await query.events(ledger, wanted)
     with anyio.move_on_after(wait_s):
         while not found and wait_s:
@@ -32,7 +32,7 @@ async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.
 
 
 async def verified(home: Home) -> Verification:
-    """Verify the chain, read from the file."""
+    """Read the ledger from its file and verify its hash chain."""
     report = await anyio.to_thread.run_sync(lambda: verify(home.ledger, expected_home=home.path))
     counts, finding = report.decisions, report.finding
     return Verification(

@@ -28,16 +28,18 @@ __all__ = [
 
 _ENCODER: Final = msgspec.json.Encoder()
 _UNKEPT: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Headers of every JSON response: RFC 9111 section 5.2.2.5; WHATWG Fetch, `X-Content-Type-Options`."""
+"""Headers of every JSON response, which forbid caching it and guessing its type: RFC 9111 section 5.2.2.5; WHATWG Fetch,
+`X-Content-Type-Options`.
+"""
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """Return `value` as a JSON response, which no client may take for another type, and no cache keeps."""
+    """Return `value` as a JSON response. Its headers keep clients from guessing another type, and caches from storing it."""
     return Response(_ENCODER.encode(value), status, _UNKEPT, media_type="application/json")
 
 
 def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
-    """Return a failure with the HTTP status of its class."""
+    """Return the response for a failure, with the HTTP status of the failure's class."""
     return as_json(ErrorAnswer(error=ErrorBody.of(failure, audit_id)), failure.failure_class.http_status)
 
 
@@ -57,7 +59,7 @@ def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
 
 
 def pending_answer(pending: Pending, review: str) -> PendingAnswer:
-    """Return the answer that a person must decide first."""
+    """Return the response body that says that a person must decide first."""
     return PendingAnswer(
         approval_id=pending.approval_id,
         audit_id=pending.run_id,
@@ -68,5 +70,5 @@ def pending_answer(pending: Pending, review: str) -> PendingAnswer:
 
 
 def pending_message(review: str, approval_id: str) -> str:
-    """Return the message for the person while a run waits for a decision, which the caller passes on."""
+    """Return the message for the person, which the caller shows to the person while a run waits for a decision."""
     return f"Nothing has happened yet: a person must decide this first, {where_to_decide(review, approval_id)}."

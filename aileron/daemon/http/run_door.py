@@ -1,8 +1,8 @@
-"""The one door: turns a call of an agent or a person into a run, whichever way it came.
+"""The run door: the single place that turns a call of an agent or a person into a run, whichever interface the call came through.
 
-Runs in the daemon. `POST /v1/actions/{name}/run` and the protocol's `tools/call` both come here. Whether the caller's session is
-open is checked around it (sessions.py, `answering`): by the guard of the routes (api/routes.py) and by the protocol's port
-(agents.py).
+Runs in the daemon. `POST /v1/actions/{name}/run` and the protocol's `tools/call` both come here. The callers of this module
+check that the caller's session is open (sessions.py, `answering`): the guard of the routes (api/routes.py) and the service for
+agents (agents.py).
 
 Source: docs/reference/http-api.md#running. Not here: what a run does (runs/spine.py), how its outcome is returned.
 """
@@ -21,7 +21,7 @@ __all__ = ["RunDoor"]
 
 
 class RunDoor:
-    """The one door to runs. One per daemon."""
+    """The single place where all runs begin. One instance per daemon."""
 
     def __init__(self, runner: Runner, sessions: Sessions) -> None:
         self._runner = runner
@@ -30,11 +30,13 @@ class RunDoor:
     async def run(
         self, caller: Caller, action: str, asked: RunRequest, wait_s: float, *, key: str | None = None
     ) -> Outcome | Pending | Running:
-        """Run an action, and wait for at most `wait_s`; `key` is the caller's idempotency key. AileronError as Runner.submit."""
+        """Run an action, and wait at most `wait_s` seconds for its outcome; `key` is the caller's idempotency key. Raises
+        AileronError as Runner.submit does.
+        """
         return await self._runner.submit(self._invocation(caller, action, asked, key), wait_s)
 
     async def plan(self, caller: Caller, action: str, asked: RunRequest) -> dict[str, Any]:
-        """Return the plan of a run with its digest; nothing runs, and nothing is recorded."""
+        """Return the plan of a run with its digest, without running or recording anything."""
         return await self._runner.dry_run(self._invocation(caller, action, asked, None))
 
     def _invocation(self, caller: Caller, action: str, asked: RunRequest, key: str | None) -> Invocation:

@@ -1,22 +1,22 @@
 """Sessions of agents: each has a token that can list, run and follow its own requests, and nothing else.
 
 Runs in the daemon. The record decides: a session is open from its `session.started` to its `session.ended`, or until its
-time is over. Tokens are known by their digests alone, and a restarted daemon reads them from the record.
+time is over. Only the digests of tokens are stored, and a restarted daemon reads them from the record.
 
 Rules
 - A token that is unknown, ended or expired is refused (`unauthorized`); it never counts as a missing token.
-- A session that ends is over at once for all callers. The record of its end is tried again until it succeeds: with the next
-  `end`, and every LOOK_S.
+- A session that ends is over at once for all callers. If its end cannot be recorded, the attempt is repeated until it succeeds:
+  with the next `end`, and every LOOK_S.
 - A session that began with a process ends with it: a launcher that was killed leaves no valid token behind.
-- At most MAX_OPEN at once, MAX_S long each.
-- Requests of a session go on when it ends; a person still decides about them.
-- A session can be limited to a selection of the actions: by its own selectors, and by its folder. Processes that descend from
-  its process, and sessions that it started, are limited with it, whatever token they send.
-- A session that another started, by descent or by its token in the environment, shares with that one (model/shares.py), and this
-  stays so. One whose process does not descend from its opener shares with all sessions without a process: else one could name a
-  process that all others descend from.
-- A cell's session belongs to the process that opened it, and to no other: at the cell's doors that process is identified by its
-  number and its start time, and by nothing that it sends. It has one such session at a time.
+- At most MAX_OPEN sessions are open at once, each for at most MAX_S.
+- Requests of a session continue when the session ends; a person still decides about them.
+- A session can be limited to a selection of the actions: by its own selectors, and by its folder. The same limits apply to
+  processes that descend from its process, and to sessions that it started, whatever token they send.
+- A session that was started by another session, according to the descent of its process or to the token in its environment,
+  permanently shares a quota with that session (model/shares.py). A session whose process does not descend from its opener
+  shares a quota with all sessions without a process. Otherwise an opener could name a process that all others descend from.
+- A cell's session belongs only to the process that opened it. At the cell's sockets, that process is identified by its number
+  and its start time, and not by anything that it sends. A process has at most one such session at a time.
 
 Source: docs/reference/sessions.md. Not here: the routes for tokens (api/, pages.py), starting agents (launch/).
 """
@@ -67,35 +67,41 @@ __all__ = [
 ]
 
 LOCAL_SESSION: Final = "local"
-"""Session of every caller on a socket of this home that sends no token: they see each other's runs."""
+"""Session of all callers on a socket of this home that send no token. These callers see each other's runs."""
 TOKEN_VARIABLE: Final = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
-"""Variable with the token of an agent, and of all programs that it starts (launch/agent.py)."""
+"""Environment variable with the session token, for an agent and all programs that the agent starts (launch/agent.py)."""
 TOKEN_PREFIX: Final = "ail_"  # noqa: S105 - what a token begins with
 MAX_OPEN: Final = 256
-"""Most sessions at once: an agent is a process of hundreds of megabytes."""
+"""Maximum number of open sessions: an agent is a process of hundreds of megabytes."""
 MAX_S: Final = 7 * 24 * 3600
-"""A week, in seconds: longer than a person leaves an agent running without checking it."""
+"""Maximum duration of a session in seconds, a week: longer than a person leaves an agent running without checking it."""
 DEFAULT_S: Final = 12 * 3600
-"""Seconds that a session without a process lasts: a day's work."""
+"""Default duration in seconds of a session without a process: a day's work."""
 MAX_LISTED: Final = 200
 LOOK_S: Final = 5.0
-"""Seconds between two checks of the processes that sessions end with."""
+"""Seconds between two checks whether the processes of sessions still run."""
 END_S: Final = 2.0
-"""Seconds between two checks whether the session of a response in progress has ended: the documentation promises five."""
+"""Seconds between two checks whether the session of a response in progress has ended. The documentation promises at most five
+seconds.
+"""
 MAX_TOKEN: Final = 256
-"""Characters of an Authorization field that are examined; a token has 47."""
+"""Maximum number of characters of an Authorization header that are examined; a token has 47."""
 _MIN_S: Final = 60
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _AGENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _TOKEN: Final = re.compile(TOKEN_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 _SHA256: Final = "sha256:"
 _CLOCK_S: Final = 1.0
-"""Most seconds by which two readings of a process's start may differ: the kernel counts in hundredths since boot."""
+"""Maximum difference in seconds between two readings of the same process's start time, which the kernel counts in hundredths of
+a second since boot.
+"""
 _log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """The caller of a request: the scope of the socket, the session, and the process at the other end, if it is known."""
+    """The caller of a request: the scope of the socket, the session, and the process at the other end of the connection, if
+    that is known.
+    """
 
     scope: Scope
     session: str
@@ -103,12 +109,12 @@ class Caller(NamedTuple):
 
     @property
     def sees(self) -> str | None:
-        """Session whose runs and questions the caller can see; None: it sees all."""
+        """Session whose runs and questions the caller can see; None if the caller can see all."""
         return self.session if self.scope is Scope.AGENT else None
 
 
 class CellSession(NamedTuple):
-    """An open session whose agent is in a cell. `ask`: a person is asked about hosts that none of `hosts` matches."""
+    """An open session whose agent is in a cell. If `ask` is true, a person is asked about hosts that match none of `hosts`."""
 
     id: str
     hosts: tuple[HostPattern, ...]
@@ -118,7 +124,7 @@ class CellSession(NamedTuple):
 
 
 class _Open(msgspec.Struct, frozen=True, kw_only=True):
-    """An open session, as its `session.started` describes it."""
+    """An open session, as described by its event `session.started`."""
 
     id: str = msgspec.field(name="session")
     token_digest: str
@@ -133,10 +139,12 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     cell_asks: bool = False
     pid_ticks: int | None = None
     above_only: tuple[tuple[str, ...], ...] = ()
-    """Selectors of the sessions in which it was opened: their limits apply to it, and stay when they end."""
+    """Selectors of the sessions in which this session was opened. Their limits apply to this session, even after those sessions
+    have ended.
+    """
     above_folders: tuple[str, ...] = ()
     inject_digest: str | None = None
-    """Digest of the name in its addresses at the gateway, if tools are put into its requests."""
+    """Digest of the name in this session's gateway addresses, if tools are inserted into its requests; otherwise None."""
 
     def __post_init__(self) -> None:
         for texts in self.every_only:
@@ -145,39 +153,39 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def every_only(self) -> tuple[tuple[str, ...], ...]:
-        """Own list of selectors, and those of the sessions in which it was opened."""
+        """Lists of selectors: this session's list, and the lists of the sessions in which it was opened."""
         return (*((self.only,) if self.only else ()), *self.above_only)
 
     @property
     def every_folder(self) -> tuple[str, ...]:
-        """Own folder, and those of the sessions in which it was opened."""
+        """This session's folder, and the folders of the sessions in which it was opened."""
         return (self.folder, *self.above_folders)
 
     def selection(self, mcp: McpSettings) -> Selection:
-        """Return the actions that the session can use: by its selectors, and by the settings for its folder."""
+        """Return the actions that the session can use according to its selectors and to the settings for its folder."""
         of_folders = [found for folder in self.every_folder if (found := mcp.of_folder(folder)) is not None]
         return Selection((*map(parse_selectors, self.every_only), *of_folders))
 
     @property
     def process(self) -> tuple[int | None, float | None]:
-        """Process that the session began with: its number and its start, as numbers are used again."""
+        """Process that the session began with: its number, and its start time, because the kernel reuses numbers."""
         return self.pid, self.pid_started
 
     @property
     def cell(self) -> CellSession | None:
-        """Facts of a cell's session; None for every other."""
+        """Facts about the session if its agent is in a cell; otherwise None."""
         if self.cell_hosts is None:
             return None
         return CellSession(self.id, parse_host_patterns(self.cell_hosts), self.cell_asks, self.folder, self.agent)
 
     @property
     def shares_as(self) -> str:
-        """Party that its runs count against."""
+        """Party whose quota this session's runs count against."""
         return self.party or (BY_HAND if self.pid is None else self.id)
 
 
 class Sessions:
-    """The sessions of agents. One per daemon."""
+    """The sessions of agents. One instance per daemon."""
 
     def __init__(self, audit: Audit, ledger: Ledger, known: KnownCallers) -> None:
         self._audit = audit
@@ -186,24 +194,26 @@ class Sessions:
         self._open: dict[str, _Open] = {}
         """Open sessions by the digest of their token."""
         self._ends: dict[str, events.SessionEnded] = {}
-        """Ends that are not on record yet, or not told, by session."""
+        """Ends of sessions that are not recorded yet, or whose callbacks were not called yet, by session id."""
         self._ending = anyio.Lock()
         self._opening = anyio.Lock()
         self._families = Families()
-        """Families named by sessions that have a share of their own and began with a process."""
+        """Process families of the sessions that have their own share and began with a process."""
         self._within = Families()
-        """Families named by all sessions that began with a process: their limits apply to descendants of the process."""
+        """Process families of all sessions that began with a process. A session's limits apply to all descendants of its
+        process.
+        """
         self._started: dict[str, _Open] = {}
-        """Sessions that name families, by id, for as long as their process exists."""
+        """Sessions that have a process family, by id, for as long as their process exists."""
         self._mcp = McpSettings()
         self._told_ended: list[Callable[[str], Awaitable[None]]] = []
 
     def adopt(self, settings: Settings) -> None:
-        """Use these settings from now on: their limits for a session's folder apply at its next request."""
+        """Use these settings from now on. Their limits for a session's folder apply from the session's next request."""
         self._mcp = settings.mcp
 
     async def load(self) -> None:
-        """Load the sessions that were open when the last daemon ended."""
+        """Load from the record the sessions that were open when the last daemon ended."""
         since_us = self._ledger.now_us() - MAX_S * 1_000_000
         still_open, ended = await self._ledger.read(lambda snapshot: _sessions(snapshot, since_us))
         for one in ended:
@@ -223,9 +233,10 @@ class Sessions:
         inject: bool = False,
         opener: int | None = None,
     ) -> NewSession:
-        """Begin a session for the process `opener`. Return its facts, and its token, which is told only once.
+        """Begin a session for the process `opener`. Return the facts about the session, and its token, which is returned only
+        once.
 
-        AileronError(invalid_request), (busy).
+        Raises AileronError (invalid_request, busy).
         """
         for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
         _check(agent, folder, for_s, only)
@@ -279,21 +290,21 @@ class Sessions:
         return NewSession(**msgspec.structs.asdict(await self.show(one.id)), token=token, inject_path=path)
 
     async def end(self, session: str, exit_code: int | None) -> Session:
-        """End a session; one that is over stays as it is. AileronError(not_found)."""
+        """End a session. A session that has already ended stays unchanged. Raises AileronError (not_found)."""
         for one in [one for one in self._open.values() if one.id == session]:
             self._end(one, "ended", exit_code)
         await self._record_end(session)
         return await self.show(session)
 
     def session_of(self, token: str) -> str:
-        """Return the id of the session that this token belongs to. AileronError(unauthorized)."""
+        """Return the id of the session that this token belongs to. Raises AileronError (unauthorized)."""
         one = self._open.get(_digest(token)) if _TOKEN.fullmatch(token) else None
         if one is None or one.expires_at_us <= self._ledger.now_us():
             raise _over()
         return one.id
 
     def session_of_address(self, name: str) -> str:
-        """Return the id of the session that has this name in its addresses at the gateway. AileronError(unauthorized)."""
+        """Return the id of the session that has this name in its gateway addresses. Raises AileronError (unauthorized)."""
         digest, now_us = _digest(name), self._ledger.now_us()
         for one in self._open.values():
             if one.inject_digest == digest and one.expires_at_us > now_us:
@@ -306,11 +317,11 @@ class Sessions:
         )
 
     def is_injected(self, session: str) -> bool:
-        """Return whether the session is open, and tools are put into its requests to models."""
+        """Return whether the session is open and tools are inserted into its requests to models."""
         return any(one.id == session and one.inject_digest is not None for one in self._open.values())
 
     def check_open(self, session: str) -> None:
-        """Check that a connection of this session may still send requests. AileronError(unauthorized)."""
+        """Check that a connection of this session may still send requests. Raises AileronError (unauthorized)."""
         now_us = self._ledger.now_us()
         if session == LOCAL_SESSION or any(
             one.id == session and one.expires_at_us > now_us for one in self._open.values()
@@ -319,19 +330,21 @@ class Sessions:
         raise _over()
 
     def cell(self, session: str) -> CellSession | None:
-        """Return the open session with this id whose agent is in a cell; None if it is over, or never existed."""
+        """Return the open session with this id if its agent is in a cell; None if it is not, or the session has ended or never
+        existed.
+        """
         now_us = self._ledger.now_us()
         found = (one for one in self._open.values() if one.id == session and one.expires_at_us > now_us)
         return next((one.cell for one in found), None)
 
     def tell_ended(self, told: Callable[[str], Awaitable[None]]) -> None:
-        """Call this with each session that ends from now on, once that is on record."""
+        """Register a callback, which gets the id of each session that ends from now on, once the end is recorded."""
         self._told_ended.append(told)
 
     def cell_of_process(self, process: PeerProcess) -> CellSession | None:
-        """Return the open session of a cell that this very process opened, while the process exists, or None. Reads /proc.
+        """Return the open cell session that this process itself opened, or None. Also None if the process has ended. Reads /proc.
 
-        Descendants of the process do not count: neither the agent in the cell nor any other.
+        Descendants of the process have no such session, not even the agent in the cell.
         """
         one = self._cell_of(*process)
         if one is None or one.expires_at_us <= self._ledger.now_us():
@@ -350,7 +363,7 @@ class Sessions:
         )
 
     def _check_first_cell(self, pid: int | None, ticks: int | None) -> None:
-        """Check that the process has no cell yet. AileronError(invalid_request)."""
+        """Check that the process has no open cell session yet. Raises AileronError (invalid_request) if it has one."""
         if ticks is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"process {pid}, which the cell is of, does not exist")
         if (other := self._cell_of(pid, ticks)) is not None:
@@ -361,7 +374,7 @@ class Sessions:
             )
 
     async def until_over(self, session: str) -> None:
-        """Return once the session is no longer open, at most END_S after it ended."""
+        """Wait until the session is no longer open. Returns at most END_S seconds after it ended."""
         with contextlib.suppress(AileronError):
             while True:
                 await anyio.sleep(END_S)
@@ -370,9 +383,9 @@ class Sessions:
     def caller(
         self, scope: Scope, shown: list[str], *, needs_token: bool = False, process: int | None = None
     ) -> Caller:
-        """Return the caller on a socket of `scope`, by its Authorization fields: an agent has the session of its token, and is
-        `local` without a token, unless it `needs_token`. AileronError(unauthorized) for a bad token, and for a missing one that
-        is needed. `process` is at the other end.
+        """Return the caller on a socket of `scope`, whose Authorization headers are `shown`. An agent has the session of its
+        token; without a token its session is `local`. Raises AileronError (unauthorized) for a bad token, or for a missing
+        token if `needs_token`. `process` is the process at the other end of the connection.
         """
         token = None if scope is Scope.OPERATOR else token_shown(shown)
         if token is not None:
@@ -382,10 +395,11 @@ class Sessions:
         return Caller(scope, LOCAL_SESSION, process)
 
     def party_of(self, caller: Caller) -> str | None:
-        """Return the party that the caller's runs count against; None if it follows from the session or the socket
-        (model/shares.py).
+        """Return the party whose quota the caller's runs count against; None if the party follows from the session or the
+        socket (model/shares.py).
 
-        The session that its process descends from counts, whatever token it sends: another token gives no other share.
+        The session that the caller's process descends from determines the party, whatever token the caller sends, so that
+        sending another token gives no other share.
         """
         by_descent = None if caller.process is None else self._families.name_of(caller.process)
         by_token = next((one.shares_as for one in self._open.values() if one.id == caller.session), None)
@@ -393,9 +407,9 @@ class Sessions:
         return None if found == caller.session else found
 
     def selection_of(self, caller: Caller) -> Selection:
-        """Return the actions that the caller can use: no more than its session, the sessions in which that was opened, and
-        every session that its process descends from. If the descent is unknown, it may be any session with a process, so the
-        limits of all apply.
+        """Return the actions that the caller can use: only actions that are allowed by its session, by the sessions in which
+        that session was opened, and by every session that the caller's process descends from. If the descent is unknown, the
+        limits of all sessions with a process apply.
         """
         if not self._is_any_limited():
             return Selection()
@@ -405,7 +419,7 @@ class Sessions:
         return Selection(tuple(dict.fromkeys(lists)))
 
     def _above(self, process: int) -> list[_Open]:
-        """Return the sessions that a process belongs to by descent, all the way up. Reads /proc."""
+        """Return all sessions that a process descends from, directly or through ancestors. Reads /proc."""
         names = self._within.names_of(process)
         if names is None:
             return list(self._started.values())
@@ -415,14 +429,18 @@ class Sessions:
         ]  # two sessions may have begun with one process
 
     def _above_new(self, opener: int | None) -> list[_Open]:
-        """Return the sessions in which a process opens another: by descent, and by the token in its environment. Reads /proc."""
+        """Return the sessions in which the process `opener` opens a new session, according to its descent and to the token in
+        its environment. Reads /proc.
+        """
         if opener is None:
             return []
         by_token = self._by_token(descent_of(opener))
         return [*self._above(opener), *(() if by_token is None else (by_token,))]
 
     def limited(self) -> frozenset[str]:
-        """Return the digests of the tokens whose sessions cannot use every action, or are not shown all over the protocol."""
+        """Return the digests of the tokens of limited sessions: those that cannot use every action, or are not shown every
+        action over the protocol.
+        """
         is_any = self._is_any_limited()
         return frozenset(
             one.token_digest.removeprefix(_SHA256)
@@ -436,10 +454,10 @@ class Sessions:
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
-        """Check around one request that an agent's session is open when it asks, and still when it is answered.
-        AileronError(unauthorized).
+        """Check that an agent's session is open when the block of one request begins, and still open when the block ends.
+        Raises AileronError (unauthorized) if it is not.
 
-        A session that ended meanwhile does not get the result; runs that have begun go on.
+        A session that ended meanwhile does not get the result; runs that have begun continue.
         """
         if caller.sees is not None:
             self.check_open(caller.sees)
@@ -448,10 +466,10 @@ class Sessions:
             self.check_open(caller.sees)
 
     def started_by(self, pid: int) -> str | None:
-        """Return the open session that started this process, or an ancestor of it. Reads /proc.
+        """Return the open session that started this process or one of its ancestors, or None. Reads /proc.
 
-        It is found by descent from the session's process, or by the session's token in the environment, which a process that
-        has left its family (two forks, and its parent's end) still has, unless it was removed.
+        The session is determined by descent from its process, or by its token in the environment. A process that has left its
+        family (by two forks and the end of its parent) still has the token, unless the token was removed.
         """
         if not self._open:
             return None
@@ -463,7 +481,7 @@ class Sessions:
         return None if by_token is None else by_token.id
 
     async def of_process(self, pid: int) -> list[Session]:
-        """Return the open session that started this process, as a list of one; an empty list if none did."""
+        """Return the open session that started this process as a list with one element; an empty list if no session did."""
         found = await in_thread(self.started_by, pid)
         return [] if found is None else [await self.show(found)]
 
@@ -472,7 +490,7 @@ class Sessions:
         return next((one for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
 
     def _party_of_new(self, opener: int | None, pid: int | None) -> str | None:
-        """Return the `party` of a session that `opener` opens for the process `pid`. Reads /proc."""
+        """Return the party for a new session that the process `opener` opens for the process `pid`. Reads /proc."""
         if opener is not None:
             by_descent, by_token = self._families.name_of(opener), self._by_token(descent_of(opener))
             found = by_descent or (None if by_token is None else by_token.shares_as)
@@ -481,7 +499,7 @@ class Sessions:
         return None if pid is None or opener in descent_of(pid) else BY_HAND
 
     async def show(self, session: str) -> Session:
-        """Return one session. AileronError(not_found)."""
+        """Return one session. Raises AileronError (not_found)."""
 
         def look(snapshot: Snapshot) -> Session | None:
             found = snapshot.events(EventFilter(type="session.started", session=session, limit=1))
@@ -493,13 +511,15 @@ class Sessions:
         return facts
 
     async def details(self, session: str) -> SessionDetails:
-        """Return one session, with the hosts that a cell's agent reached. AileronError(not_found)."""
+        """Return one session; if its agent is in a cell, with the hosts that the agent reached. Raises AileronError
+        (not_found).
+        """
         facts = await self.show(session)
         reached = None if facts.cell is None else await self._ledger.read(lambda look: cell_connections(look, session))
         return SessionDetails(**msgspec.structs.asdict(facts), connections=reached)
 
     async def newest(self) -> list[Session]:
-        """Return the newest sessions, the newest first, at most MAX_LISTED."""
+        """Return at most MAX_LISTED sessions, the newest first."""
 
         def look(snapshot: Snapshot) -> list[Session]:
             return [
@@ -510,7 +530,7 @@ class Sessions:
         return await self._ledger.read(look)
 
     async def end_on_time(self) -> None:
-        """End sessions that expired, and those that began with a process that is gone, until cancelled."""
+        """End sessions that have expired, and sessions whose process has ended, until cancelled."""
         problem = ""
         while True:
             try:
@@ -553,14 +573,16 @@ class Sessions:
             await self._record_end(session)
 
     def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
-        """Close a session to all callers; `_record_end` follows."""
+        """Close a session to all callers. The caller of this method calls `_record_end` afterwards."""
         if self._open.pop(one.token_digest, None) is None:
             return  # another caller was faster
         self._known.discard(one.token_digest.removeprefix(_SHA256))
         self._ends[one.id] = events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code)
 
     async def _record_end(self, session: str) -> None:
-        """Record that a session is over, if that is not on record yet, and tell of it. AileronError: it is tried again."""
+        """Record that a session has ended, if that is not recorded yet, and call the callbacks. Raises AileronError if
+        recording fails; it is then attempted again later.
+        """
         async with self._ending:
             end = self._ends.get(session)
             if end is None:
@@ -573,9 +595,10 @@ class Sessions:
 
 
 def token_shown(fields: list[str]) -> str | None:
-    """Return the token in a request's Authorization fields; None without one.
+    """Return the token in a request's Authorization headers; None if the request has no such header.
 
-    AileronError(unauthorized) for anything else there: a caller that sends such a field claims a session.
+    Raises AileronError (unauthorized) if the header contains anything else, because a caller that sends such a header claims a
+    session.
     """
     if not fields:
         return None
@@ -586,7 +609,7 @@ def token_shown(fields: list[str]) -> str | None:
 
 
 def no_token() -> AileronError:
-    """Return the error that a token is required."""
+    """Return the error that says that a token is required."""
     return AileronError(
         FailureClass.UNAUTHORIZED,
         "a session token is required: Authorization: Bearer TOKEN; to create one, `aileron sessions new --for 12h`",
@@ -620,7 +643,9 @@ def _check(agent: str, folder: str, for_s: int, only: Sequence[str]) -> None:
 
 
 def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tuple[str, ...]:
-    """Return the patterns of a cell's hosts, each once, in their canonical spelling. AileronError(invalid_request)."""
+    """Return the patterns of a cell's hosts in their canonical spelling, without duplicates. Raises AileronError
+    (invalid_request).
+    """
     if pid is None or pid != opener:
         raise AileronError(
             FailureClass.INVALID_REQUEST,
@@ -658,7 +683,7 @@ def _digest(token: str) -> str:
 
 
 def _start_of(pid: int) -> float | None:
-    """Return when a process began, in seconds since the epoch; None if there is none."""
+    """Return the start time of a process in seconds since the epoch; None if there is no such process."""
     import psutil  # 17 ms, and only where agents are started
 
     try:
@@ -686,7 +711,9 @@ def _is_alive(one: _Open) -> bool:
 
 
 def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Open]]:
-    """Return the sessions that began since then: those without a recorded end, even if their time is over, and those with one."""
+    """Return the sessions that began since `since_us`, as two lists: the sessions without a recorded end, even if they have
+    expired, and the sessions with a recorded end.
+    """
     still_open: list[_Open] = []
     ended: list[_Open] = []
     after: int | None = None

@@ -1,4 +1,4 @@
-"""The answer of `GET /v1/status`: version, process, start time, and the settings in force.
+"""The response of `GET /v1/status`: version, process, start time, and the settings in force.
 
 Runs in the daemon. Source: docs/reference/http-api.md.
 """
@@ -30,7 +30,9 @@ __all__ = ["DaemonStatus"]
 
 
 class DaemonStatus:
-    """State of the daemon for `GET /v1/status`. One per daemon. `layers` are those of its jails, `web` is the pages' base URL."""
+    """State of the daemon for `GET /v1/status`. One instance per daemon. `layers` are the layers of the daemon's jails; `web`
+    is the base URL of the pages.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class DaemonStatus:
         self._settings = settings
 
     async def facts(self) -> Status:
-        """Return the whole status as of now."""
+        """Return the complete current status."""
         await self._in_force.look()
         return Status(
             version=__version__,
@@ -89,7 +91,9 @@ class DaemonStatus:
         )
 
     def _vault_facts(self) -> VaultState:
-        """Return the vault's state. A vault that cannot be read does not fail the whole status."""
+        """Return the vault's state. If the vault cannot be read, the state contains the problem, and the rest of the status is
+        still returned.
+        """
         try:
             return self._vaults.status()
         except AileronError as error:

@@ -1,12 +1,14 @@
-"""`run/tunnel.sock`: the way out of cells, for the processes that attend them.
+"""`run/tunnel.sock`: tunnels for outgoing connections of cells, used by the processes that manage the cells.
 
-Runs in the daemon's event loop. A connection belongs to a cell if the process that made it is the one that opened the session,
-according to the kernel: there is no token, so none can be copied. Other processes of this user can connect too, and are refused
-with the reason.
+Runs in the daemon's event loop. A connection belongs to a cell if, according to the kernel, the process that made the
+connection also opened the cell's session. There is no token that could be copied. Other processes of this user can connect too,
+and get a refusal with the reason.
 
 Rules
-- The process is identified once, when its connection is accepted; its session is checked every LOOK_S for as long as it lasts.
-- A connection without a cell gets a refusal and no place. At most MAX_STRANGERS are refused at once.
+- The process is identified once, when its connection is accepted; its session is checked every LOOK_S for as long as the
+  connection lasts.
+- A connection that belongs to no cell is refused and takes no place of a tunnel. At most MAX_STRANGERS connections are being
+  refused at once.
 - Without a free descriptor, nothing is accepted for a while (accepting.py).
 
 Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: tunnels (egress/tunnel/), the hosts (its policy).
@@ -39,23 +41,25 @@ from aileron.model.invocation import Scope
 __all__ = ["LOOK_S", "Tunnels", "TunnelsOnRecord"]
 
 LOOK_S: Final = 1.0
-"""Seconds between two checks whether the sessions of tunnels are still open: tunnels end within five seconds."""
+"""Seconds between two checks whether the sessions of tunnels are still open. Tunnels must end within five seconds of their
+session.
+"""
 MAX_STRANGERS: Final = 32
 _RECORD_S: Final = 2.0
-"""Seconds to record a refused caller, which is answered in any case."""
+"""Seconds to wait for the record of a refused caller, which gets its refusal in any case."""
 _ROUTE: Final = "CONNECT"
 _log = logging.getLogger(__name__)
 
 
 class TunnelsOnRecord:
-    """Records tunnels. Implements aileron/egress/tunnel/journal.py."""
+    """Records tunnels in the ledger. Implements the interface in aileron/egress/tunnel/journal.py."""
 
     def __init__(self, audit: Audit, now_us: Callable[[], int]) -> None:
         self._audit = audit
         self._now_us = now_us
 
     async def opened(self, intent: TunnelIntent) -> str:
-        """Record that a tunnel opens, and return its id. On disk when it returns."""
+        """Record that a tunnel opens, and return its id. The record is on disk when this returns."""
         tunnel, to = new_id("tun", self._now_us()), intent.destination
         await self._audit.note(
             events.TunnelOpened(
@@ -65,7 +69,7 @@ class TunnelsOnRecord:
         return tunnel
 
     async def closed(self, tunnel: str, report: TunnelReport) -> None:
-        """Record that a tunnel closed, together with the next event."""
+        """Record that a tunnel closed. This is written to disk together with the next event."""
         self._audit.note_end(
             events.TunnelClosed(
                 session=report.session,
@@ -81,12 +85,12 @@ class TunnelsOnRecord:
         )
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """Record that a destination was refused. On disk when it returns, or counted."""
+        """Record that a destination was refused. When this returns, the record is on disk, or the refusal has been counted."""
         await self._audit.tunnel_refused(session, destination, reason)
 
 
 class Tunnels:
-    """The way out of cells, on its socket. One per daemon."""
+    """The tunnels for outgoing connections of cells, on their socket. One instance per daemon."""
 
     def __init__(self, way_out: WayOut, sessions: Sessions, audit: Audit) -> None:
         self._way_out = way_out
@@ -99,7 +103,7 @@ class Tunnels:
         self._way_out.adopt(settings)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept on the socket until cancelled."""
+        """Accept connections on the socket until cancelled."""
         with contextlib.closing(listener):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_with_sessions)

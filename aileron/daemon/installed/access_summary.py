@@ -1,6 +1,6 @@
 """The hosts that actions and bindings can reach, from their connectors' manifests.
 
-Runs in the daemon. Reads files. Not here: the questions about it (decisions/consents.py), enforcement
+Runs in the daemon. Reads files. Not here: the questions about access (decisions/consents.py), enforcement
 (egress/).
 """
 
@@ -24,7 +24,9 @@ __all__ = ["action_reach", "binding_consent", "binding_reach", "needing", "newes
 
 
 def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
-    """Return the `host:port`s, sorted, that the action's connectors declare, as far as they are installed and undamaged."""
+    """Return, sorted, each `host:port` that the action's connectors declare, as far as these connectors are installed and
+    undamaged.
+    """
     hosts: set[str] = set()
     for required in action.connectors:
         try:
@@ -36,7 +38,7 @@ def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
 
 
 def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
-    """Return the installed versions that need a credential, newest first, by connector name. Reads the store once."""
+    """Return the installed versions that need a credential, newest first, by connector name. The store is read once."""
     found: dict[str, list[ConnectorManifest]] = {}
     for entry in store.list_connectors():
         if entry.manifest is not None and entry.manifest.credential is not None:
@@ -47,8 +49,8 @@ def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
 
 
 def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> ConnectorManifest:
-    """Return the newest version whose credential is of this kind, from the `versions` of one connector, as `needing` returns
-    them. AileronError(not_found) if none needs such a credential.
+    """Return the newest version of a connector that needs a credential of this kind. `versions` are the connector's versions as
+    `needing` returns them. Raises AileronError (not_found) if no version needs such a credential.
     """
     for manifest in versions:
         if manifest.credential is not None and manifest.credential.kind == kind:
@@ -61,9 +63,10 @@ def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: 
 
 
 def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> Reach:
-    """Return the reach of a binding made now: that of the newest version, with hosts and scopes of older ones otherwise alike.
+    """Return the reach of a binding that is created now: the reach of the newest version, with the hosts and scopes of older
+    versions that are otherwise alike.
 
-    AileronError as `newest_of_kind`.
+    Raises AileronError as `newest_of_kind` does.
     """
     newest = Reach.of(newest_of_kind(versions, connector, kind))
     wanted = [Reach.of(found) for found in versions if found.credential and found.credential.kind == kind]
@@ -84,7 +87,7 @@ def binding_consent(
     replaces: bool = False,
     commitment: str | None = None,
 ) -> BindingConsent:
-    """Return the consent for a binding with this reach, and with a secret that is kept `elsewhere`."""
+    """Return the consent for a binding with this reach, and with a secret that may be kept `elsewhere`."""
     return BindingConsent(
         name=str(binding.name),
         connector=binding.connector,

@@ -1,15 +1,16 @@
-"""Puts connectors and actions in place and on record: everything that belongs together, or nothing.
+"""Installs and records connectors and actions: everything that belongs together, or nothing.
 
-Runs in the daemon. An action that comes with connectors is written last, by one rename; its connectors are in the store by then.
-An installation in progress stands in `store/installing.json`, so that the next daemon completes it, or undoes it, if
-this one is killed in between.
+Runs in the daemon. An action that is installed together with connectors is written last, by one rename, after its connectors
+are in the store. An installation in progress is described in the journal `store/installing.json`, so that the next daemon can
+complete or undo it if this daemon is killed in between.
 
     installing.json written → connectors, one rename each → action file, one rename → installing.json gone
 
 Rules
-- The action file decides: if it is in place, the installation is complete; else the connectors that came for it are removed.
-- A connector that was there before, or that another action is pinned to, is never removed.
-- The journal has the events to record: those that a killed daemon did not record are recorded after it.
+- The action file decides: if it exists, the installation is complete; otherwise the connectors that were installed for it are
+  removed.
+- A connector that was installed before, or that another action is pinned to, is never removed.
+- The journal contains the events to record. The next daemon records the events that a killed daemon did not record.
 
 Source: docs/reference/forges.md. Not here: consents (decisions/consents.py), fetching (fetch.py).
 """
@@ -66,7 +67,7 @@ class FoundConnector(NamedTuple):
 
 
 class ActionText(NamedTuple):
-    """The text of an action file to install; for a fetched one also its source and the published text."""
+    """The text of an action file to install; for a fetched action also its source and the published text."""
 
     text: str
     replace: bool
@@ -79,7 +80,7 @@ _Noted = events.ConnectorInstalled | events.ConnectorRemoved | events.ActionAdde
 
 class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The journal of an installation: the action's name and the digest of its text; the pins that are new; and the events to
-    record. `at` in s since the epoch.
+    record. `at` is in seconds since the epoch.
     """
 
     at: float
@@ -90,7 +91,7 @@ class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Installer:
-    """Installs connectors and actions. One per daemon. The caller ensures that only one change is made at a time."""
+    """Installs connectors and actions. One instance per daemon. The caller ensures that only one change is made at a time."""
 
     def __init__(
         self,
@@ -111,17 +112,19 @@ class Installer:
         self._journal: Final = home.installing
 
     async def put_action(self, action: ActionText) -> AddedAction:
-        """Install an action file's text. AileronError as ActionStore.add."""
+        """Install an action file's text. Raises AileronError as ActionStore.add does."""
         result = (await self.put_together([], action)).action
         assert result is not None  # an action was given
         return result
 
     async def put_connector(self, found: FoundConnector) -> InstalledConnector:
-        """Install a connector. AileronError as registry.install."""
+        """Install a connector. Raises AileronError as registry.install does."""
         return (await self.put_together([found], None)).connectors[0]
 
     async def put_together(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> InstalledTogether:
-        """Install an action with the connectors that come for it, or nothing. AileronError as `put_action`, `put_connector`."""
+        """Install an action together with its new connectors; if anything fails, install nothing. Raises AileronError as
+        `put_action`, `put_connector` do.
+        """
         with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
             before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
             journal = await anyio.to_thread.run_sync(self._begin, connectors, action)
@@ -140,8 +143,9 @@ class Installer:
         return InstalledTogether(connectors=put, action=added)
 
     def check_runs_here(self, artifact: Artifact) -> None:
-        """Check that this daemon's jails can hold the connector; for a compiled one also its machine and libraries. AileronError
-        (sandbox_unavailable), raised at installation, not at the first run. The connector is not run.
+        """Check that this daemon's jails can run the connector; for a compiled connector, also its machine and libraries. The
+        check does not run the connector. Raises AileronError (sandbox_unavailable), so that installation fails and not the
+        first run.
         """
         kind = program_kind(artifact.connector)
         profile: Profile = "elf-subprocess" if artifact.manifest.limits.subprocess else kind
@@ -169,8 +173,8 @@ class Installer:
             self._published.put(action.fetched, action.published)
 
     async def recover(self) -> None:
-        """Complete or undo the installation of a daemon that was killed: record it if the action file is in place, else remove
-        the connectors that came for it.
+        """Complete or undo the installation that a killed daemon left unfinished. If the action file exists, record the
+        installation; otherwise remove the connectors that were installed for it.
         """
         journal = await anyio.to_thread.run_sync(self._maybe_journal)
         if journal is None:
@@ -186,7 +190,9 @@ class Installer:
         await anyio.to_thread.run_sync(self._end)
 
     def _begin(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> _Journal:
-        """Write the journal of the coming installation and return it. AileronError if it cannot be written or installed."""
+        """Write the journal of an installation that is about to begin, and return it. Raises AileronError if the journal cannot
+        be written, or the action or a connector cannot be installed.
+        """
         there = {entry.pin for entry in self._connectors.list_connectors()}
         new = [found for found in connectors if found.artifact.pin not in there]
         gone = [
@@ -233,7 +239,7 @@ class Installer:
         )
 
     async def _undo(self, journal: _Journal) -> None:
-        """Remove the journal's connectors that nothing needs; then remove the journal."""
+        """Remove the new connectors in the journal that no action is pinned to. Then remove the journal."""
         for pin in await anyio.to_thread.run_sync(self._unneeded, journal.connectors):
             await anyio.to_thread.run_sync(self._connectors.remove, pin)
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
@@ -246,7 +252,9 @@ class Installer:
 
 
 def _has_happened(event: _Noted, there: Collection[str]) -> bool:
-    """Return whether a connector event has happened. For other events True: the caller has checked the action file."""
+    """Return whether the change that a connector event describes has happened. Return True for other events, because the caller
+    has already checked the action file.
+    """
     match event:
         case events.ConnectorInstalled():
             return event.hash in there

@@ -1,7 +1,8 @@
-"""Finds the archive of a question again before installation, checks it anew, and compares it with what the question described.
+"""Reads the archive that a question is about again before installation, checks it again, and compares it with the question's
+description.
 
 Runs in the daemon. A question names a connector by its pin and where it was found: a path on this machine, or NAME@VERSION,
-whose archive was fetched and lies in staging. Neither place is trusted: signature, name, version and pin are checked again, and
+whose fetched archive is in staging. Neither place is trusted: signature, name, version and pin are checked again, and
 the question's description is derived again.
 
 Source: docs/reference/consents.md. Not here: asking (decisions/consents.py), fetching (fetch.py).
@@ -31,8 +32,8 @@ __all__ = ["ArtifactVerifier", "fetched_for"]
 
 
 class ArtifactVerifier:
-    """Checks artifacts against their questions. One per daemon. `trust` returns the keys that are trusted now, `is_installed`
-    whether a person approved an installed connector.
+    """Checks artifacts against their questions. One instance per daemon. `trust` returns the keys that are trusted now,
+    `is_installed` whether a person approved an installed connector.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class ArtifactVerifier:
         self._is_installed = is_installed
 
     def action(self, wanted: ArtifactRequest, digest: str) -> ActionArtifact:
-        """Return a fetched action. AileronError as registry.artifact; not_found if it is no longer kept."""
+        """Return a fetched action. Raises AileronError as registry.artifact does, or (not_found) if the action is no longer in
+        staging.
+        """
         archive = self._staging.take(digest, str(wanted))
         artifact = action_of(archive, self._trust(), wanted=wanted, parse=parse_action)
         if artifact.digest != digest:
@@ -56,14 +59,16 @@ class ArtifactVerifier:
         return artifact
 
     def connector(self, wanted: ArtifactRequest, pin_hash: str, on_conflict: OnConflict = "refuse") -> FoundConnector:
-        """Return a fetched connector. AileronError as `action`."""
+        """Return a fetched connector. Raises AileronError as `action` does."""
         artifact = connector_of(self._staging.take(pin_hash, str(wanted)), self._trust(), wanted=wanted)
         if artifact.pin.hash != pin_hash:
             raise _other_bytes(str(wanted), artifact.pin.hash, pin_hash)
         return FoundConnector(artifact, str(wanted), on_conflict)
 
     def agreed(self, subject: ConnectorConsent) -> FoundConnector:
-        """Return the connector of a question. AileronError(hash_mismatch) if it is not as it was described."""
+        """Return the connector of a question. Raises AileronError (hash_mismatch) if the connector differs from the question's
+        description.
+        """
         on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
         if _is_path(subject.source):
             found = FoundConnector(
@@ -82,7 +87,7 @@ class ArtifactVerifier:
         return found
 
     def installed(self, name: Fqn) -> list[ConnectorManifest]:
-        """Return the manifests of the installed and approved versions; only these are a basis for comparison."""
+        """Return the manifests of the installed and approved versions; only these versions are used for comparison."""
         return [
             one.manifest
             for one in self._connectors.list_connectors()
@@ -90,11 +95,11 @@ class ArtifactVerifier:
         ]
 
     def drop(self, digest: str) -> None:
-        """Drop the file that was fetched under this digest."""
+        """Delete the fetched file with this digest from staging."""
         self._staging.drop(digest)
 
     def _is_described(self, subject: ConnectorConsent, found: FoundConnector) -> bool:
-        """Return whether the artifact still gives the same question, compared with the same earlier version."""
+        """Return whether a question about the artifact, compared with the same earlier version, would still be the same."""
         group, action = subject.group, subject.for_action
         together = None if group is None or action is None else Together(group=group, for_action=action)
         before: list[ConnectorManifest | None] = [None]

@@ -1,1 +1,3 @@
-"""Notices that a question waits, where the person is: notifier.py chooses, desktop.py and webhook.py send; text in notices.py."""
+"""Notifies a person, where the person is, that a question waits: notifier.py chooses the channels, desktop.py and webhook.py
+send; text in notices.py.
+"""

@@ -1,16 +1,18 @@
-"""Notifications on the person's desktop: one notify-send(1) for each question, and a count if there are too many.
+"""Notifications on the person's desktop: one notify-send(1) for each question, or a count if there are too many questions.
 
-Runs in the daemon. The daemon starts the notify-send that was in its PATH when it began, by its absolute path, with
-arguments and never by a shell; of the daemon's environment it gets the variables that lead to the session bus and nothing else.
+Runs in the daemon. The daemon starts the notify-send that was in its PATH when the daemon began, by its absolute path and never
+through a shell. Of the daemon's environment, notify-send gets only the variables that lead to the session bus.
 
 Rules
-- One runs at a time, each with a deadline, at which it is ended.
-- In a round of a minute a handful is shown one by one; the others are counted and shown as "and N more", once soon and once when
-  the round is over. So a flood of questions is no flood of notifications, and only a number is kept meanwhile.
-- The log says once that a notification cannot be shown, until one can be shown again. Nothing waits for it.
+- One notify-send runs at a time, and is ended at its deadline.
+- In a round of one minute, HANDFUL questions are shown one by one. The others are counted and shown as "and N more", once soon
+  and once when the round is over. So a flood of questions causes no flood of notifications, and only a number is stored
+  meanwhile.
+- A failure to show a notification is logged once, until a notification can be shown again. No other work waits for a
+  notification.
 - If notify-send and the notification server have actions, and there is an xdg-open(1), a notification has a button that opens
-  the page of its question. Its notify-send then waits for the button: MAX_OPEN at most, each with a deadline. Nothing from the
-  desktop decides which page is opened.
+  the page of its question. Its notify-send then waits for the button: at most MAX_OPEN wait, each with a deadline. No data from
+  the desktop determines which page is opened.
 
 Source: Desktop Notifications Specification; notify-send(1) of libnotify 0.8; sd_bus_open_user(3) for the address of the bus.
 Not here: the text (notices.py).
@@ -34,9 +36,11 @@ from aileron.daemon.notify.notices import Asked, Describe, NotifyTiming
 __all__ = ["HANDFUL", "MAX_OPEN", "Desktop"]
 
 HANDFUL: Final = 5
-"""Most notices of a round that are shown one by one: as many as a person reads."""
+"""Maximum number of notices that are shown one by one in a round: as many as a person reads."""
 MAX_OPEN: Final = 8
-"""Most notifications that wait for their button: a process of some 5 MiB each. Those beyond have no button."""
+"""Maximum number of notifications that wait for a press of their button. Each takes a process of some 5 MiB. Further
+notifications have no button.
+"""
 _PROGRAM: Final = "notify-send"
 _OPENER: Final = "xdg-open"
 _PASSED_ON: Final = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
@@ -55,17 +59,19 @@ _TO_A_BROWSER: Final = (
     "XDG_DATA_DIRS",
     "XDG_SESSION_TYPE",
 )
-"""Environment variables with which a browser is found and started. No token of a session, and no passphrase."""
+"""Environment variables that are needed to find and start a browser. No session token and no passphrase is among them."""
 _OPEN: Final = "open"
 _NO_ACTIONS: Final = b"Actions are not supported"
-"""Words of notify-send, in LC_ALL=C, if the server has no actions: it has shown the notification, and ends with 1."""
+"""Message of notify-send, with LC_ALL=C, if the server does not support actions. notify-send has then shown the notification,
+and exits with status 1.
+"""
 _MAX_SAID: Final = 4096
-"""Bytes of notify-send's output that are read."""
+"""Maximum number of bytes of notify-send's output that are read."""
 _log = logging.getLogger(__name__)
 
 
 class _Ended(NamedTuple):
-    """The end of one notify-send: its exit status, None if it was ended at its deadline; and its output."""
+    """The result of one notify-send: its output, and its exit status, or None if it was ended at its deadline."""
 
     status: int | None
     out: bytes
@@ -73,14 +79,16 @@ class _Ended(NamedTuple):
 
 
 class _Opener(NamedTuple):
-    """A command that opens an address, without the address, and its environment."""
+    """The command that opens an address, without the address itself, and the command's environment."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 class Desktop:
-    """A channel to one desktop. `asked` and `serve` belong to one event loop. `opener` opens an address; None: no buttons."""
+    """A channel to one desktop. Call `asked` and `serve` in the same event loop. `opener` opens an address; if it is None,
+    notifications have no buttons.
+    """
 
     def __init__(
         self,
@@ -104,7 +112,7 @@ class Desktop:
 
     @classmethod
     def maybe_of(cls, environment: Mapping[str, str], pace: NotifyTiming, describe: Describe) -> Desktop | None:
-        """Return the desktop that this environment leads to; None without notify-send or a session bus."""
+        """Return the desktop whose session bus this environment names; None if there is no session bus or no notify-send."""
         program = _found(_PROGRAM, environment)
         if program is None:
             return None
@@ -114,7 +122,7 @@ class Desktop:
         return cls(program, _some_of(environment, _PASSED_ON), pace, describe, _opener_in(environment))
 
     def asked(self, asked: Asked) -> None:
-        """Show the question soon, or count it."""
+        """Show the question soon, or only count it if too many questions arrive."""
         if len(self._waiting) < HANDFUL:
             self._waiting.append(asked)
         else:
@@ -122,7 +130,7 @@ class Desktop:
         self._some.set()
 
     async def serve(self) -> None:
-        """Show questions, round after round. Ends only by cancellation."""
+        """Show and count questions, round after round. Runs until cancelled."""
         async with anyio.create_task_group() as buttons:
             while True:
                 await self._some.wait()
@@ -137,7 +145,7 @@ class Desktop:
                 await self._show_count(buttons)
 
     async def _is_some(self, until: float) -> bool:
-        """Wait until a question waits to be shown or counted. Return False at the deadline if there is none."""
+        """Wait until a question must be shown or counted. Return False if there is none at the deadline `until`."""
         if not self._waiting and not self._more:
             self._some = anyio.Event()
             with anyio.CancelScope(deadline=until):
@@ -165,7 +173,7 @@ class Desktop:
             await self._notify(notice.title, notice.body)
 
     async def _can_have_a_button(self) -> bool:
-        """Return whether this notify-send supports actions, as libnotify 0.8 does; checked once."""
+        """Return whether this notify-send supports actions, as libnotify 0.8 does. The check is made only once."""
         if self._has_actions is None:
             try:
                 self._has_actions = b"--action" in (await self._run(["--help"], self._pace.desktop_s)).out
@@ -190,7 +198,7 @@ class Desktop:
             self._open -= 1
 
     async def _open_page(self, url: str) -> None:
-        """Open a page in the desktop's own browser, which is not a child of the daemon and outlives it."""
+        """Open a page in the desktop's browser, which is not a child of the daemon and outlives the daemon."""
         assert self._opener is not None  # no button without an opener
         command, environment = self._opener
         try:
@@ -212,7 +220,9 @@ class Desktop:
         self._note(problem)
 
     async def _run(self, arguments: list[str], most_s: float) -> _Ended:
-        """Run notify-send once, ended after `most_s` seconds; its output is cut. OSError."""
+        """Run notify-send once, and end it after at most `most_s` seconds. Its output is truncated. Raises OSError if it cannot
+        be started.
+        """
         status: int | None = None
         said: dict[str, bytes] = {"out": b"", "err": b""}
 
@@ -238,9 +248,10 @@ class Desktop:
 
 
 async def _started(command: list[str], environment: Mapping[str, str], output: int) -> anyio.abc.Process:
-    """Start a command. Its process is ended when the `async with` block is left. OSError.
+    """Start a command. Its process is ended when the `async with` block of the process is left. Raises OSError if it cannot be
+    started.
 
-    Starting cannot be cancelled halfway: the process would then have no owner.
+    The start is shielded from cancellation, which would leave a process without an owner.
     """
     with anyio.CancelScope(shield=True):
         process = await anyio.open_process(
@@ -262,7 +273,9 @@ def _found(program: str, environment: Mapping[str, str]) -> str | None:
 
 
 def _opener_in(environment: Mapping[str, str]) -> _Opener | None:
-    """Return xdg-open(1) run by setsid(1), which ends at once: a browser may run in it for as long as the person has it open."""
+    """Return a command that runs xdg-open(1) through setsid(1), which exits at once; xdg-open may run as long as the browser
+    that it opens. None if either program is missing.
+    """
     detach, opener = _found("setsid", environment), _found(_OPENER, environment)
     if detach is None or opener is None:
         return None

@@ -1,4 +1,5 @@
-"""Text of the notices that a question waits: the requester, the action, and where to decide. Values only on request.
+"""Text of the notices that a question waits: the requester, the action, and where to decide. Arguments are included only if the
+settings say so.
 
 Pure, in the daemon. A name comes from files and agents, and is read on a desktop or in a chat: our own names are plain
 ASCII, so every other character is spelled out, and so are characters that a desktop would take for markup or an escape. With
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["MAX_NAME_CHARACTERS", "Asked", "Describe", "Notice", "NotifyTiming"]
 
 MAX_NAME_CHARACTERS: Final = 200
-"""Most characters of a name, spelled out: three times the longest action name. A longer one is cut, and marked as cut."""
+"""Maximum number of characters of a name after hidden characters were spelled out: three times the longest action name. A
+longer name is truncated, and marked as truncated.
+"""
 # Visible ASCII without \, which notify-send(1) unescapes, and markup in a notification's body (<, >, &).
 _UNSAFE: Final = re.compile(r"[^\x20-\x7e]|[\\<>&]")
 _MARKUP: Final = re.compile(r"[\\<>&]")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A question that waits, as it was asked. `name` is that of the action, or of the other subject of the question."""
+    """A waiting question as it was asked. `name` is the name of the action, or of another subject of the question."""
 
     approval_id: str
     name: str
@@ -44,11 +47,13 @@ class Asked(msgspec.Struct, frozen=True):
     at_s: float
     """Time of the question, in seconds since the epoch."""
     is_reminder: bool = False
-    """True if the question was told before, and is about to expire."""
+    """True if the person was notified of the question before, and it is about to expire."""
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """The text of a notice, safe to show. `headline` is empty unless details are wanted, `agent` if the requester is unknown."""
+    """The text of a notice, safe to show. `headline` is empty unless details are wanted; `agent` is empty if the requester is
+    unknown.
+    """
 
     approval_id: str
     action: str
@@ -61,7 +66,9 @@ class Notice(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, asked: Asked, entry: ApprovalEntry | None, base: str, *, with_details: bool) -> Self:
-        """Return the notice of a question as it is in the queue; `entry` None: unreadable. `base` is the page's origin."""
+        """Return the notice of the question `asked`. `entry` is the question in the queue, or None if it cannot be read. `base`
+        is the page's origin.
+        """
         expires = None if entry is None else parse_timestamp(entry.expires_at)
         return cls(
             approval_id=_shown(asked.approval_id),
@@ -76,13 +83,13 @@ class Notice(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Single line: the requester and the action."""
+        """Title of the notice in a single line: the requester and the action."""
         said = f"{self.agent} asks: {self.action}" if self.agent else f"Approval needed: {self.action}"
         return f"Expires soon: {said}" if self.is_reminder else said[:1].upper() + said[1:]
 
     @property
     def body(self) -> str:
-        """The agent's sentence, if details are wanted, and the address of the page."""
+        """Body of the notice: the agent's sentence, if details are wanted, and the address of the page."""
         return "\n".join([*([f"The agent says: {self.headline}"] if self.headline else []), self.url])
 
 
@@ -91,28 +98,30 @@ Describe = Callable[[Asked], Awaitable[Notice | None]]
 
 
 class NotifyTiming(msgspec.Struct, frozen=True):
-    """Intervals and deadlines in seconds; tests that simulate an outage shorten them."""
+    """Intervals and deadlines of notifications in seconds. Tests that simulate an outage use shorter ones."""
 
     desktop_s: float = 5.0
-    """Deadline of one notify-send(1): it hands a message to the bus and ends, in milliseconds."""
+    """Deadline of one notify-send(1), which sends a message to the bus and exits within milliseconds."""
     round_s: float = 60.0
-    """Length of a round, in which a desktop gets a handful of notices and at most two that count the others."""
+    """Length of a round, in which a desktop gets at most HANDFUL notices of questions, and two that count the others."""
     settle_s: float = 1.0
-    """Pause before other questions are counted, so that those of one burst are counted together."""
+    """Pause before further questions are counted, so that the questions of one burst are counted together."""
     attempt_s: float = 5.0
     """Deadline of one request to the webhook, from the look-up of its name to the status of the response."""
     backoff_s: tuple[float, ...] = (1.0, 5.0)
-    """Pauses between the tries, of which there is one more: a receiver that restarts is back by the third."""
+    """Pauses between the attempts, of which there is one more than pauses. A receiver that restarts is available again at the
+    third attempt.
+    """
     keep_s: float = 600.0
-    """Age at which an unsent notice is dropped: most questions expire about then, and old news helps nobody."""
+    """Age at which an unsent notice is dropped: most questions expire at about this age, and an old notice is useless."""
     open_s: float = 600.0
-    """Deadline of a notification with a button: as long as most questions wait. Then only the page is left."""
+    """Deadline of a notification with a button: as long as most questions wait. Afterwards, the person must use the page."""
     remind_s: float = 180.0
-    """Time before a question's expiry when it is told again: enough to get to a screen and to read."""
+    """Time before a question's expiry at which the person is reminded of it: enough to get to a screen and to read."""
     remind_look_s: float = 5.0
-    """Pause between two checks of the clock, which goes on while a machine sleeps."""
+    """Pause between two checks of the clock, which advances while a machine sleeps, unlike timers."""
     unlocked_s: float = 1.0
-    """Pause between two checks whether the vault is open by now; a check costs nothing."""
+    """Pause between two checks whether the vault has been opened; a check costs almost nothing."""
 
 
 def _called(asked: Asked) -> str:
@@ -127,11 +136,13 @@ def _shown(text: str) -> str:
 
 
 def _sentence(entry: ApprovalEntry) -> str:
-    """Return the agent's sentence about a run; empty for a consent, whose sentence is ours and whose name is in the title."""
+    """Return the agent's sentence about a run; empty for a consent, whose sentence is not from an agent and whose name is
+    already in the title.
+    """
     return _said(entry.headline) if entry.kind == ConsentKind.ACTION and entry.headline else ""
 
 
 def _said(text: str) -> str:
-    """Return an agent's words with hidden characters and markup spelled out, cut after MAX_NAME_CHARACTERS."""
+    """Return an agent's text with hidden characters and markup spelled out, truncated after MAX_NAME_CHARACTERS."""
     spelled = _MARKUP.sub(lambda found: f"[U+{ord(found[0]):04X}]", visible(text[: MAX_NAME_CHARACTERS + 1]))
     return spelled if len(spelled) <= MAX_NAME_CHARACTERS else spelled[:MAX_NAME_CHARACTERS] + " [cut]"

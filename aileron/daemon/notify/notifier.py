@@ -1,8 +1,9 @@
 """Notifies a person that a question waits: on their desktop, and at an address that they named.
 
-Runs in the daemon, one task for each of the two. A notice says that a question waits, not how it ends; a reminder follows shortly
-before it expires, unless it was decided by then. Nothing waits for a notification and nothing fails with one: `asked` puts
-it in a bounded queue and returns. Nothing is kept beyond the process: a restarted daemon reminds of nothing older.
+Runs in the daemon, with one task for each channel. A notice says that a question waits, not how it ends; a reminder follows
+shortly before it expires, unless it was decided by then. Nothing else waits for a notification or fails with it: `asked` puts
+the question into a bounded queue and returns. Questions are stored only in memory: a restarted daemon sends no reminders of
+older questions.
 
     notifier = Notifier(settings, egress, vault, queue=entry_of, page="http://localhost:27182")
     background.start_soon(notifier.serve)
@@ -42,14 +43,16 @@ if TYPE_CHECKING:
 __all__ = ["MAX_REMINDERS", "Notifier", "QueueLook"]
 
 MAX_REMINDERS: Final = 256
-"""Most questions with a planned reminder: a person with so many notices reads the list anyway."""
+"""Maximum number of questions whose reminder is planned: a person with so many notices reads the list of questions anyway."""
 QueueLook = Callable[[str], Awaitable["ApprovalEntry | None"]]
-"""A function that returns a question by its id, or None if it no longer waits for a person. AileronError."""
+"""A function that returns a question by its id, or None if the question no longer waits for a person. Raises AileronError if
+the question cannot be read.
+"""
 _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Notifies a person of questions. One per daemon. Make it and use it in the event loop."""
+    """Notifies a person of questions. One instance per daemon. Create and use the instance in the event loop."""
 
     def __init__(
         self,
@@ -63,8 +66,8 @@ class Notifier:
         pace: NotifyTiming = NotifyTiming(),  # noqa: B008 - a frozen value
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create the notifier. `settings` are those in force; `page` is the origin of the page. `environment` is the daemon's
-        own as it was started; `clock` gives s since the epoch.
+        """Create the notifier. `settings` are those in force; `page` is the origin of the page. `environment` is the
+        environment that the daemon was started with. `clock` returns seconds since the epoch.
         """
         self._clock: Final = clock
         self._pace: Final = pace
@@ -97,7 +100,7 @@ class Notifier:
     def asked(self, approval_id: str, action: str, kind: str) -> None:
         """Send notices of a new question. `action`: name of the action, or of the subject of a consent; `kind`: a ConsentKind.
 
-        Returns at once and raises nothing. Questions from before `serve` are told when that begins.
+        Returns at once and never raises. The notices of questions that are asked before `serve` begins are sent when it begins.
         """
         if self._channels:
             asked = Asked(approval_id, action, kind, self._clock())
@@ -109,7 +112,7 @@ class Notifier:
             channel.asked(asked)
 
     async def serve(self) -> None:
-        """Send notices of questions. Ends only by cancellation."""
+        """Send notices of questions. Runs until cancelled."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(_serve, type(channel).__name__, channel.serve)
@@ -126,7 +129,7 @@ class Notifier:
         return None if entry is None else Notice.of(asked, entry, self._page, with_details=self._with_details)
 
     async def _remind(self) -> None:
-        """Remind of each question once, shortly before it expires. Ends only by cancellation."""
+        """Remind the person of each question once, shortly before the question expires. Runs until cancelled."""
         while True:
             await anyio.sleep(self._pace.remind_look_s)
             while self._new:
@@ -135,7 +138,7 @@ class Notifier:
                 self._tell(heapq.heappop(self._due)[2])  # the channel checks whether it still waits
 
     async def _plan(self, asked: Asked) -> None:
-        """Plan the reminder of a question; none if it expires soon after it was asked."""
+        """Plan the reminder of a question, unless the question expires soon after it was asked."""
         notice = await self._describe(asked)
         if notice is None or notice.expires_at_s is None or len(self._due) >= MAX_REMINDERS:
             return
@@ -153,7 +156,7 @@ async def _serve(name: str, serve: Callable[[], Awaitable[None]]) -> None:
 
 
 class _Lender:
-    """Lends secrets of the vault. A SecretLender."""
+    """Lends secrets from the vault. Implements SecretLender."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault: Final = vault

@@ -1,16 +1,16 @@
-"""Sends a notice to an address that the person named: one signed POST, as the Standard Webhooks specification defines it.
+"""Sends a notice to an address that the person configured, as one signed POST according to the Standard Webhooks specification.
 
-Runs in the daemon. It leaves through egress, as all traffic does: https, a verified certificate, addresses that are public or
-that the user's `egress.private` names, no redirect followed. The receiver is not trusted: of its response the status is read,
-and nothing else.
+Runs in the daemon. The request is sent through egress, like all traffic: over https, with a verified certificate, to addresses
+that are public or that the user's `egress.private` names; no redirect is followed. The receiver is not trusted: only the status
+of its response is read.
 
 Rules
-- The key is a secret of the vault that a setting names, in the form of a webhook key (`whsec_` and 24 to 64 bytes in base64), so
-  that no other secret of the vault can be put to this use. It is lent for each try, to make one signature.
-- One notice at a time, a few tries each, a bounded queue. A notice not sent within ten minutes is dropped, for example if the
-  vault is locked.
+- The signing key is a secret in the vault that a setting names, in the form of a webhook key (`whsec_` and 24 to 64 bytes in
+  base64), so that no other secret can be used for this. The key is lent for each attempt, to make one signature.
+- One notice is sent at a time, with a few attempts each, from a bounded queue. A notice that was not sent within ten minutes is
+  dropped, for example because the vault is locked.
 - A problem is logged once, until a request succeeds; never with the path of the URL, which may be a secret.
-- No row of the ledger: these requests belong to no run.
+- These requests are not recorded in the ledger, because they belong to no run.
 
 Source: docs/reference/notifications.md; Standard Webhooks, section "Signature scheme". Not here: the text (notices.py).
 """
@@ -45,7 +45,9 @@ __all__ = ["EVENT", "EXPIRING", "MAX_WAITING", "SecretLender", "Webhook", "signa
 EVENT: Final = "approval.requested"
 EXPIRING: Final = "approval.expiring"
 MAX_WAITING: Final = 64
-"""Notices kept until they are sent; 200 bytes each. A person with so many reads the list anyway."""
+"""Maximum number of notices that wait to be sent, 200 bytes each. A person with so many questions reads the list of questions
+anyway.
+"""
 _PREFIX: Final = "whsec_"
 _MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # Standard Webhooks, "Signature scheme"
 _SECOND: Final = 200, 299
@@ -53,20 +55,20 @@ _log = logging.getLogger(__name__)
 
 
 class SecretLender(Protocol):
-    """The part of the vault that this module uses."""
+    """Protocol for the part of the vault that this module uses."""
 
     @property
     def is_locked(self) -> bool:
-        """True if a loan would be refused because the vault is locked."""
+        """True if lending a secret would be refused because the vault is locked."""
         ...
 
     def lend_secret(self, name: str) -> contextlib.AbstractContextManager[Secret]:
-        """Lend a stored value until the block is left. AileronError(vault_locked) or (not_found)."""
+        """Lend the value of a stored secret until the block is left. Raises AileronError (vault_locked, not_found)."""
         ...
 
 
 class Webhook:
-    """A channel to one receiver. `asked` and `serve` belong to one event loop."""
+    """A channel to one receiver. Call `asked` and `serve` in the same event loop."""
 
     def __init__(
         self,
@@ -80,7 +82,9 @@ class Webhook:
         pace: NotifyTiming,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create the channel. `secret`: its name in the vault. `clock`: s since the epoch. RefusedError for a bad `url`."""
+        """Create the channel. `secret` is the name of the signing key in the vault. `clock` returns seconds since the epoch.
+        Raises RefusedError for an invalid `url`.
+        """
         self._url: Final = url
         self._to: Final = parse_url(url).destination
         self._secret: Final = secret
@@ -95,7 +99,7 @@ class Webhook:
         self._said: set[str] = set()
 
     def asked(self, asked: Asked) -> None:
-        """Queue the question's notice, if there is room."""
+        """Put the question's notice into the queue, if there is room."""
         if len(self._waiting) >= MAX_WAITING:
             self._say_once("full", f"{MAX_WAITING} notices wait already, others are dropped")
             return
@@ -103,7 +107,7 @@ class Webhook:
         self._some.set()
 
     async def serve(self) -> None:
-        """Send queued notices. Ends only by cancellation."""
+        """Send queued notices. Runs until cancelled."""
         while True:
             await self._some.wait()
             await self._send_waiting()
@@ -128,7 +132,7 @@ class Webhook:
             self._say_once(f"old: {why}", f"what waited over {self._pace.keep_s:g} s is dropped: {why}")
 
     async def _is_told(self, notice: Notice) -> bool:
-        """Send a notice. Return True if it was sent or given up, False if it must wait because the vault was locked."""
+        """Send a notice. Return True if the notice was sent or given up, False if it must wait because the vault is locked."""
         problem = ""
         for pause_s in (*self._pace.backoff_s, None):
             try:
@@ -150,7 +154,7 @@ class Webhook:
         return True
 
     async def _post(self, notice: Notice) -> int:
-        """Send one request. Return the status of the response. AileronError."""
+        """Send one request with the notice. Return the HTTP status of the response. Raises AileronError if the request fails."""
         body, at = json.dumps(_event(notice)).encode(), str(int(self._clock()))
         # A notice that is sent again has the id it had, and a receiver drops it: a reminder has an id of its own.
         message_id = f"{notice.approval_id}-expiring" if notice.is_reminder else notice.approval_id
@@ -176,7 +180,7 @@ class Webhook:
 
 
 def _event(notice: Notice) -> dict[str, str]:
-    """Return the notice as a JSON object; values that are unknown or not told are left out."""
+    """Return the notice as a JSON object; values that are unknown or must not be shown are left out."""
     told = {
         "type": EXPIRING if notice.is_reminder else EVENT,
         "id": notice.approval_id,
@@ -191,7 +195,7 @@ def _event(notice: Notice) -> dict[str, str]:
 
 
 def signature(secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:
-    """Return the value of `webhook-signature`. AileronError(bad_input) for a secret that is not a webhook key."""
+    """Return the value of `webhook-signature`. Raises AileronError (bad_input) for a secret that is not a webhook key."""
     mac = hmac.new(_key(secret), b".".join((message_id.encode(), timestamp.encode(), body)), hashlib.sha256)
     return f"v1,{base64.b64encode(mac.digest()).decode()}"
 

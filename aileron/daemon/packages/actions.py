@@ -1,4 +1,5 @@
-"""The action files of this home: shown, installed, enabled, disabled, removed. Each change is recorded, or asked about first.
+"""The action files of this home: shown, installed, enabled, disabled, removed. Each change is made and recorded, or a person is
+asked first.
 
 Runs in the daemon, behind the operator's socket. File work runs in worker threads.
 
@@ -43,7 +44,7 @@ _MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 
 
 class ActionService:
-    """Service for action files. One per daemon. `changing` is held while anything of this home is changed."""
+    """Service for action files. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -99,7 +100,9 @@ class ActionService:
         return [] if action is None else [state.op for state in self._tools.suspended(uses_of(action))]
 
     async def add(self, text: str, file: str, *, replace: bool) -> AddedAction | ConsentAnswer:
-        """Install an action file's text, or ask whether to. Bind each placeholder to the only installed connector that fits."""
+        """Install an action file's text, or ask a person to approve that first. Replace each placeholder in the text with the
+        pin of the only installed connector that matches it.
+        """
         async with self._changing:
             action, bound = await anyio.to_thread.run_sync(
                 lambda: self._addable(text, file[:_MAX_FILE], replace=replace)
@@ -114,7 +117,7 @@ class ActionService:
             return msgspec.structs.replace(put, bound=bound, needs=needs)
 
     def _addable(self, text: str, file: str, *, replace: bool) -> tuple[ActionFile, dict[str, str]]:
-        """Return the checked action, and the hash that each of its placeholders was bound to."""
+        """Return the checked action, and the hash that replaced each of its placeholders."""
         bound: dict[str, str] = {}
 
         def pins(name: Fqn, version: str) -> list[str]:
@@ -128,7 +131,9 @@ class ActionService:
         return action, bound
 
     def _needs(self, action: ActionFile) -> list[str]:
-        """Return what a person must still do before a run can work, with its command: bind a credential, allow a destination."""
+        """Return what a person must still do before a run can work, such as bind a credential or allow a destination, each with
+        its command.
+        """
         found: list[str] = []
         try:
             used_credentials(action, connectors=self._connectors, bindings=self._vault)

@@ -1,4 +1,4 @@
-"""Builds the services that fetch, install and keep connectors and actions."""
+"""Builds the services that fetch, install and maintain connectors and actions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
-    """Build the services of packages. Needs the services of consent."""
+    """Build the services for packages. The services for consent must be built before."""
     consents, agreements, changing = consenting.consents, consenting.agreements, base.changing
     forge_web = ForgeWeb(egress, base.settings)
     forges = Forges(forge_web, base.settings, base.vault)

@@ -1,4 +1,5 @@
-"""The connectors in the store: listed, installed from this machine, removed. Each change is recorded, or asked about first.
+"""The connectors in the store: listed, installed from this machine, removed. Each change is made and recorded, or a person is
+asked first.
 
 Runs in the daemon, behind the operator's socket. Not here: fetching published ones (fetch.py), finding newer, unused or damaged
 versions (updates.py).
@@ -34,7 +35,7 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 class ConnectorService:
-    """Service for connectors. One per daemon. `changing` is held while anything of this home is changed."""
+    """Service for connectors. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class ConnectorService:
         self._changing = changing
 
     async def listed(self) -> list[ConnectorEntry]:
-        """Return the installed connectors; damaged entries have a problem."""
+        """Return the installed connectors; damaged connectors have the field `problem`."""
         return [
             connector_facts(entry.pin, entry.manifest)
             if entry.pin is not None and entry.manifest is not None
@@ -61,7 +62,9 @@ class ConnectorService:
         ]
 
     async def install(self, path: str, on_conflict: OnConflict) -> InstalledConnector | ConsentAnswer:
-        """Install a connector from a directory, which is built first, or from an archive; or ask whether to."""
+        """Install a connector from a directory, which is built first, or from an archive; or ask a person to approve that
+        first.
+        """
         source = Path(path)
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")

@@ -1,17 +1,21 @@
-"""Fetches published artifacts, so that a person can be asked about them: one job each, from the request to the installation.
+"""Fetches published artifacts, so that a person can be asked about them. Each request is one job, which lasts until the
+installation.
 
     requested → running (forge, signature, hash, staging) → ready, or failed → installed, or waits for a person, or cancelled
 
 Runs in the daemon, behind the operator's socket. A client polls the job for its progress, shows the person what would be
-installed, and then installs. Fetched archives lie in staging (registry/staging.py) by their pin and are checked again before
-installation.
+installed, and then installs. Fetched archives are in staging (registry/staging.py), named by their pin, and are checked again
+before installation.
 
 Rules
-- A fetch is on record before the forge is asked, and its end afterwards.
-- Nothing that was fetched is run, and nothing of it is in the store before a person approved it.
-- A version that was installed once has these bytes for ever: if its forge has others by now, that is an error that names both.
-- An action is fetched with the connectors that it is pinned to and that are not installed. The action says their hashes.
-- MAX_JOBS are known: those that wait to be installed are forgotten last, with their fetched files; MAX_RUNNING run at once.
+- A fetch is recorded before the forge is asked, and its end afterwards.
+- Fetched artifacts are not run, and are not put into the store before a person has approved them.
+- A version that was once installed must keep its bytes: if its forge now has other bytes, the fetch fails with an error that
+  names both hashes.
+- An action is fetched with the connectors that it is pinned to and that are not installed. The action file contains the hashes
+  of its connectors.
+- MAX_JOBS jobs are stored; jobs that wait to be installed are forgotten last, together with their fetched files. MAX_RUNNING
+  jobs run at once.
 
 Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (decisions/consents.py), installing
 (install.py), the addresses of forges (keyring.py).
@@ -76,20 +80,20 @@ from aileron.threads import in_thread
 __all__ = ["FetchJobs"]
 
 MAX_JOBS: Final = 16
-"""Most jobs known at once: a person looks at one, and a script installs a handful."""
+"""Maximum number of jobs that are stored: a person looks at one, and a script installs a handful."""
 MAX_RUNNING: Final = 4
-"""Most jobs that run at once: each holds an archive in memory, at most 65 MiB."""
+"""Maximum number of jobs that run at once: each holds an archive in memory, at most 65 MiB."""
 _JOB_S: Final = 1800.0
-"""Seconds for all that one job fetches: a large archive over a poor line takes a quarter of an hour."""
+"""Maximum number of seconds for all downloads of one job: a large archive over a slow connection takes a quarter of an hour."""
 MAX_CONNECTORS: Final = 64
-"""Most connectors that one job fetches: a home with more missing ones is synced in several steps."""
+"""Maximum number of connectors that one job fetches. A home with more missing connectors must be synced in several steps."""
 _MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
 class _Connector(NamedTuple):
-    """A connector whose archive lies in staging."""
+    """A fetched connector whose archive is in staging."""
 
     wanted: ArtifactRequest
     pin: ConnectorPin
@@ -97,7 +101,7 @@ class _Connector(NamedTuple):
 
 
 class _Action(NamedTuple):
-    """An action whose published file lies in staging; `text` is the text to be installed."""
+    """A fetched action whose published file is in staging; `text` is the text to be installed."""
 
     wanted: ArtifactRequest
     published: str
@@ -106,7 +110,7 @@ class _Action(NamedTuple):
 
 
 class _Job:
-    """A fetch job, from its beginning on."""
+    """The state of a fetch job."""
 
     def __init__(self, request: FetchRequest) -> None:
         self.id: Final = new_id("fch", time.time_ns() // 1000)
@@ -131,7 +135,7 @@ class _Job:
         return note
 
     def told(self) -> Fetch:
-        """Return the job as the routes answer it."""
+        """Return the job's state in the form that the routes return."""
         return Fetch(
             fetch=self.id,
             what=self.request.what,
@@ -145,7 +149,7 @@ class _Job:
 
 
 class FetchJobs:
-    """Fetch jobs. One per daemon. `changing` is held while anything of this home is changed."""
+    """Fetch jobs. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -177,7 +181,7 @@ class FetchJobs:
         self._jobs: dict[str, _Job] = {}
 
     async def serve(self) -> None:
-        """Run the jobs that are begun. Ends only by cancellation, and every job with it."""
+        """Run each job that is begun. Runs until cancelled, which also cancels every job."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks  # before the first await: the first request may be there already
             try:
@@ -187,7 +191,7 @@ class FetchJobs:
             await anyio.sleep_forever()
 
     async def begin(self, request: FetchRequest) -> Fetch:
-        """Begin a job. AileronError: invalid_request for an invalid name; busy."""
+        """Begin a job. Raises AileronError (invalid_request) for an invalid name, or (busy)."""
         _check_request(request)
         running = [job for job in self._jobs.values() if not job.over.is_set()]
         if len(running) >= MAX_RUNNING:
@@ -203,16 +207,16 @@ class FetchJobs:
         return job.told()
 
     async def show(self, fetch: str, wait_s: float = 0.0) -> Fetch:
-        """Return the state of a job; wait for its end for at most `wait_s`. AileronError(not_found)."""
+        """Wait at most `wait_s` seconds for the end of a job, and return the job's state. Raises AileronError (not_found)."""
         job = self._job(fetch)
         with anyio.move_on_after(wait_s):
             await job.over.wait()
         return job.told()
 
     async def resolve(self, fetch: str, text: str) -> Fetch:
-        """Use `text` as the action file that an update installs: with its conflicts resolved, or edited by the person. Return
-        the job with its questions. AileronError: not_found; invalid_request if the job is not ready, or the text is not of that
-        action.
+        """Use `text`, in which the person has resolved conflicts or made other edits, as the action file that an update
+        installs. Return the job with its questions. Raises AileronError (not_found), or (invalid_request) if the job is not
+        ready or the text belongs to another action.
         """
         job = self._job(fetch)
         async with self._changing:
@@ -222,9 +226,10 @@ class FetchJobs:
         return job.told()
 
     async def install(self, fetch: str) -> InstalledTogether | ConsentsAnswer:
-        """Install what the job fetched; or ask whether to.
+        """Install the artifacts that the job fetched, or ask a person to approve that first.
 
-        AileronError: not_found; invalid_request if it is not ready; and as registry.artifact, registry.install.
+        Raises AileronError (not_found), (invalid_request) if the job is not ready, and as registry.artifact and
+        registry.install do.
         """
         job = self._job(fetch)
         async with self._changing:
@@ -242,7 +247,9 @@ class FetchJobs:
             return result
 
     async def cancel(self, fetch: str) -> Fetch:
-        """Cancel a job and drop its fetched files. Anything installed or asked about stays. AileronError(not_found)."""
+        """Cancel a job and delete its fetched files. Artifacts that were installed, and questions that were asked, stay. Raises
+        AileronError (not_found).
+        """
         job = self._job(fetch)
         job.scope.cancel()
         await job.over.wait()
@@ -254,9 +261,10 @@ class FetchJobs:
         return job.told()
 
     async def suite(self, source: str | None, text: str | None, file: str) -> SuiteRead:
-        """Read a published suite, or the `text` of one on this machine, called `file` in messages. Return the actions to install.
+        """Read a published suite, or the `text` of a suite on this machine, whose name in messages is `file`. Return the
+        actions that it would install.
 
-        AileronError as Forge.suite, registry.suite.
+        Raises AileronError as Forge.suite and registry.suite do.
         """
         if (source is None) == (text is None):
             raise AileronError(FailureClass.INVALID_REQUEST, "one of source and text is expected")
@@ -273,7 +281,9 @@ class FetchJobs:
     # One job
 
     async def _carry_on(self, job: _Job) -> None:
-        """Run a job from its first request to its questions. Whatever happens, it is over and on record after this."""
+        """Run a job from its first request to its questions. Whatever happens, the job has ended and its end is recorded after
+        this.
+        """
         status: FetchStatus = "cancelled"
         try:
             with job.scope, anyio.fail_after(_JOB_S):
@@ -331,7 +341,7 @@ class FetchJobs:
     async def _fetch_connector(
         self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
     ) -> None:
-        """Fetch a connector into staging. AileronError(hash_mismatch) if its bytes are not the pinned ones."""
+        """Fetch a connector into staging. Raises AileronError (hash_mismatch) if the fetched bytes do not match the pin."""
         trust = await in_thread(self._consents.trust)
         if len(job.connectors) >= MAX_CONNECTORS:
             raise AileronError(FailureClass.BUSY, f"more than {MAX_CONNECTORS} connectors are to be fetched at once")
@@ -353,7 +363,7 @@ class FetchJobs:
         self._staging.put(artifact.pin.hash, archive)
 
     async def _fetch_action(self, job: _Job, wanted: ArtifactRequest) -> None:
-        """Fetch an action's published file, and the connectors that come for it."""
+        """Fetch an action's published file, and the missing connectors that it is pinned to."""
         trust = await in_thread(self._consents.trust)
         published = await self._published_file(job, wanted, trust)
         if not job.request.replace:
@@ -361,7 +371,7 @@ class FetchJobs:
         await self._fetch_for(job, wanted, published, published.text, replace=job.request.replace)
 
     async def _fetch_update(self, job: _Job) -> None:
-        """Fetch the newest version of an installed action, or the requested one, with the user's own edits merged in."""
+        """Fetch the newest or the requested version of an installed action, and merge the user's own edits into it."""
         request = job.request
         installed = await in_thread(lambda: self._actions.load(request.name))
         now = _source_of(installed)
@@ -399,7 +409,7 @@ class FetchJobs:
         await self._fetch_for(job, wanted, published, text, replace=True)
 
     async def _fetch_missing(self, job: _Job) -> None:
-        """Fetch every missing connector that an action is pinned to; report one that fails, and go on with the rest."""
+        """Fetch every missing connector that an action is pinned to. Report each that fails, and continue."""
         listed = await in_thread(self._actions.list_actions)
         problems = [FetchProblem(name=one.name, problem=one.problem or "") for one in listed if one.action is None]
         pins = dict.fromkeys(
@@ -421,7 +431,7 @@ class FetchJobs:
     async def _fetch_for(
         self, job: _Job, wanted: ArtifactRequest, published: ActionFile, text: str, *, replace: bool
     ) -> None:
-        """Fetch the connectors that an action with this text needs, and check that it can be installed."""
+        """Fetch the connectors that an action with this text needs, and check that the action can be installed."""
         action = await in_thread(lambda: self._actions.check_addable(text, replace=replace))
         await self._fetch_needed(job, action)
         installed = await in_thread(self._actions.maybe_load, action.name)
@@ -435,7 +445,7 @@ class FetchJobs:
                 await self._fetch_connector(job, ArtifactRequest(needed.name, needed.version), needed.hash)
 
     async def _published_file(self, job: _Job, wanted: ArtifactRequest, trust: Trust) -> ActionFile:
-        """Fetch the archive of the action that was published as `wanted` into staging. Return the action."""
+        """Fetch the archive of the published action `wanted` into staging. Return the action."""
         archive = await self._archive(job, wanted)
         artifact = await in_thread(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
         job.staged.add(artifact.digest)
@@ -443,7 +453,9 @@ class FetchJobs:
         return artifact.action
 
     async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
-        """Return the file that the installed one was made from; None if it is no longer available: then nothing is merged."""
+        """Return the published file that the installed file was made from. None if it is no longer available; the user's edits
+        are then not merged.
+        """
         kept = await in_thread(self._published.maybe_get, str(now))
         if kept is not None:
             with contextlib.suppress(
@@ -468,7 +480,7 @@ class FetchJobs:
     # Earlier installations
 
     async def _check_not_moved(self, wanted: ArtifactRequest, pin_hash: str) -> None:
-        """Check that these are the bytes that this version had when it was installed before. AileronError(hash_mismatch)."""
+        """Check that the version's bytes are the same as when it was installed before. Raises AileronError (hash_mismatch)."""
         earlier = EventFilter(connector=str(wanted.name), limit=MAX_ROWS)
         for row in await self._ledger.read(lambda look: look.events_of(events.ConnectorInstalled, earlier)):
             if row.event.source == str(wanted) and row.event.hash != pin_hash:
@@ -484,7 +496,7 @@ class FetchJobs:
     # Questions, and installation after consent
 
     def _describe(self, job: _Job) -> None:
-        """Set the questions of this job, as they are now."""
+        """Set the job's questions according to the current state of the home."""
         found = self._found(job)
         coming = {one.artifact.pin: one.artifact.manifest for one in found}
         together = None if job.action is None or not found else _together(job.action, found)
@@ -520,7 +532,7 @@ class FetchJobs:
         )
 
     async def _put(self, job: _Job) -> InstalledTogether:
-        """Install now: there is no approver, or all of it was approved."""
+        """Install the job's artifacts now. Called if the home has no approver, or all of them were approved."""
         found = await in_thread(self._found, job)
         if job.action is None:
             return InstalledTogether(
@@ -531,18 +543,20 @@ class FetchJobs:
         return await self._installing.put_together(found, text)
 
     def _found(self, job: _Job) -> list[FoundConnector]:
-        """Return the job's connectors that are not installed by now, perhaps by another job."""
+        """Return the job's connectors that are still not installed; another job may have installed some of them."""
         there = self._there()
         job.connectors = [one for one in job.connectors if one.pin.hash not in there]
         return [self._consents.finding.connector(one.wanted, one.pin.hash, one.on_conflict) for one in job.connectors]
 
     def _there(self) -> set[str]:
-        """Return the pins of the installed connectors: undamaged, and approved if there is an approver. Others do not count."""
+        """Return the pins of the installed connectors that are undamaged and, if there is an approver, approved."""
         entries = self._connectors.list_connectors()
         return {entry.hash for entry in entries if entry.pin is not None and self._consents.is_installed(entry.pin)}
 
     def _resolve_conflicts(self, job: _Job, text: str) -> None:
-        """Use a text that a person made of an update. AileronError if it is not an action, or has another name or source."""
+        """Use the text that a person made from an update. Raises AileronError if the text is not an action file, or has another
+        name or source.
+        """
         if job.action is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"{job.id} fetched no action", boundary=Boundary.USER)
         action = self._actions.check_addable(text, replace=True)
@@ -566,7 +580,7 @@ class FetchJobs:
         job.found = msgspec.structs.replace(job.found, conflicts=0, text=text)
 
     async def _drop(self, job: _Job) -> None:
-        """Drop the job's fetched files, unless another job has fetched the same, or a question is about them."""
+        """Delete the job's fetched files, except files that another job has fetched too or that a question is about."""
         others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready")]
         wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
         for digest in job.staged - wanted:
@@ -593,7 +607,7 @@ def _suite_facts(suite: Suite, actions: Sequence[ArtifactRequest], ref: str | No
 
 
 def _check_request(request: FetchRequest) -> None:
-    """Raise AileronError(invalid_request) for a request that is known to be wrong before a forge is asked."""
+    """Raise AileronError (invalid_request) for a request that is evidently wrong, before a forge is asked."""
     if request.what in ("connector", "action"):
         parsed(ArtifactRequest.parse, request.name)
     if request.hash is not None:
@@ -618,7 +632,7 @@ def _source_of(action: ActionFile) -> ArtifactRequest:
 
 
 def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together:
-    """Return one group for all questions of this action, the same whenever it is asked about."""
+    """Return the group for all questions about this action and its connectors. The group is the same each time they are asked."""
     what = {
         "action": sha256_digest(action.text.encode()),
         "connectors": sorted(one.artifact.pin.hash for one in connectors),

@@ -1,4 +1,4 @@
-"""Requests to forges: one GET, one bounded response, through egress like all outgoing traffic.
+"""Requests to forges: a GET with a response of bounded size, through egress like all outgoing traffic.
 
 Runs in the daemon. A forge's address comes from the user's settings, or from a redirect that the forge's client accepts
 (registry/forges/forge.py); it is checked here like any destination. An address that is not public needs `egress.private`.
@@ -25,14 +25,16 @@ from aileron.registry.forges.forge import Answer, Progress
 __all__ = ["ForgeWeb"]
 
 _ANSWER_S: Final = 30.0
-"""Seconds for a response of some kilobytes."""
+"""Seconds to wait for a response of some kilobytes."""
 _LEAST_BYTES_S: Final = 64 << 10
-"""Lowest rate for a large response: 64 KiB/s, which a poor mobile line has; an archive of 64 MiB may take 17 minutes."""
+"""Lowest allowed rate of a large response in bytes per second: 64 KiB/s, as on a poor mobile connection. An archive of 64 MiB
+may take 17 minutes.
+"""
 _AGENT: Final = ("User-Agent", "aileron")  # GitHub's API refuses requests without one
 
 
 class ForgeWeb:
-    """HTTP client for forges. Implements registry.forges.forge.Web. One per daemon."""
+    """HTTP client for forges. Implements registry.forges.forge.Web. One instance per daemon."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
@@ -45,7 +47,7 @@ class ForgeWeb:
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
     ) -> Answer:
-        """Send one GET, as registry.forges.forge.Web says."""
+        """Send one GET, as registry.forges.forge.Web describes."""
         to = _destination(url)
         grant = Grant(hosts=(to,), private=self._private & {to}, budget=Budget(requests=1, bytes_down=limit_bytes))
         request = EgressRequest("GET", url, (_AGENT, *headers))

@@ -1,10 +1,11 @@
-"""The contents of the Hub: searched, and one artifact shown in full. Information for a person; this installs nothing.
+"""Searches the contents of the Hub, and shows one artifact in full. This is only information for a person, and installs nothing.
 
-Runs in the daemon. The Hub is not trusted: its index is read strictly and whole or not at all (registry/hub_index.py), and its
-claims are passed on as claims. The address of every requested file is computed from a checked name.
+Runs in the daemon. The Hub is not trusted: its index is parsed strictly, and either read completely or refused
+(registry/hub_index.py), and its claims are only shown as claims. The address of every requested file is computed from a checked
+name.
 
 Rules
-- The index is fetched anew for each request: it is a file on a web server, and a person waits. Nothing of it is kept.
+- The index is fetched again for each request: it is a file on a web server, and a person can wait for it. It is not stored.
 - The hosts of a version are read from its own manifest, by the same reader as at installation.
 - The Hub never decides whether a key is trusted here.
 
@@ -36,25 +37,29 @@ from aileron.registry.tarball import Kind
 __all__ = ["HubSearch"]
 
 MAX_FOUND: Final = 50
-"""Most results of one search: two screens; a person who needs another result adds a word."""
+"""Maximum number of results of one search, about two screens. A person who needs another result adds a word."""
 _MAX_ASKED: Final = 200
-"""Most characters of a search: the longest intent is a phrase."""
+"""Maximum number of characters of a search: the longest intent is a phrase."""
 _KINDS: Final[tuple[str, ...]] = get_args(Kind)
 _INSTALL: Final[dict[Kind, str]] = {"connector": "aileron connector install", "action": "aileron action add"}
 
 Trusted = Literal["yes", "no", "unknown"]
-"""State of a key: trusted or not; unknown while the vault is locked, which has the person's consents."""
+"""State of a key: trusted or not. It is unknown while the vault, which has the person's consents, is locked."""
 
 
 class HubSearch:
-    """Search of the Hub. One per daemon. `keyring` returns the trusted keys; AileronError(vault_locked) if they are unknown."""
+    """Search of the Hub. One instance per daemon. `keyring` returns the trusted keys, or raises AileronError (vault_locked) if
+    they are unknown.
+    """
 
     def __init__(self, *, forges: Forges, keyring: Callable[[], Keyring]) -> None:
         self._hub: Final[Hub] = forges.hub()
         self._keyring = keyring
 
     async def search(self, text: str, kind: str | None) -> HubFound:
-        """Return the first MAX_FOUND matches, best first, and the number of all. AileronError as Hub.index, (invalid_request)."""
+        """Return the first MAX_FOUND matches, best first, and the number of all matches. Raises AileronError as Hub.index does,
+        or (invalid_request).
+        """
         if len(text) > _MAX_ASKED:
             raise _wrong(f"text has {len(text)} characters; at most {_MAX_ASKED}")
         if kind is not None and kind not in _KINDS:
@@ -66,9 +71,9 @@ class HubSearch:
         return HubFound(hub=self._hub.address, as_of=found.as_of, total=len(hits), entries=rows)
 
     async def entry(self, asked: str) -> HubDetail:
-        """Return all that is known of `NAME` in its newest version, or of `NAME@VERSION`.
+        """Return all facts about `NAME@VERSION`, or about the newest version of `NAME`.
 
-        AileronError: (invalid_request) for a name that is not a Hub's, or a Hub that contradicts itself; (not_found); as
+        Raises AileronError (invalid_request) for a name that is not a Hub's, or a Hub that contradicts itself; (not_found); as
         Hub.index.
         """
         name, version = _asked(asked)
@@ -94,7 +99,7 @@ class HubSearch:
         )
 
     async def _about(self, name: Fqn, kind: Kind, published: Published) -> About:
-        """Return the description in the version's own document, compared with the request."""
+        """Return the description from the version's own document, after checking that the document matches the request."""
         file, data = await self._hub.document(name, published.version, kind)
         try:
             return await anyio.to_thread.run_sync(_read, file, data, name, kind, published)
@@ -155,7 +160,9 @@ def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[
 
 
 def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -> About:
-    """Return a document's description of itself. ValueError if it is not of this version; AileronError as its reader."""
+    """Return a document's description of itself. Raises ValueError if the document is not of this version, and AileronError as
+    its parser does.
+    """
     if kind == "connector":
         manifest = parse_connector_manifest(data, file=file)
         if (manifest.name, manifest.version) != (name, published.version):
@@ -190,7 +197,7 @@ class _About(TypedDict):
 
 
 def _about(about: About) -> _About:
-    """Return every key, also those without a value."""
+    """Return the description with every key, including keys without a value."""
     need = about.credential
     return {
         "publisher": about.publisher,

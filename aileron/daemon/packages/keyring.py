@@ -1,7 +1,7 @@
 """The publishers' keys that are trusted, and the forges that publish keys.
 
 Runs in the daemon. A key that a repository publishes is a claim; a person compares its fingerprint with what they know from
-elsewhere, and only then trusts it. With an approver, it is trusted once the approver has signed that.
+elsewhere, and only then trusts it. With an approver, the key is trusted once the approver has signed a consent to it.
 
 Source: docs/reference/signatures.md. Not here: questions and storage (decisions/consents.py), the checking of signatures
 (registry/keyring.py).
@@ -36,12 +36,12 @@ from aileron.vault.vault import Vault
 __all__ = ["Forges", "PublisherKeys"]
 
 _MAX_SEEN: Final = 256
-"""Most repositories whose seen key is remembered: a person looks at one, and trusts it."""
+"""Maximum number of repositories whose published key is remembered: a person looks at one key, and trusts it."""
 _MAX_SAID: Final = 300
 
 
 class Forges:
-    """The publishing places, at the addresses of the settings. One per daemon."""
+    """The forges and the Hub, at the addresses from the settings. One instance per daemon."""
 
     def __init__(self, web: ForgeWeb, settings: Settings, vault: Vault) -> None:
         self._web = web
@@ -53,12 +53,14 @@ class Forges:
         self._settings = settings.forges
 
     def hub(self) -> Hub:
-        """Return the Hub, which takes no token."""
+        """Return the client of the Hub, which needs no token."""
         return Hub(self._web, self._settings.hub)
 
     @contextlib.asynccontextmanager
     async def of(self, scheme: str) -> AsyncIterator[Forge]:
-        """Yield the forge of a scheme, with its token for as long as the block lasts. AileronError(vault_locked), (not_found)."""
+        """Yield the forge of a scheme, with its token for as long as the block lasts. Raises AileronError (vault_locked,
+        not_found).
+        """
         github, gitlab = self._settings.github, self._settings.gitlab
         token = {"github": github.token, "gitlab": gitlab.token}.get(scheme)
         with contextlib.ExitStack() as stack:
@@ -75,17 +77,19 @@ class Forges:
 
 
 class PublisherKeys:
-    """Service for publishers' keys. One per daemon. `changing` is held while anything of this home is changed."""
+    """Service for publishers' keys. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(self, *, forges: Forges, consents: ConsentService, changing: anyio.Lock) -> None:
         self._forges = forges
         self._consents = consents
         self._changing = changing
         self._published: dict[str, str] = {}
-        """Fingerprint of the key that each repository was last seen to publish."""
+        """Fingerprint of the key that the daemon last saw each repository publish."""
 
     async def listed(self) -> list[PublisherEntry]:
-        """Return the trusted keys, by authority. AileronError vault_locked if there is an approver."""
+        """Return the trusted keys, by authority. Raises AileronError (vault_locked) if the home has an approver and the vault
+        is locked.
+        """
         keyring = await anyio.to_thread.run_sync(self._consents.keyring)
         return [
             PublisherEntry(authority=str(authority), keys=[key.fingerprint for key in keys])
@@ -93,7 +97,9 @@ class PublisherKeys:
         ]
 
     async def look(self, authority: str) -> PublishedKey:
-        """Return the key that a repository publishes, and whether it is trusted already. AileronError as Forge.publisher_key."""
+        """Return the key that a repository publishes, and whether it is trusted already. Raises AileronError as
+        Forge.publisher_key does.
+        """
         whose = _authority(authority)
         if whose.is_owner:
             raise _which_repository(whose)
@@ -114,7 +120,9 @@ class PublisherKeys:
         )
 
     async def trust_key(self, authority: str, key: str, source: str) -> TrustedKeys | ConsentAnswer:
-        """Trust a key; or ask whether to. AileronError(invalid_request) for an invalid key or authority."""
+        """Trust a key of `authority`, or ask a person to approve that first. Raises AileronError (invalid_request) for an
+        invalid key or authority.
+        """
         whose = _authority(authority)
         try:
             public = PublicKey.parse(key)
@@ -131,13 +139,15 @@ class PublisherKeys:
             return msgspec.structs.replace(await self._consents.put_key(subject), new=True)
 
     def _source(self, whose: Authority, key: PublicKey, said: str) -> str:
-        """Return the source of a key: a fact if the daemon saw it published there, else the caller's claim, marked so."""
+        """Return the source of a key for display: a fact if the daemon saw the key published in the repository; otherwise the
+        caller's claim `said`, marked as a claim.
+        """
         if said == _published_by(whose) and self._published.get(str(whose)) == key.fingerprint:
             return said
         return f"handed in, said to be from {said[:_MAX_SAID]}"
 
     async def revoke(self, authority: str, fingerprint: str | None) -> RevokedKeys:
-        """Stop trusting a key, or all keys of an authority. AileronError(not_found)."""
+        """Stop trusting a key, or all keys of an authority. Raises AileronError (not_found)."""
         if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
             raise AileronError(
                 FailureClass.INVALID_REQUEST,

@@ -3,9 +3,9 @@
 Runs in the daemon, behind the operator's socket. Checking changes nothing; nothing is updated by itself.
 
 Rules
-- A forge that cannot be reached is one line of the result, and the others are reported all the same.
-- A connector is unused if no action file, no waiting question and no run in progress is pinned to it. If an action file cannot be
-  read, its connectors are not known, and nothing is removed.
+- A forge that cannot be reached is reported as one line of the result; the other forges are reported nevertheless.
+- A connector is unused if no action file, no waiting question and no run in progress is pinned to it. If an action file cannot
+  be read, its connectors are unknown, and no connector is removed.
 
 Source: docs/tutorial/publish-and-update.md, docs/reference/http-api.md. Not here: fetching (fetch.py).
 """
@@ -41,13 +41,15 @@ from aileron.registry.forges.forge import newest
 __all__ = ["Updates"]
 
 _ASKED_AT_ONCE: Final = 4
-"""Most requests for lists of versions at once."""
+"""Maximum number of concurrent requests for lists of versions."""
 _ALL_S: Final = 50.0
-"""Seconds for all of them: a forge that has not answered by then is reported as a problem. A client waits for 60."""
+"""Seconds to wait for all lists of versions: a forge that has not responded by then is reported as a problem. A client waits
+for 60 seconds.
+"""
 
 
 class Updates:
-    """Service for maintenance. One per daemon. `changing` is held while anything of this home is changed."""
+    """Service for maintenance. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Updates:
 
     async def updates(self, *, prerelease: bool) -> list[Update]:
         """Return a row for each published action and connector that is installed or used by an installed action, with its
-        version here and the newest published one.
+        installed version and the newest published version.
         """
         listed = await anyio.to_thread.run_sync(self._actions.list_actions)
         used = sorted(set(_used(listed)))
@@ -90,13 +92,15 @@ class Updates:
         return [_update(kind, wanted, found.get(wanted.name), prerelease=prerelease) for kind, wanted in used]
 
     async def verify(self) -> list[ConnectorEntry]:
-        """Return all installed connectors, with every byte hashed again: one that does not match its pin has a `problem`."""
+        """Return all installed connectors, after hashing every byte again. A connector that does not match its pin has a
+        `problem`.
+        """
         return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._connectors.verify)]
 
     async def remove_unused(self, *, dry_run: bool) -> list[ConnectorEntry]:
-        """Remove connectors that nothing is pinned to, unless `dry_run`; return them.
+        """Remove the connectors that are unused, and return them. With `dry_run`, only return them.
 
-        AileronError(invalid_request) if an action file is broken.
+        Raises AileronError (invalid_request) if an action file is broken.
         """
         async with self._changing:
             listed = await anyio.to_thread.run_sync(self._actions.list_actions)
@@ -124,7 +128,7 @@ class Updates:
         await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
 
     async def _waited_for(self) -> set[str]:
-        """Return the pins of every plan that waits for a person or runs, and of every action file in a question."""
+        """Return the connector pins of every plan that waits for a person or runs, and of every action file in a question."""
 
         def look(snapshot: Snapshot) -> tuple[list[str], set[str]]:
             waiting = [row.id for row in snapshot.open_approvals() if row.kind == ACTION_KIND]
@@ -184,6 +188,6 @@ def _pins_of_plan(plan: Plan) -> list[str]:
 
 
 def _pins_of_run(snapshot: Snapshot, run_id: str) -> list[str]:
-    """Return the pins that a run in progress may still need: all that it was requested with."""
+    """Return the connector pins that a run in progress may still need, that is, all pins of its plan."""
     requested = snapshot.events_of(events.RunRequested, EventFilter(run=run_id, limit=1))
     return [step.hash for row in requested for step in row.event.steps]

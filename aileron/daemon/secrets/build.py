@@ -1,4 +1,4 @@
-"""Builds the services for secrets: first those that send requests with them, then those for people."""
+"""Builds the services for secrets: first the services that send requests with secrets, then the services for people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Outgoing", "Secrets", "build_outgoing", "build_secrets"]
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """Services that send requests, and that add credentials to them."""
+    """Services that send requests, and that add credentials to these requests."""
 
     lending: Lending
     egress: Egress
@@ -39,7 +39,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
-    """The vault, and the services for people that use it."""
+    """The vault, and the services for people that use the vault."""
 
     vaults: VaultService
     stored: SecretStore
@@ -48,8 +48,8 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """Build the services that send requests. Renewals, requests for tokens and some fetches go through egress themselves, so
-    lending asks for them only when something is lent.
+    """Build the services that send requests. Renewals, requests for tokens and some fetches themselves need egress, so lending
+    requests them only when it lends a secret.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
     lending.adopt(base.settings)
@@ -73,7 +73,7 @@ def build_outgoing(base: Foundation) -> Outgoing:
 
 
 def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:
-    """Build the services for people. Needs the services of consent."""
+    """Build the services for people. The services for consent must be built before."""
     approver, consents = consenting.approver, consenting.consents
     credentials = Credentials(
         vault=base.vault,

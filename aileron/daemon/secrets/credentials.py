@@ -1,12 +1,13 @@
-"""The bindings of credentials to connectors: bind, rebind, show, revoke. Each change is recorded, or asked about first.
+"""The bindings of credentials to connectors: bind, rebind, show, revoke. Each change is made and recorded, or a person is asked
+first.
 
-Runs in the daemon, behind the operator's socket. Values come back as JSON-ready dicts in the shapes of
-docs/reference/http-api.md; none holds a secret.
+Runs in the daemon, behind the operator's socket. Values are returned in the forms of docs/reference/http-api.md. None contains
+a secret.
 
 Rules
-- A binding serves what the installed versions of its connector ask for when it is made. A version that asks for more is refused
-  by the plan (actions/resolve.py), until the person rebinds.
-- A binding is revoked here first, and only then at its provider: whatever the provider does, the binding stays revoked.
+- A binding covers what the installed versions of its connector request when the binding is created. The plan refuses a version
+  that requests more (actions/resolve.py), until the person rebinds.
+- A binding is revoked here first, and only then at its provider. Whatever the provider does, the binding stays revoked.
 
 Source: docs/reference/bindings.md. Not here: signing in (signins.py), lending (lending.py), secrets (secret_store.py).
 """
@@ -48,13 +49,13 @@ __all__ = ["Credentials", "Revoker", "parsed"]
 
 _T = TypeVar("_T")
 _LOOKED_AT: Final = 1000
-"""Most requests of a connector that are searched for the last one with a credential: a page of the record."""
+"""Maximum number of a connector's requests that are searched for the last request with a credential: a page of the record."""
 _REVOKE_S: Final = 10.0
-"""Seconds for the provider to revoke tokens: a person waits for the result."""
+"""Seconds to wait for the provider to revoke tokens: a person waits for the result."""
 
 
 class Revoker(Protocol):
-    """Client that revokes tokens at their provider (oauth/)."""
+    """Protocol for a client that revokes tokens at their provider (oauth/)."""
 
     async def revoke(self, tokens: TokenSet) -> str:
         """Revoke tokens. Return the result: `revoked`, `not offered`, `failed: …`. Never raises AileronError."""
@@ -62,7 +63,7 @@ class Revoker(Protocol):
 
 
 class Credentials:
-    """Service for bindings. One per daemon. `changing` is the lock that all changes of this home share."""
+    """Service for bindings. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class Credentials:
         ]
 
     async def show(self, name: str) -> BindingDetail:
-        """Return one binding with all its details. AileronError(not_found)."""
+        """Return one binding with all its details. Raises AileronError (not_found)."""
         binding = self._known(name)
         versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
         users = await anyio.to_thread.run_sync(self._users, binding)
@@ -138,7 +139,7 @@ class Credentials:
     async def bind(
         self, connector: str, name: str, username: str | None, secret: str, details: LoginDetails | None = None
     ) -> BindingEntry | ConsentAnswer:
-        """Bind a stored secret to an installed connector; or ask whether to."""
+        """Bind a stored secret to an installed connector, or ask a person to approve the binding first."""
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         await self._elsewhere.secret_ready(secret)
         async with self._changing:
@@ -153,8 +154,9 @@ class Credentials:
     async def rebind(
         self, name: str, username: str | None, secret: str | None, details: LoginDetails | None = None
     ) -> BindingEntry | ConsentAnswer:
-        """Rebind to what the installed versions ask for now, with another secret, user name or details if given; or ask whether
-        to. AileronError(binding_failed) if only the provider can grant what is new.
+        """Rebind a binding to what the installed versions request now, with another secret, user name or details if given. If a
+        person must approve that first, ask the person. Raises AileronError (binding_failed) if only the provider can grant what
+        is newly requested.
         """
         if secret is not None:
             await self._elsewhere.secret_ready(secret)
@@ -181,7 +183,7 @@ class Credentials:
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
     async def unbind(self, name: str) -> RevokedBinding:
-        """Revoke a binding; forget the tokens of a sign-in, and revoke them at the provider if it offers that."""
+        """Revoke a binding. Delete the tokens of a sign-in, and revoke them at the provider if the provider supports that."""
         binding_name = parsed(BindingName.parse, name)
         async with self._changing:
             tokens = await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
@@ -198,9 +200,10 @@ class Credentials:
         return RevokedBinding(revoked=True, removed=str(binding_name), at_provider=at_provider)
 
     def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
-        """Return the reach of a binding with this name, and the newest version that needs it, both from one reading of the store.
+        """Return the reach of a binding with this name, and the newest version that needs it, both from the same reading of the
+        store.
 
-        AileronError(not_found), (invalid_request) for another kind. Reads files.
+        Raises AileronError (not_found, invalid_request) for another kind. Reads files.
         """
         versions = needing(self._connectors).get(connector, [])
         kinds = sorted({found.credential.kind for found in versions if found.credential is not None})
@@ -218,7 +221,9 @@ class Credentials:
         return binding_reach(versions, connector, name.kind), newest
 
     def _check_usable(self, binding: Binding, *, replace: bool = False) -> None:
-        """Raise AileronError as Vault.check_bindable, or (binding_failed) if no token can be got with the binding's secret."""
+        """Check that the binding can be stored and used. Raises AileronError as Vault.check_bindable does, or (binding_failed)
+        if no token can be obtained with the binding's secret.
+        """
         self._vault.check_bindable(binding, replace=replace)
         if binding.kind == "oauth2_client":
             stored = self._vault.secret_entry(binding.secret).stored
@@ -240,7 +245,7 @@ class Credentials:
         return binding
 
     def _users(self, binding: Binding) -> dict[str, list[str]]:
-        """Return the actions that pin the binding's connector, by version."""
+        """Return the actions that are pinned to the binding's connector, by the connector's version."""
         found: dict[str, list[str]] = {}
         for entry in self._actions.list_actions():
             for required in () if entry.action is None else entry.action.connectors:
@@ -249,7 +254,9 @@ class Credentials:
         return found
 
     async def _last_used(self, binding: Binding) -> str | None:
-        """Return when a request last used the binding, according to the record; None if it is not among the newest requests."""
+        """Return when a request last used the binding, according to the record; None if none of the connector's newest requests
+        used the binding.
+        """
 
         def newest(snapshot: Snapshot) -> int | None:
             sent = snapshot.events_of(events.EgressSending, EventFilter(connector=binding.connector, limit=_LOOKED_AT))
@@ -260,7 +267,7 @@ class Credentials:
 
 
 def parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """Return a name as its type. AileronError(invalid_request) that says what is wrong with it."""
+    """Parse a name with `parse`. Raises AileronError (invalid_request) that says what is wrong with the name."""
     try:
         return parse(text)
     except ValueError as error:
@@ -288,7 +295,7 @@ def _made_now(
 
 
 def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
-    """Return what this version asks for beyond the binding's reach."""
+    """Return the access that this version requests beyond the binding's reach."""
     if binding.reach is None:
         return ("everything: it was bound before that was kept",)
     if manifest.credential is None or manifest.credential.kind != binding.kind:
@@ -297,7 +304,7 @@ def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
 
 
 def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
-    """Check that a sign-in covers this reach: only the provider can grant another application or more scopes."""
+    """Check that a sign-in covers this reach, because only the provider can grant another application or more scopes."""
     if secret is not None:
         raise AileronError(
             FailureClass.BINDING_FAILED,

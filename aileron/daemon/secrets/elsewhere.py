@@ -1,18 +1,21 @@
-"""Secrets that are kept elsewhere: fetched once for all that wait, and known until the vault is locked.
+"""Secrets that are stored outside the vault. A secret is fetched once for all requests that wait, and its value is known until
+the vault is locked.
 
-Runs in the daemon. Only the vault keeps fetched values (vault/references.py).
+Runs in the daemon. Fetched values are stored only by the vault (vault/references.py).
 
 Rules
-- A fetch is on record before it begins, and so is its failure, or that it was cancelled.
-- One fetch at a time for each secret. A request that waited for a fetch that failed gets its failure, and does not begin another.
-- The secrets of a request are fetched at once, MOST_AT_ONCE at a time; one that cannot be fetched refuses the request, and ends
-  the rest.
-- A connector learns the name of a secret that its request waits for, and not where the secret is kept.
+- A fetch is recorded before it begins; its failure or cancellation is recorded too.
+- Each secret has one fetch at a time. If a fetch fails, all requests that waited for it fail too, without beginning another
+  fetch.
+- The secrets for a request are fetched concurrently, MOST_AT_ONCE at a time. If one cannot be fetched, the request is refused,
+  and the other fetches are cancelled.
+- A connector may learn the name of a secret that its request waits for, but not where the secret is stored.
 - A value is lent for FRESH_S after it was fetched. Responses are searched for it for as long as the vault is open.
-- A request to a host to which such a secret could have been sent waits until it is known, with a credential or without: else its
-  response could not be searched for it. If it cannot be fetched, the request is refused.
+- A request to a host to which such a secret could have been sent waits until the secret is known, even if the request has no
+  credential, because otherwise its response could not be searched for the secret. If the secret cannot be fetched, the request
+  is refused.
 
-Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: how it is fetched (aileron/elsewhere).
+Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: how such a secret is fetched (aileron/elsewhere).
 """
 
 from __future__ import annotations
@@ -37,17 +40,25 @@ from aileron.vault.vault import Vault
 __all__ = ["FETCH_S", "FRESH_S", "SecretsElsewhere"]
 
 FETCH_S: Final = 10.0
-"""Seconds to fetch one secret: gpg takes a tenth of a second, a server a few; a smart card's touch is not waited for longer."""
+"""Maximum number of seconds to fetch one secret. gpg takes a tenth of a second, a server a few seconds; a person has this long
+to touch a smart card.
+"""
 FRESH_S: Final = 300.0
-"""Seconds that a value is lent without a new fetch: a run with many requests fetches once; a change is noticed in minutes."""
+"""Seconds that a fetched value is lent without a new fetch. A run with many requests fetches once, and a changed value is
+noticed within minutes.
+"""
 MOST_AT_ONCE: Final = 4
-"""Most programs and connections at once for one request: gpg decrypts one after the other anyway, by one agent."""
+"""Maximum number of concurrent programs and connections that fetch secrets for one request: gpg decrypts one secret after the
+other anyway, through one agent.
+"""
 _TOLD_S: Final = 0.25
-"""Seconds of a fetch's time that are kept to record and report why it failed."""
+"""Seconds of a fetch's time that are reserved for recording and reporting its failure."""
 
 
 class _Turn(msgspec.Struct, eq=False):
-    """The fetches of one secret, one after the other."""
+    """The state of the fetches of one secret, which run one after the other: their lock, the number of waiting requests, and
+    the failures.
+    """
 
     lock: anyio.Lock
     waiting: int = 0
@@ -56,23 +67,23 @@ class _Turn(msgspec.Struct, eq=False):
 
 
 class SecretsElsewhere:
-    """Fetches secrets that are kept elsewhere. One per daemon."""
+    """Fetches secrets that are stored outside the vault. One instance per daemon."""
 
     def __init__(self, vault: Vault, fetcher: Fetcher, audit: Audit) -> None:
         self._vault: Final = vault
         self.fetcher: Final = fetcher
         self._audit: Final = audit
         self._turns: dict[str, _Turn] = {}
-        """Secrets that are being fetched, by name; removed when no request waits for one."""
+        """Secrets that are being fetched, by name. An entry is removed when no request waits for the secret."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether a request needs no fetch. Quick."""
+        """Return whether a request needs no fetch. Returns quickly."""
         return not self._to_fetch(use, destination)
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
         """Wait until all secrets that a request needs are known.
 
-        AileronError as `Fetcher.fetch`, and (binding_failed) if a value changed.
+        Raises AileronError as `Fetcher.fetch` does, and (binding_failed) if a value changed.
         """
         until = min(deadline, anyio.current_time() + FETCH_S)
         binding = None if use is None else use.binding
@@ -93,16 +104,17 @@ class SecretsElsewhere:
             raise failed[0]
 
     async def secret_ready(self, name: str) -> None:
-        """Wait until this secret's value is known, if it is kept elsewhere: before it is bound. AileronError as `ready`.
+        """Wait until this secret's value is known, if it is stored outside the vault. Called before the secret is bound. Raises
+        AileronError as `ready` does.
 
-        Accepts a locked vault and an unknown name: binding it then reports more.
+        Does not fail for a locked vault or an unknown name, because binding the secret then reports a more precise error.
         """
         if self._vault.kept_at(name) is not None and not self._vault.is_locked:
             await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
 
     async def pinned(self, reference: str, token: str | None) -> Elsewhere:
-        """Return the place of a secret, and the program that will read it. AileronError(bad_input) for an invalid reference,
-        (binding_failed) for a program that is not installed, (vault_locked).
+        """Return the place of a secret, including the program that will read it. Raises AileronError (bad_input) for an invalid
+        reference, (binding_failed) for a program that is not installed, (vault_locked).
         """
         self._vault.check_unlocked()
         try:
@@ -112,8 +124,8 @@ class SecretsElsewhere:
         return await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
 
     async def found(self, name: str, elsewhere: Elsewhere) -> Secret:
-        """Return the value that a secret has there now, for a person who approves it. AileronError(not_found) for its token,
-        (vault_locked), and as `ready`.
+        """Return the current value of a secret at `elsewhere`, so that a person can approve it. Raises AileronError (not_found)
+        if its token is not stored, (vault_locked), and as `ready` does.
         """
         try:
             return await self._fetch(name, elsewhere, None, anyio.current_time() + FETCH_S)
@@ -183,7 +195,9 @@ class SecretsElsewhere:
 
 
 def _for_connector(name: str, error: AileronError) -> AileronError:
-    """Return the error as its connector is told it, if it does not end the run (executor/broker.py): a server was not reached."""
+    """Return the error in the form for a connector. Only an error that a server was not reached is returned to the connector
+    without ending the run (executor/broker.py).
+    """
     failure = error.failure
     if failure.failure_class is not FailureClass.NETWORK_ERROR:
         return error
@@ -197,6 +211,6 @@ def _for_connector(name: str, error: AileronError) -> AileronError:
 
 
 def _code(error: AileronError) -> str:
-    """Return our code for the error."""
+    """Return Aileron's code for the error."""
     code = error.failure.details.get("code")
     return code if isinstance(code, str) and code in CODES else error.failure.failure_class.value

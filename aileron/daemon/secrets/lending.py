@@ -1,7 +1,8 @@
-"""Lends the vault's secrets in the type that egress needs, renewed by oauth/ and fetched by elsewhere/: no room knows another.
+"""Lends the vault's secrets in the type that egress needs. oauth/ renews them and elsewhere/ fetches them; this module connects
+these rooms, which do not import each other.
 
-Runs in the daemon. For `oauth2_client`, the lent secret is a token that was got with the stored one (oauth/minting.py), for the
-grant that the binding was approved for.
+Runs in the daemon. For `oauth2_client`, the lent secret is a token that was obtained with the stored secret (oauth/minting.py),
+for the grant that the binding was approved for.
 
 Source: docs/explanation/oauth.md. Not here: loans (vault/lend.py), the time of renewals (oauth/renew.py).
 """
@@ -41,8 +42,8 @@ __all__ = ["Lending", "RenewalsOnRecord", "check_client"]
 
 
 class Lending:
-    """The lender of egress. `renewals` and `minting`, and some fetches of `elsewhere`, go through egress themselves, so they are
-    asked for when something is lent.
+    """Lends secrets to egress. `renewals`, `minting` and some fetches of `elsewhere` themselves need egress, so they are
+    functions that are called only when a secret is lent.
     """
 
     def __init__(
@@ -55,18 +56,22 @@ class Lending:
         self._vault = vault
         self._lender = VaultLender(vault)
         self._needles: Final = weakref.WeakKeyDictionary[Sendables, tuple[tuple[Secret, ...], Needles]]()
-        """Needles made once for each host and change of the vault, and gone when it is locked: the vault holds their keys."""
+        """Search patterns (needles) for secrets, created once for each host and change of the vault. They disappear when the
+        vault is locked, because only the vault holds the keys of this weak dictionary.
+        """
         self._renewals = renewals
         self._minting = minting
         self._elsewhere = elsewhere
         vault.tell_ends(self._forget)
 
     def adopt(self, settings: Settings) -> None:
-        """Use these settings from now on: they name the secrets that the daemon itself sends, and their destinations."""
+        """Use these settings from now on. They name the secrets that the daemon itself sends, and the destinations of these
+        secrets.
+        """
         self._vault.send_also(_own(settings))
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether `ready` has nothing to do, as egress.inject.Lender says."""
+        """Return whether `ready` would have nothing to do, as egress.inject.Lender describes."""
         elsewhere = self._elsewhere()
         if elsewhere is not None and not elsewhere.is_ready(use, destination):
             return False
@@ -80,8 +85,8 @@ class Lending:
         return self._renewals_of(use) is None
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Fetch the secrets that are kept elsewhere, and renew what is about to expire. AileronError as SecretsElsewhere.ready,
-        Renewals.ready and Minting.ready.
+        """Fetch the secrets that are stored outside the vault, and renew tokens that are about to expire. Raises AileronError as
+        SecretsElsewhere.ready, Renewals.ready and Minting.ready do.
         """
         if (elsewhere := self._elsewhere()) is not None:
             await elsewhere.ready(use, destination, deadline)
@@ -92,7 +97,7 @@ class Lending:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """Lend a credential for one request. AileronError as VaultLender.lend and Minting.token."""
+        """Lend a credential for one request. Raises AileronError as VaultLender.lend and Minting.token do."""
         if (minting := self._minting_of(use)) is not None:
             credential = self._credential(use)
             yield LentCredential(use.need.kind, minting.token(credential), stored=credential.stored)
@@ -103,7 +108,9 @@ class Lending:
             yield LentCredential(loan.kind, secret, loan.username, loan.details, stored=loan.stored)
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return the secrets to search for in responses, as egress.inject.Lender says; also renewed tokens that no vault has."""
+        """Return the secrets to search for in responses, as egress.inject.Lender describes, including renewed tokens that are
+        not yet in the vault.
+        """
         known = self._vault.sendables(str(destination))
         renewals = self._renewals()
         unwritten = (() if renewals is None else renewals.unwritten(destination)) + self._minted(destination)
@@ -116,11 +123,13 @@ class Lending:
         return needles
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether a binding may exist for this destination, as egress.inject.Lender says."""
+        """Return whether a binding may exist for this destination, as egress.inject.Lender describes."""
         return self._vault.may_be_bound(str(destination))
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Return whether another credential than the refused one exists now. AileronError as Renewals.renew and Minting.renew."""
+        """Obtain another credential after `refused` was refused. Return whether one exists now. Raises AileronError as
+        Renewals.renew and Minting.renew do.
+        """
         if (minting := self._minting_of(use)) is not None:
             return await minting.renew(self._credential(use), refused, deadline)
         renewals = self._renewals_of(use)
@@ -133,7 +142,9 @@ class Lending:
         return self._minting() if use.need.kind == "oauth2_client" else None
 
     def _credential(self, use: CredentialUse) -> ClientCredential:
-        """Return the credential for token requests. AileronError as VaultLender.lend; (binding_failed) if approved otherwise."""
+        """Return the credential for token requests. Raises AileronError as VaultLender.lend does; (binding_failed) if approved
+        otherwise.
+        """
         with self._lender.lend(use) as loan:
             binding = self._vault.binding(use.binding)
             credential = None if binding is None else _maybe_client(binding, loan.secret, loan.stored)
@@ -146,7 +157,9 @@ class Lending:
         return credential
 
     def _minted(self, destination: HostPort) -> tuple[Secret, ...]:
-        """Return the tokens in use that could have been sent to this host. The vault remembers tokens too, up to a bound."""
+        """Return the tokens in use that could have been sent to this host. The vault also remembers such tokens, up to a
+        maximum number.
+        """
         minting = self._minting()
         tokens = () if minting is None else minting.tokens()
         if not tokens:
@@ -155,7 +168,7 @@ class Lending:
         return tuple(token for name, token in tokens if name in reached)
 
     def _forget(self) -> None:
-        """Forget tokens that have lost their binding, after the vault was locked or changed. In any thread."""
+        """Forget tokens that have lost their binding, after the vault was locked or changed. Can be called in any thread."""
         minting = self._minting()
         if minting is None:
             return
@@ -173,7 +186,9 @@ class Lending:
 
 
 def check_client(binding: Binding, secret: Secret, stored: Stored, now: float) -> None:
-    """Check that tokens can be got with this secret, unless the binding needs none. AileronError(binding_failed)."""
+    """Check that tokens can be obtained with this secret, unless the binding needs no tokens. Raises AileronError
+    (binding_failed).
+    """
     if (credential := _maybe_client(binding, secret, stored)) is not None:
         check_usable(credential, now)
 
@@ -186,14 +201,16 @@ def _maybe_client(binding: Binding, secret: Secret, stored: Stored) -> ClientCre
 
 
 def _lent_of(each: Sendable) -> tuple[LentCredential, ...]:
-    """Return a secret in the forms in which it is sent."""
+    """Return a secret in all forms in which it is sent."""
     if each.kind != "oauth2_client":
         return (LentCredential(each.kind, each.secret, each.username),)
     return tuple(LentCredential(each.kind, part) for part in sent_parts(each.secret, each.username))
 
 
 def _own(settings: Settings) -> list[Own]:
-    """Return the secrets that the gateway and the forges are sent. A webhook is sent a signature, and no secret."""
+    """Return the secrets that the daemon sends for the gateway and to the forges. A webhook gets only a signature, and no
+    secret.
+    """
     upstreams, forges = destinations(settings.gateway).values(), settings.forges
     own = [Own(to.provider, to.secret, f"{to.host.decode()}:{to.port}") for to in upstreams if to.secret is not None]
     for of, token, url in (
@@ -207,19 +224,21 @@ def _own(settings: Settings) -> list[Own]:
 
 
 class RenewalsOnRecord:
-    """Records renewals for oauth/."""
+    """Records renewals of tokens for oauth/."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Record that a renewal begins. Durable when this returns."""
+        """Record that a renewal begins. The record is on disk when this returns."""
         await self._audit.note(events.BindingRenewing(binding=str(binding), host=host))
 
     async def renewed(self, binding: BindingName) -> None:
-        """Record a renewed token; the vault has it, or will as soon as it can be written (oauth/renew.py)."""
+        """Record that a token was renewed. The vault has the new token, or will get it as soon as the vault can be written
+        (oauth/renew.py).
+        """
         await self._audit.note(events.BindingRenewed(binding=str(binding)))
 
     async def failed(self, binding: BindingName, code: str) -> None:
-        """Record that a renewal failed, with the provider's code or a word of ours."""
+        """Record that a renewal failed, with the provider's error code or one of Aileron's."""
         await self._audit.note(events.BindingRenewalFailed(binding=str(binding), code=code))

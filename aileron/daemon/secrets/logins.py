@@ -1,4 +1,5 @@
-"""Starts the login processes before the first login, if an installed connector has logins: that takes half a second.
+"""Starts the login processes before the first login, if an installed connector has logins, because starting them takes half a
+second.
 
 Runs in the daemon. Not here: the processes (aileron/logins/keeper.py), who may log in (egress).
 """
@@ -18,12 +19,14 @@ from aileron.threads import in_thread
 __all__ = ["start_early"]
 
 EARLY_S: Final = 5.0
-"""Seconds after the daemon's start: the client that waits for it has been answered by then."""
+"""Seconds after the daemon's start at which the login processes are started: the client that started the daemon has got its
+response by then.
+"""
 _log = logging.getLogger(__name__)
 
 
 async def start_early(connectors: ContentStore, logins: Keeper) -> None:
-    """Start the login processes once. A failure is logged; the first login tries again and reports it."""
+    """Start the login processes once. A failure is logged; the first login tries to start them again, and reports a failure."""
     await anyio.sleep(EARLY_S)
     try:
         await logins.start(await in_thread(_protocols, connectors))

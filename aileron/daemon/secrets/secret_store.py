@@ -1,12 +1,12 @@
-"""The secrets that a person stored by name: listed, set, removed. Each change is recorded, or asked about first.
+"""The secrets that a person stored by name: listed, set, removed. Each change is made and recorded, or a person is asked first.
 
-Runs in the daemon, behind the operator's socket. No value ever comes back.
+Runs in the daemon, behind the operator's socket. The value of a secret is never returned.
 
 Rules
-- With an approver, a secret that is bound, that a setting names, or that a waiting question about a binding names is not replaced
-  without a question: that would be another credential than the approved one.
+- With an approver, a secret that is bound, that a setting names, or that a waiting question about a binding names is not
+  replaced without a question, because the new value would be another credential than the approved one.
 - With an approver, no secret leaves the vault as a token before a person has approved its receiver: a caller that adds a
-  reference names both.
+  reference names both the token and the receiver.
 
 Source: docs/reference/bindings.md. Not here: their use (credentials.py, lending.py), their file (vault/).
 """
@@ -36,7 +36,7 @@ __all__ = ["SecretStore"]
 
 
 class SecretStore:
-    """Service for stored secrets. One per daemon. `changing` is held while anything of this home is changed."""
+    """Service for stored secrets. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class SecretStore:
         self._elsewhere = elsewhere
 
     def listed(self) -> list[SecretEntry]:
-        """Return names, dates, and the places of those that are kept elsewhere; never values."""
+        """Return the names and dates of all secrets, and the places of secrets that are stored outside the vault, but never
+        values.
+        """
         return [
             SecretEntry(
                 name=info.name,
@@ -70,7 +72,9 @@ class SecretStore:
         ]
 
     async def set(self, name: str, value: Secret) -> SecretStored | ConsentAnswer:
-        """Store a secret, replacing an earlier value; or ask whether to, if a binding or a setting names it."""
+        """Store a secret, replacing an earlier value. If a binding or a setting names the secret, ask a person to approve that
+        first.
+        """
         async with self._changing:
             used_by = await self._used_by(name)
             if used_by and self._approver.consents() is not None:
@@ -81,10 +85,10 @@ class SecretStore:
             return await self._consents.put_secret(name, value)
 
     async def set_reference(self, name: str, reference: str, token: str | None) -> SecretStored | ConsentAnswer:
-        """Store the place of a secret, replacing an earlier value, and approve the value that it has there now.
+        """Store the place of a secret, replacing an earlier value, and approve the secret's current value at that place.
 
-        The value is fetched first. Or ask whether to, as `set` does; and before anything is fetched, if that gives its token to a
-        receiver that does not get it already. AileronError as SecretsElsewhere.found.
+        The value is fetched first. In the cases of `set`, a person is asked instead. If the fetch would send the secret's token
+        to a new receiver, the person is asked before anything is fetched. Raises AileronError as SecretsElsewhere.found does.
         """
         if named := self._agreements.settings_naming(name):
             message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
@@ -108,7 +112,7 @@ class SecretStore:
             )
 
     async def _ask_first(self, name: str, elsewhere: Elsewhere) -> ConsentAnswer:
-        """Ask whether the secret's token may be sent there. The value is fetched after the approval."""
+        """Ask whether the secret's token may be sent to the place `elsewhere`. The value is fetched after the approval."""
         commitment = self._consents.hold(
             Secret(elsewhere.words.encode()), elsewhere=elsewhere, fetch=lambda: self._elsewhere.found(name, elsewhere)
         )
@@ -124,7 +128,7 @@ class SecretStore:
         )
 
     async def _used_by(self, name: str) -> tuple[str, ...]:
-        """Return the bindings that name the secret, including those in questions, and the settings."""
+        """Return the names of the bindings, including bindings in waiting questions, and of the settings that name the secret."""
         bindings = {str(one.name) for one in self._vault.bindings() if one.secret == name}
         waiting = (subject for _, subject in await self._audit.open_consents())
         bindings |= {one.name for one in waiting if isinstance(one, BindingConsent) and one.secret == name}

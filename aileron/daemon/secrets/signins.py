@@ -1,14 +1,16 @@
 """Sign-ins in progress: a person lets a connector's publisher use their account, and the tokens go into the vault.
 
-Runs in the daemon, behind the operator's socket. The caller is told where to go (a page, or a code for one), may wait for the
-end, and never sees a token. With an approver, the provider's tokens are kept in memory until the person has approved
-the binding, and are stored nowhere before.
+Runs in the daemon, behind the operator's socket. The caller gets the address to visit (a page, or a code for a page), may wait
+for the end, and never sees a token. With an approver, the provider's tokens are stored only in memory until the person has
+approved the binding.
 
 Rules
-- A binding name has one sign-in at a time; MAX_OPEN sign-ins at once. A sign-in ends by itself (oauth/signin.py says when).
-- A sign-in is on record before the provider is asked, and its end afterwards.
-- The address to go to is told once, to the caller that begins it: others who knew it could sign in with another account instead.
-- Its reach is read when it begins: later installations do not change what was shown.
+- A binding name has at most one sign-in at a time; at most MAX_OPEN sign-ins are open. A sign-in ends by itself
+  (oauth/signin.py says when).
+- A sign-in is recorded before the provider is asked, and its end afterwards.
+- The address to visit is returned once, to the caller that begins the sign-in, because anybody else who knew the address could
+  sign in with another account instead.
+- The reach of the binding is read when the sign-in begins, so that later installations do not change what the person was shown.
 
 Source: docs/reference/sign-in.md, docs/reference/http-api.md. Not here: the protocol (oauth/), bindings (credentials.py).
 """
@@ -50,13 +52,15 @@ from aileron.vault.vault import Vault
 __all__ = ["MAX_OPEN", "Flow", "SignIns"]
 
 MAX_OPEN: Final = 8
-"""Most sign-ins at once: a person does one at a time, and each has a port of its own."""
+"""Maximum number of open sign-ins: a person does one at a time, and each has its own port."""
 _KEPT: Final = 32
-"""Most ended sign-ins that are still reported, the newest: a client asks within seconds."""
+"""Maximum number of ended sign-ins, the newest ones, whose state is still reported: a client asks within seconds."""
 _MAX_SECRET_NAME: Final = 55
-"""Most characters of a name made for tokens; the vault takes 64, and nine may follow."""
+"""Maximum number of characters of a generated secret name for tokens, before a suffix of up to nine; the vault accepts 64."""
 _INVITED_S: Final = 30.0
-"""Seconds for the provider to say where to go: one request for a device, none for a browser, one more to register a client."""
+"""Seconds to wait for the address that the person must visit: one request to the provider for a device, none for a browser, and
+one more to register a client.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -93,7 +97,7 @@ class _One:
         self.error: AileronError | None = None
 
     def told(self) -> SignInState:
-        """Return the state as the routes answer it."""
+        """Return the sign-in's state in the form that the routes return."""
         return SignInState(
             id=self.id,
             status=self.status,
@@ -105,7 +109,7 @@ class _One:
         )
 
     def invited_to(self, invitation: Invitation) -> SignInState:
-        """Return the state with the address that the person must visit, which is told once."""
+        """Return the state with the address that the person must visit. This state is returned only once."""
         return msgspec.structs.replace(
             self.told(),
             authorize_url=invitation.authorize_url or UNSET,
@@ -117,7 +121,7 @@ class _One:
 
 
 class SignIns:
-    """Service for sign-ins. One per daemon. `changing` is the lock that all changes of this home share."""
+    """Service for sign-ins. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -142,7 +146,7 @@ class SignIns:
         """Sign-ins by id, the oldest first."""
 
     async def serve(self) -> None:
-        """Run the sign-ins that are begun. Ends only by cancellation, and every sign-in with it."""
+        """Run each sign-in that is begun. Runs until cancelled, which also cancels every sign-in."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             await anyio.sleep_forever()
@@ -150,8 +154,8 @@ class SignIns:
     async def begin(
         self, connector: str, name: str, flow: Flow, *, replace: bool, username: str | None = None
     ) -> SignInState:
-        """Begin a sign-in. Return its id and where the person must go. `replace`: for a name that is bound already. `username`:
-        the user name to log in with, unless the provider names the account.
+        """Begin a sign-in. Return its id and the address that the person must visit. Set `replace` for a name that is already
+        bound. `username` is the user name to log in with, unless the provider names the account.
         """
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         self._vault.check_unlocked()
@@ -181,14 +185,14 @@ class SignIns:
         return one.invited_to(one.invitation)
 
     async def show(self, sign_in: str, wait_s: float = 0.0) -> SignInState:
-        """Return the state of a sign-in; wait for its end for at most `wait_s`. AileronError(not_found)."""
+        """Wait at most `wait_s` seconds for the end of a sign-in, and return its state. Raises AileronError (not_found)."""
         one = self._one(sign_in)
         with anyio.move_on_after(wait_s):
             await one.over.wait()
         return one.told()
 
     async def cancel(self, sign_in: str) -> SignInState:
-        """Cancel a sign-in; one that is over stays as it is. AileronError(not_found)."""
+        """Cancel a sign-in. A sign-in that has already ended stays unchanged. Raises AileronError (not_found)."""
         one = self._one(sign_in)
         one.scope.cancel()
         with anyio.move_on_after(_INVITED_S):
@@ -196,7 +200,9 @@ class SignIns:
         return one.told()
 
     async def _carry_on(self, one: _One, provider: OAuth2Provider) -> None:
-        """Run a sign-in from the invitation to the binding. Whatever happens, it is over and on record after this."""
+        """Run a sign-in from the invitation to the binding. Whatever happens, the sign-in has ended and its end is recorded
+        after this.
+        """
         granted: GrantedTokens | None = None
         try:
             with one.scope:
@@ -228,7 +234,7 @@ class SignIns:
         one.over.set()
 
     async def _keep(self, one: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
-        """Bind the provider's tokens; or keep them in memory, and ask whether to."""
+        """Bind the provider's tokens. If a person must approve that first, store them in memory and ask."""
         async with self._changing:
             # Check again: the person was at the provider for minutes.
             self._check_free(one.name, one.connector, replace=one.replaces)
@@ -256,7 +262,9 @@ class SignIns:
             return await self._consents.ask(subject)
 
     def _username(self, name: BindingName, reach: Reach, username: str | None) -> str | None:
-        """Return the user name that logs in: the given one, else the earlier binding's. Called before the provider is asked."""
+        """Return the user name to log in with: `username`, or else the user name of the earlier binding. Called before the
+        provider is asked.
+        """
         if reach.logins:
             before = self._vault.binding(name)
             return username if username is not None or before is None else before.username
@@ -304,7 +312,9 @@ class SignIns:
         return one
 
     def _secret_for(self, name: BindingName, before: Binding | None) -> str:
-        """Return the name under which the tokens are stored: their present name, or an unused one."""
+        """Return the secret name under which the tokens are stored: the current name if the binding is a sign-in and no other
+        binding uses this secret, otherwise an unused name.
+        """
         known = self._vault.bindings()
         if before is not None and before.grant is not None and sum(one.secret == before.secret for one in known) == 1:
             return before.secret

@@ -1,15 +1,15 @@
-"""The vault service: create, unlock, lock, rotate, back up and restore the vault. Each is on record.
+"""The vault service: create, unlock, lock, rotate, back up and restore the vault. Each of these is recorded.
 
 Runs in the daemon, one per daemon. Calls with a passphrase derive a key in a worker thread; the home's one lock serialises the
-changes. The record has the vault's generation, so that an older file in its place is found when it is opened, also by a
-daemon that has just started; and an idle vault locks itself, if the settings say so.
+changes. The record has the vault's generation, so that an older file in the vault's place is detected when it is opened, even
+by a daemon that has just started. An idle vault locks itself if the settings say so.
 
 Rules
-- Every attempt to open it, or to prove the passphrase, is on record; no typed text is.
+- Every attempt to open the vault, or to prove the passphrase, is recorded, but never the typed text.
 - A vault that was opened counts as locked until the record confirms that it is the newest.
 - With an approver, no copy is restored that would bring back earlier consents.
-- Its generation is recorded soon after each change, in the background: several changes at once are one event. A daemon
-  that is killed in between leaves a record that is a change behind, and so would accept a file that is a change behind.
+- The vault's generation is recorded in the background soon after each change; several changes at once are one event. If the
+  daemon is killed in between, the record is one change behind, and so a vault file that is one change behind would be accepted.
 - Idle time is measured by a clock that counts suspend time.
 
 Source: docs/reference/vault-format.md, docs/how-to/back-up-the-vault.md. Not here: secrets
@@ -50,9 +50,13 @@ from aileron.vault.vault import Restored, Vault, VaultCopy
 __all__ = ["Opening", "VaultService"]
 
 LOOK_S: Final = 60.0
-"""Most seconds between two checks of a vault that may be idle: a machine that slept has deadlines behind it."""
+"""Maximum number of seconds between two checks of a vault that may be idle: after a machine has slept, deadlines may have
+passed.
+"""
 _AGAIN_S: Final = 5.0
-"""Seconds until the next try to record a change that the ledger did not take: a full disk is not emptied sooner."""
+"""Seconds until the next attempt to record a change that could not be written to the ledger: a full disk is hardly emptied
+sooner.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +68,8 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class VaultService:
-    """The one vault of a home. `changing` is held while anything of it is changed; `lock_after_s` None means that it never locks
-    itself; `locked` is called after it was locked.
+    """The one vault of a home. `changing` is the lock held during every change to this home. With `lock_after_s` None, the
+    vault never locks itself. `locked` is called after the vault was locked.
     """
 
     def __init__(
@@ -90,12 +94,13 @@ class VaultService:
         self._changed = anyio.Event()
         self._noted: VaultCheckpoint | None = None
         self._taken_back: dict[str, float] = {}
-        """Signed approvals that were cancelled while the vault was locked, each with the end of its use: at most as many as
-        there may be questions. A daemon that ends before the vault is opened forgets them; then only the ledger has them.
+        """Signed approvals that were cancelled while the vault was locked, each with the time until which it could be used.
+        There are at most as many as there may be questions. If the daemon ends before the vault is opened, they are forgotten;
+        then only the ledger has them.
         """
 
     def status(self) -> VaultState:
-        """Return whether there is a vault, whether it is locked, how much is in it, and when it locks itself."""
+        """Return whether the vault exists, whether it is locked, how much it contains, and when it locks itself."""
         ends = None
         if self._lock_after_s is not None and not self._vault.is_locked:
             ends = utc(time.time() + self._idle_left_s())
@@ -118,7 +123,7 @@ class VaultService:
     ) -> tuple[Secret, ...]:
         """Create the vault and leave it unlocked. Return its recovery codes, which cannot be shown again.
 
-        AileronError as Vault.create.
+        Raises AileronError as Vault.create does.
         """
         async with self._changing:
             codes = await anyio.to_thread.run_sync(
@@ -130,8 +135,8 @@ class VaultService:
             return codes
 
     async def unlock(self, opening: Opening) -> None:
-        """Unlock; each attempt is on record. AileronError(hash_mismatch) if the record knows a newer vault, or if the vault is
-        open and another file is in its place.
+        """Unlock the vault; each attempt is recorded. Raises AileronError (hash_mismatch) if the record names a newer vault, or
+        if the vault is open and another file is in its place.
         """
         async with self._changing:
             await self._unlock(opening)
@@ -148,7 +153,7 @@ class VaultService:
         self._is_open(mark)
 
     async def lock(self, reason: str = "asked") -> None:
-        """Forget the vault's key."""
+        """Lock the vault by forgetting its key."""
         async with self._changing:
             await self._lock(reason)
 
@@ -160,8 +165,8 @@ class VaultService:
     async def rotate(
         self, typed: Secret, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
     ) -> tuple[Secret, ...]:
-        """Set another passphrase and another key. Return the recovery codes. The vault is unlocked afterwards. AileronError as
-        Vault.rotate and `unlock`; the vault is then locked or unlocked as before.
+        """Set another passphrase and another key. Return the recovery codes. The vault is unlocked afterwards. Raises
+        AileronError as Vault.rotate and `unlock` do; after an error, the vault is locked or unlocked as before.
         """
         async with self._changing:
             was_locked = self._vault.is_locked
@@ -182,8 +187,8 @@ class VaultService:
             return rotated.codes
 
     async def backup(self, file: str, typed: Secret | None, *, replace: bool) -> VaultBackup:
-        """Write the sealed file, verified, to `file`. While the vault is locked, that needs its passphrase. AileronError as
-        Vault.backup and vault/copies.py.
+        """Write a verified copy of the encrypted vault file to `file`. While the vault is locked, this requires the vault's
+        passphrase. Raises AileronError as Vault.backup and the functions of vault/copies.py do.
         """
         path = Path(file)
         async with self._changing:
@@ -199,9 +204,11 @@ class VaultService:
             return VaultBackup(file=str(path), generation=copy.mark.generation)
 
     async def restore(self, file: str, typed: Secret) -> RestoredVault:
-        """Put a copy in the vault's place, once it is known to be whole, and lock; the earlier file stays beside it.
+        """Replace the vault file with a copy, after checking that the copy is complete, and lock the vault. The earlier file is
+        kept in the same directory.
 
-        AileronError as Vault.copy and `put_back`, and consent_required for a copy that would bring back earlier consents.
+        Raises AileronError as Vault.copy and `put_back` do, and (consent_required) for a copy that would bring back earlier
+        consents do.
         """
         path = Path(file)
         data = await anyio.to_thread.run_sync(read_copy, path)  # as slow as the disk that a person named
@@ -238,7 +245,7 @@ class VaultService:
         return found
 
     async def take_back(self, approval_id: str, until: float) -> None:
-        """Invalidate a decision; while the vault is locked, remember that until it can be written to the vault."""
+        """Invalidate a decision. While the vault is locked, remember the invalidation until it can be written to the vault."""
         if self._vault.is_locked:
             self._taken_back[approval_id] = until
         else:
@@ -249,7 +256,7 @@ class VaultService:
         self._lock_after_s = settings.vault_lock_after_s
 
     async def serve(self) -> None:
-        """Record the vault's generation after changes, and lock the vault when it is idle. Until cancelled."""
+        """Record the vault's generation after changes, and lock the vault when it is idle. Runs until cancelled."""
         loop = asyncio.get_running_loop()
 
         def changed() -> None:
@@ -262,7 +269,7 @@ class VaultService:
             tasks.start_soon(self._lock_when_idle)
 
     async def note_change(self) -> None:
-        """Record the vault's generation, unless it is on record. AileronError if the ledger cannot."""
+        """Record the vault's generation, unless it is already recorded. Raises AileronError if the ledger cannot be written."""
         seen = self._vault.seen
         if seen is None:
             return
@@ -372,7 +379,9 @@ class VaultService:
         )
 
     async def _check_restorable(self, copy: VaultCopy) -> None:
-        """Check that a copy is not older than the recorded consents: it would make revoked permissions valid again."""
+        """Check that a copy is not older than the recorded consents, because an older copy would make revoked permissions valid
+        again.
+        """
         consents: Consents | None = copy.consents
         if consents is not None:
             how = await rolled_back(self._ledger, consents)
@@ -391,7 +400,7 @@ class VaultService:
 
     @contextlib.asynccontextmanager
     async def _on_record(self) -> AsyncIterator[None]:
-        """Record an attempt that failed, by its class."""
+        """Record the failure class if an attempt in the block fails."""
         try:
             yield
         except AileronError as error:

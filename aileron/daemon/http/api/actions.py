@@ -30,7 +30,7 @@ DEFAULT_WAIT_S: Final = 25.0
 
 
 class ActionRoutes:
-    """Handlers for actions. One per daemon."""
+    """Handlers for actions. One instance per daemon."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ActionRoutes:
         self._review = review
 
     async def list_actions(self, request: Request) -> Response:
-        """List every action file that the caller can use, broken ones with their problem."""
+        """List every action file that the caller can use. A broken file is listed with its problem."""
         listed = await self._actions.listed()
         selection = self._selection_of(request)
         return as_json(ActionList(actions=[one for one in listed if _is_admitted(selection, one)]))
@@ -66,7 +66,9 @@ class ActionRoutes:
         return as_json(shown)
 
     def _selection_of(self, request: Request) -> Selection:
-        """Return the actions that an agent can use; a person sees every action, whatever session they work in."""
+        """Return the selection of actions that the requesting agent can use. A person can use every action, whatever session
+        they work in.
+        """
         caller = caller_of(request)
         return self._sessions.selection_of(caller) if caller.scope is Scope.AGENT else Selection()
 
@@ -92,7 +94,7 @@ class ActionRoutes:
         return as_json(Removed(removed=request.path_params["name"]))
 
     async def run_action(self, request: Request) -> Response:
-        """Run an action through the one door, or return its plan."""
+        """Run an action through the run door (run_door.py), or return its plan."""
         asked = await body_of(request, RunRequest)
         caller, name, key = caller_of(request), request.path_params["name"], request.headers.get("idempotency-key")
         if asked.dry_run:

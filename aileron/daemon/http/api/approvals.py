@@ -28,7 +28,7 @@ __all__ = ["ApprovalRoutes"]
 
 
 class ApprovalRoutes:
-    """Handlers for approvals. One per daemon."""
+    """Handlers for approvals. One instance per daemon."""
 
     def __init__(
         self, *, queue: ApprovalQueue, decisions: DecisionService, passkeys: Passkeys, following: StatusWaiter
@@ -47,12 +47,12 @@ class ApprovalRoutes:
         return as_json(await self._queue.show(request.path_params["id"]))
 
     async def approval_result(self, request: Request) -> Response:
-        """Return the state of a question's request as `status`, always with 200."""
+        """Return the state of the run or change behind a question in the field `status`, always with HTTP status 200."""
         asked, session = request.path_params["id"], caller_of(request).sees
         return as_json(await self._following.question(asked, session, wait_s(request, 0.0), seen_progress(request)))
 
     async def decide(self, request: Request) -> Response:
-        """Record a person's decision; an approved run begins at once or is held, and an approved change is made."""
+        """Record a person's decision. An approved run starts at once or is held; an approved change is made."""
         asked = await body_of(request, Decision)
         return as_json(await self._decisions.decide(request.path_params["id"], asked, caller_of(request).scope.value))
 
@@ -63,7 +63,7 @@ class ApprovalRoutes:
         return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
 
     async def cancel(self, request: Request) -> Response:
-        """Withdraw a question, or an approval that was not used."""
+        """Withdraw a question, or an approval that has not been used yet."""
         caller = caller_of(request)
         return as_json(await self._queue.cancel(request.path_params["id"], caller.scope.value, caller.sees))
 
@@ -78,7 +78,7 @@ class ApprovalRoutes:
         return as_json(await self._decisions.preview(request.path_params["id"], asked, caller_of(request).scope))
 
     async def ask_back(self, request: Request) -> Response:
-        """Put a person's question to the requesting agent."""
+        """Pass a person's question to the requesting agent."""
         asked = await body_of(request, AskBack)
         return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
 

@@ -20,7 +20,7 @@ __all__ = ["ApproverRoutes"]
 
 
 class ApproverRoutes:
-    """Handlers for the approver. One per daemon."""
+    """Handlers for the approver. One instance per daemon."""
 
     def __init__(self, *, approver: ApproverState, enrollment: ApproverEnrollment, passkeys: Passkeys) -> None:
         self._approver = approver

@@ -18,7 +18,7 @@ __all__ = ["BindingRoutes"]
 
 
 class BindingRoutes:
-    """Handlers for bindings. One per daemon."""
+    """Handlers for bindings. One instance per daemon."""
 
     def __init__(self, credentials: Credentials, sign_ins: SignIns) -> None:
         self._credentials = credentials
@@ -36,7 +36,7 @@ class BindingRoutes:
         )
 
     async def show_binding(self, request: Request) -> Response:
-        """Return one binding: its reach, and what uses it."""
+        """Return one binding with its reach, and the versions and actions that use it."""
         return as_json(await self._credentials.show(request.path_params["name"]))
 
     async def change_binding(self, request: Request) -> Response:
@@ -51,7 +51,7 @@ class BindingRoutes:
         return as_json(await self._credentials.unbind(request.path_params["name"]))
 
     async def begin_sign_in(self, request: Request) -> Response:
-        """Begin a sign-in, and return where the person must go."""
+        """Begin a sign-in, and return the address that the person must visit."""
         asked = await body_of(request, BeginSignIn)
         return as_json(
             await self._sign_ins.begin(

@@ -21,7 +21,7 @@ __all__ = ["ConnectorRoutes"]
 
 
 class ConnectorRoutes:
-    """Handlers for connectors. One per daemon."""
+    """Handlers for connectors. One instance per daemon."""
 
     def __init__(self, *, connectors: ConnectorService, upkeep: Updates, fetching: FetchJobs) -> None:
         self._connectors = connectors
@@ -47,7 +47,7 @@ class ConnectorRoutes:
         return as_json(ConnectorList(connectors=await self._upkeep.verify()))
 
     async def remove_unused(self, request: Request) -> Response:
-        """Remove the connectors that nothing is pinned to."""
+        """Remove the connectors that no action, question or run is pinned to."""
         asked = await body_of(request, RemoveUnused)
         return as_json(ConnectorList(connectors=await self._upkeep.remove_unused(dry_run=asked.dry_run)))
 
@@ -57,15 +57,15 @@ class ConnectorRoutes:
         return as_json(Removed(removed=request.path_params["hash"]))
 
     async def begin_fetch(self, request: Request) -> Response:
-        """Fetch a published artifact, to be shown and installed."""
+        """Begin to fetch a published artifact, which can then be shown and installed."""
         return as_json(await self._fetching.begin(await body_of(request, FetchRequest)))
 
     async def show_fetch(self, request: Request) -> Response:
-        """Return the state of a fetch, after waiting for its end, with what it would install."""
+        """Return the state of a fetch and what it would install, after waiting for its end if the client asks for that."""
         return as_json(await self._fetching.show(request.path_params["id"], wait_s(request, 0.0)))
 
     async def resolve_fetched(self, request: Request) -> Response:
-        """Set the text of an update, and return what it would install then."""
+        """Set the text of an updated action, and return what the fetch would install with this text."""
         asked = await body_of(request, ResolveFetched)
         return as_json(await self._fetching.resolve(request.path_params["id"], asked.text))
 

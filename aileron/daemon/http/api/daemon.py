@@ -25,7 +25,7 @@ __all__ = ["DaemonRoutes"]
 
 
 class DaemonRoutes:
-    """Handlers for the daemon. One per daemon."""
+    """Handlers for the daemon. One instance per daemon."""
 
     def __init__(self, *, home: Home, ledger: Ledger, facts: DaemonStatus, end: Callable[[], None]) -> None:
         self._home = home
@@ -44,20 +44,20 @@ class DaemonRoutes:
         return as_json(openapi_document(__version__))
 
     async def list_audit(self, request: Request) -> Response:
-        """List events, newest first, filtered; wait for some if there are none yet."""
+        """List the events that match the filters, newest first. If none match yet, wait for some if the client asks for that."""
         wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
         return as_json(EventList(events=await wait_events(self._ledger, wanted, wait_s(request, 0.0))))
 
     async def verify_audit(self, _request: Request) -> Response:
-        """Verify the chain, read from the file."""
+        """Read the ledger from its file and verify its hash chain."""
         return as_json(await verified(self._home))
 
     async def show_audit(self, request: Request) -> Response:
-        """Return one run with all its events."""
+        """Return one run with its events."""
         return as_json(await query.run_with_events(self._ledger, request.path_params["id"]))
 
     async def status(self, _request: Request) -> Response:
-        """Return the daemon's version, process, start time, and the layers in force."""
+        """Return the daemon's version, process, start time, and the jail layers in force."""
         return as_json(await self._facts.facts())
 
     async def stop(self, _request: Request) -> Response:

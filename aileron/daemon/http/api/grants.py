@@ -18,7 +18,7 @@ __all__ = ["GrantRoutes"]
 
 
 class GrantRoutes:
-    """Handlers for grants. One per daemon."""
+    """Handlers for grants. One instance per daemon."""
 
     def __init__(self, grants: GrantService) -> None:
         self._grants = grants

@@ -18,7 +18,7 @@ __all__ = ["PublisherRoutes"]
 
 
 class PublisherRoutes:
-    """Handlers for publishers. One per daemon."""
+    """Handlers for publishers. One instance per daemon."""
 
     def __init__(self, trusting: PublisherKeys, hubs: HubSearch) -> None:
         self._trusting = trusting
@@ -43,7 +43,7 @@ class PublisherRoutes:
         return as_json(await self._trusting.revoke(asked.authority, asked.key))
 
     async def search_hub(self, request: Request) -> Response:
-        """Search the Hub's contents by intent and word."""
+        """Search the Hub's contents by intent and by words."""
         asked = query_of(request, "text", "kind")
         return as_json(await self._hubs.search(asked.get("text", ""), asked.get("kind")))
 

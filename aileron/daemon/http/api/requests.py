@@ -1,6 +1,7 @@
-"""Reads a request: its caller, its body, its query. Everything is checked here, or refused.
+"""Reads a request's caller, body and query. Input that is invalid is refused here.
 
-Runs in the daemon. A body is read at most MAX_BODY_BYTES far, and decoded as the type of its route; unknown keys are refused.
+Runs in the daemon. At most MAX_BODY_BYTES of a body are read. The body is decoded as the type of its route; unknown keys are
+refused.
 """
 
 from __future__ import annotations
@@ -28,18 +29,22 @@ __all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", 
 
 MAX_WAIT_S: Final = 60.0
 _MAX_NUMBER_DIGITS: Final = 15
-"""Most digits of a report's number: more reports than a connector can send in the longest possible run."""
+"""Maximum number of digits in the number of a progress report: enough for more reports than a connector can send in the longest
+possible run.
+"""
 _T = TypeVar("_T")
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the caller of a request, as the guard found it (routes.py)."""
+    """Return the caller of a request, as the guard (routes.py) determined it."""
     caller: Caller = request.state.caller
     return caller
 
 
 async def body_of(request: Request, shape: type[_T]) -> _T:
-    """Return the body as `shape`. AileronError invalid_request; its message never quotes the body, which may be a passphrase."""
+    """Return the body decoded as `shape`. Raises AileronError (invalid_request), whose message never quotes the body, because
+    the body may contain a passphrase.
+    """
     data = bytearray()
     try:
         with anyio.fail_after(BODY_S):
@@ -60,7 +65,7 @@ async def body_of(request: Request, shape: type[_T]) -> _T:
 
 
 def _unreadable(body: bytes) -> str:
-    """Return why a body is not acceptable JSON, with the place if a single value is the cause."""
+    """Return why a body is not acceptable JSON, with the position in the JSON if a single value is the cause."""
     with contextlib.suppress(ValueError, RecursionError):
         misfit = misfit_in(json.loads(body))
         if misfit is not None:
@@ -69,7 +74,7 @@ def _unreadable(body: bytes) -> str:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """Return the query, each key once. AileronError(invalid_request) for an unknown key."""
+    """Return the query parameters; a key may occur only once. Raises AileronError (invalid_request) for an unknown key."""
     found = request.query_params.multi_items()
     names = [name for name, _ in found]
     for name in names:
@@ -82,7 +87,7 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
 
 
 def wait_s(request: Request, default: float) -> float:
-    """Return how long the caller waits, in seconds. AileronError(invalid_request)."""
+    """Return how many seconds the caller is willing to wait. Raises AileronError (invalid_request)."""
     text = request.query_params.get("wait")
     if text is None:
         return default
@@ -109,12 +114,14 @@ def seen_progress(request: Request) -> int | None:
 
 
 def consent_answer(answer: msgspec.Struct) -> Response:
-    """Return the result of a change; with status 202 if a person must approve it first."""
+    """Return the response to a requested change, with HTTP status 202 if a person must approve the change first."""
     return as_json(answer, 202 if isinstance(answer, ConsentAnswer | ConsentsAnswer) else 200)
 
 
 def from_base64(name: str, text: str) -> Secret:
-    """Return the bytes that `text` encodes. AileronError(invalid_request), which names the key and nothing of its value."""
+    """Return the bytes that `text` encodes. Raises AileronError (invalid_request), whose message contains the key `name` but no
+    part of the value.
+    """
     try:
         return Secret(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):

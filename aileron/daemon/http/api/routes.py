@@ -1,12 +1,15 @@
-"""The guard before all routes, and the handler of each. One app per socket.
+"""The guard in front of all routes, and the handler of each route. There is one application per socket.
 
 Runs in the daemon. Callers on the agent socket are untrusted; those on the operator socket are the same user. Routes decide
-nothing: runs go to the spine through the runner (the one door is `POST /v1/actions/{name}/run`), the rest to the services.
+nothing: requests for runs go through the runner to the spine (runs/spine.py), all others to the services. `POST
+/v1/actions/{name}/run` is the only route that starts runs.
 
 Rules
-- Every failure leaves as `{"error": …}` with the status of its class (responses.py); nothing foreign leaks.
-- An agent sees its own session's runs and no others: those of others do not exist for it. Its session is that of the token it
-  sends; a bad token is refused, and never counts as none (sessions.py). In a cell it is the cell's, whatever token is sent.
+- Every failure is returned as `{"error": …}` with the HTTP status of its class (responses.py). No other error format or
+  exception text reaches a client.
+- An agent sees only its own session's runs; the runs of other sessions do not exist for the agent. The session is determined by
+  the token that the agent sends; a bad token is refused, and never counts as a missing token (sessions.py). For an agent in a
+  cell it is the cell's session, whatever token is sent.
 
 Source: docs/reference/http-api.md. Not here: the list of routes (aileron/api/routes.py).
 """
@@ -71,9 +74,9 @@ class Api:
         self._audit = audit
 
     def app(self, scope: Scope, *, needs_token: bool = False) -> Starlette:
-        """Return the ASGI application of one socket: every route exists on every socket, and refuses callers where it must.
+        """Return the ASGI application of one socket. Every route exists on every socket, and refuses callers of the wrong scope.
 
-        `needs_token`: no caller is `local` there, because others than the user can reach the socket.
+        With `needs_token`, no caller counts as `local`, because other users can reach the socket too.
         """
         return Starlette(
             routes=[self._route(spec, scope, needs_token=needs_token) for spec in ROUTES],
@@ -109,7 +112,7 @@ class Api:
         return Route(spec.path, guarded, methods=[spec.method], name=f"{spec.method} {spec.path}")
 
     def _caller(self, request: Request, scope: Scope, *, needs_token: bool) -> Caller:
-        """Return the caller of a request. AileronError(unauthorized)."""
+        """Return the caller of a request. Raises AileronError (unauthorized)."""
         process, of_cell = process_of(request.scope), cell_session_of(request.scope)
         if of_cell is not None:
             return Caller(Scope.AGENT, of_cell, process)
@@ -118,7 +121,7 @@ class Api:
 
 
 async def _no_route(request: Request, _: Exception) -> Response:
-    """Answer an unknown path or method with a failure like any other."""
+    """Answer a request with an unknown path or method in the format of all failures."""
     await drained(request.receive)
     return failure_answer(
         AileronError(FailureClass.NOT_FOUND, f"no route {request.method} {request.url.path[:200]!a}").failure

@@ -19,17 +19,17 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["SessionRoutes"]
 
 _MAX_PID_DIGITS: Final = 7
-"""Most digits of a process number: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
+"""Maximum number of digits of a process number: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
 
 
 class SessionRoutes:
-    """Handlers for sessions. One per daemon."""
+    """Handlers for sessions. One instance per daemon."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
     async def list_sessions(self, request: Request) -> Response:
-        """List sessions, the newest first. `pid`: only the session that started this process."""
+        """List sessions, the newest first. With the query parameter `pid`, list only the session that started this process."""
         asked = request.query_params.get("pid")
         if asked is None:
             return as_json(SessionList(sessions=await self._sessions.newest()))
@@ -38,7 +38,7 @@ class SessionRoutes:
         return as_json(SessionList(sessions=await self._sessions.of_process(int(asked))))
 
     async def open_session(self, request: Request) -> Response:
-        """Begin a session; its token is told only once."""
+        """Begin a session; its token is returned only once."""
         asked = await body_of(request, OpenSession)
         opener = caller_of(request).process
         made = await self._sessions.open(

@@ -36,7 +36,7 @@ __all__ = ["VaultRoutes"]
 
 
 class VaultRoutes:
-    """Handlers for the vault. One per daemon."""
+    """Handlers for the vault. One instance per daemon."""
 
     def __init__(self, *, vaults: VaultService, secrets: SecretStore, after_unlock: AfterUnlock) -> None:
         self._vaults = vaults
@@ -48,7 +48,7 @@ class VaultRoutes:
         return as_json(self._vaults.status())
 
     async def vault_init(self, request: Request) -> Response:
-        """Create the vault and leave it unlocked; its recovery codes are told only once."""
+        """Create the vault and leave it unlocked; its recovery codes are returned only once."""
         asked = await body_of(request, InitVault)
         codes = await self._vaults.create(
             Secret(asked.passphrase.encode()), recovery_codes=asked.recovery_codes, keyring=_keyring_key(asked.keyring)
@@ -61,7 +61,7 @@ class VaultRoutes:
         )
 
     async def vault_unlock(self, request: Request) -> Response:
-        """Unlock the vault until the daemon ends, a person locks it or it is idle."""
+        """Unlock the vault until the daemon ends, a person locks the vault, or the vault has been idle for too long."""
         asked = await body_of(request, UnlockVault)
         if (asked.passphrase is None) == (asked.keyring_key_base64 is None):
             raise AileronError(FailureClass.INVALID_REQUEST, "one of passphrase and keyring_key_base64 is expected")
@@ -79,7 +79,7 @@ class VaultRoutes:
         return as_json(self._vaults.status())
 
     async def vault_rotate(self, request: Request) -> Response:
-        """Set another passphrase and another key; the recovery codes are told only once."""
+        """Set another passphrase and another key; the recovery codes are returned only once."""
         asked = await body_of(request, RotateVault)
         codes = await self._vaults.rotate(
             Secret(asked.passphrase.encode()),
@@ -91,13 +91,13 @@ class VaultRoutes:
         return as_json(self._with_codes(codes))
 
     async def vault_backup(self, request: Request) -> Response:
-        """Write a copy of the sealed file."""
+        """Write a copy of the encrypted vault file."""
         asked = await body_of(request, BackUpVault)
         typed = None if asked.passphrase is None else Secret(asked.passphrase.encode())
         return as_json(await self._vaults.backup(asked.file, typed, replace=asked.replace))
 
     async def vault_restore(self, request: Request) -> Response:
-        """Put a copy in the vault's place, locked."""
+        """Replace the vault with a copy, and leave it locked."""
         asked = await body_of(request, RestoreVault)
         found = await self._vaults.restore(asked.file, Secret(asked.passphrase.encode()))
         return as_json(found)
