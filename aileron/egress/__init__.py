@@ -1,20 +1,23 @@
 """Egress: the only way out of the jail. One engine in the daemon; connectors reach it in frames, through the executor.
 
 Requests: url.py parses a URL · rules.py decides whether a request can leave · reserved.py knows the URLs that only the
-supervisor requests · headers.py header fields and framing · lookup.py resolves names · addresses.py says which
+supervisor requests · headers.py checks header fields and framing · lookup.py resolves names · addresses.py says which
 addresses are allowed · dial.py opens the only outbound socket · pool.py keeps connections · inject.py adds a lent
-credential to a request · credentials/ the kinds of credential · places.py a key in a path or a body ·
-client_certificate.py connections with a client certificate · held.py bodies that must be whole before anything is sent.
+credential to a request · credentials/ has the kinds of credential · places.py puts a key into a path or a body ·
+client_certificate.py makes connections with a client certificate · held.py bounds bodies that must be complete before
+anything is sent.
 
-Responses and results: scrub.py, decode.py and unlabelled.py keep secrets out of responses · response.py the response ·
-meter.py the budget of a step · journal.py what goes into the ledger · refusal.py the closed list of refusals ·
-failures.py builds the errors · engine.py does all of this in order · around.py handles refused requests: renewing.py
-repeats one after its token was refused, challenged.py repeats one with the answer to a challenge · signing/ signatures
-and proofs made with a secret that is not sent · tcp.py streams of bytes · websocket.py, messages.py WebSockets ·
-exchange.py what requests and handshakes share · steps.py the steps that requests, streams and WebSockets share ·
-own.py the supervisor's own requests.
+Responses and results: scrub.py, decode.py and unlabelled.py keep secrets out of responses · response.py has the
+response that a connector sees · meter.py counts against the budget of a step · journal.py defines what goes into the
+ledger · refusal.py is the closed list of reasons to refuse · failures.py builds the errors · engine.py does all of this
+in order · around.py is the base for handling a refused request: renewing.py repeats the request with a renewed token,
+challenged.py repeats it with the answer to a challenge · signing/ makes signatures and proofs with a secret that is not
+sent · tcp.py carries streams of bytes · websocket.py and messages.py carry WebSockets · exchange.py has what requests
+and handshakes share · steps.py has the steps that requests, streams and WebSockets share · own.py sends the
+supervisor's own requests.
 
-Importing this loads the HTTP client (170 ms): the daemon does, and of the commands only one that imports an MCP server.
+Importing this package loads the HTTP client, which takes 170 ms. The daemon imports it; of the commands, only those
+that import an MCP server do.
 """
 
 from aileron.egress.engine import Egress

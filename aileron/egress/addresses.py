@@ -1,13 +1,14 @@
 """The addresses that a request may go to: one explicit table, first match wins.
 
-Python's `ipaddress.is_global` is not asked: it passes NAT64, 6to4, IPv4-compatible and multicast addresses and Azure's
-metadata server, and its answers changed between releases. Pure; runs in the daemon on what a resolver answered, which
-the owner of any granted name controls.
+Python's `ipaddress.is_global` is not used, because it passes NAT64, 6to4, IPv4-compatible and multicast addresses and
+Azure's metadata server, and its answers changed between releases. Pure; runs in the daemon on a resolver's answers. The
+owner of any granted name controls those answers.
 
 Rules
 - IPv4 is public unless a row says otherwise; IPv6 is public only inside 2000::/3 and unless a row says otherwise.
-- FORBIDDEN is never dialled, whatever the user allowed: it is no TCP destination, hides another address inside, or is
-  where clouds hand out credentials (all of 169.254.0.0/16; there is no service a connector should find there).
+- A FORBIDDEN address is never dialled, whatever the user allowed: it is no TCP destination, contains another address,
+  or belongs to a cloud's metadata server, which gives out credentials (all of 169.254.0.0/16; no service there is meant
+  for a connector).
 - LOOPBACK and PRIVATE are dialled only for a host:port that the user allowed by name.
 
 Source: the IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890, RFC 8190), each row with its RFC; for the
@@ -31,7 +32,7 @@ __all__ = ["TABLE", "AddressKind", "check_addresses", "classify"]
 
 
 class AddressKind(enum.StrEnum):
-    """Classes of addresses, by what Aileron allows: always, only if the user allowed it, or never."""
+    """Classes of addresses, by whether Aileron connects to them: always, only if the user allowed it, or never."""
 
     PUBLIC = "public"
     LOOPBACK = "loopback"
@@ -73,8 +74,8 @@ _GLOBAL_UNICAST_V6: Final = ipaddress.ip_network("2000::/3")  # RFC 4291 section
 
 
 def classify(address: str) -> tuple[AddressKind, str]:
-    """Return the kind of an address literal, and the description of the table's row. Raises ValueError for text that is
-    no address, or has a scope id.
+    """Return the kind of an address literal, and the description of the matching row of the table. Raises ValueError if
+    the text is not an address or has a scope id.
     """
     parsed = ipaddress.ip_address(address)
     if "%" in address:
@@ -90,11 +91,13 @@ def classify(address: str) -> tuple[AddressKind, str]:
 def check_addresses(
     destination: HostPort, addresses: Sequence[str], *, plain: bool, private: bool, has_tls: bool = True
 ) -> None:
-    """Raise RefusedError unless every address may be dialled; one bad address among good ones refuses them all.
+    """Raise RefusedError unless every address may be dialled. A single forbidden address refuses all of the name's
+    addresses.
 
-    A name that answers with a public and a private address is either broken or an attempt to get past a check that
-    looks at one of them. `plain`: without TLS, loopback only. `private`: the user allowed this host:port by name.
-    `has_tls`: the service is known to have TLS; a connector's request has TLS unless the user allowed the service without.
+    A name that resolves to both a public and a private address is either misconfigured or an attempt to get past a
+    check that looks at only one of the two. `plain`: the connection has no TLS, so only loopback is allowed. `private`:
+    the user allowed this host:port by name. `has_tls`: the service is known to have TLS; a connector's request has TLS
+    unless the user allowed the service without TLS.
     """
     for address in addresses:
         kind, what = _classify_answer(address)
@@ -108,8 +111,8 @@ def check_addresses(
 
 
 def _allowing(destination: HostPort, kind: AddressKind, *, has_tls: bool) -> str:
-    """Return the command that allows the address. Most local services have no TLS, and what allows them without TLS
-    allows TLS too.
+    """Return the command with which the user can allow the address. Most local services have no TLS; a command that
+    allows the address without TLS allows TLS too.
     """
     if kind is AddressKind.LOOPBACK and not has_tls:
         plain = f"`aileron config add egress.private_plain {destination}`"

@@ -1,8 +1,8 @@
-"""Base class of what repeats or replaces an exchange after a refusal; renewing.py, challenged.py and signing/refused.py
-share it.
+"""Base class of the wrappers that repeat or replace an exchange after a refusal: renewing.py, challenged.py and
+signing/refused.py.
 
-Runs in the daemon. Each enters as many exchanges as it needs, one after the other, and hands out one answer. The exchange of
-that answer stays open for as long as the answer is read.
+Runs in the daemon. A wrapper enters as many exchanges as it needs, one after the other, and returns one answer. The
+exchange of that answer stays open while the answer is read.
 
 Not here: what follows a refusal (renewing.py, challenged.py, signing/refused.py), the exchange itself (engine.py,
 websocket.py).
@@ -21,7 +21,9 @@ from aileron.model.secret import Secret
 __all__ = ["HELD_BYTES", "Answer", "Around", "Exchange"]
 
 HELD_BYTES: Final = 64 << 10
-"""64 KiB of a response that refuses the request: an API's error has some hundred bytes, a page for people some thousand."""
+"""Maximum size of the body of a refusal that is read ahead: 64 KiB. An API's error has some hundred bytes, a page for
+people some thousand.
+"""
 
 
 class Answer(Protocol):
@@ -33,7 +35,7 @@ class Answer(Protocol):
         ...
 
     async def hold(self, most_bytes: int) -> bool:
-        """Read the body ahead; see `EgressResponse.hold`."""
+        """Read the body ahead. Return True if all of it is stored; see `EgressResponse.hold`."""
         ...
 
 
@@ -42,42 +44,44 @@ _T_co = TypeVar("_T_co", bound=Answer, covariant=True)
 
 
 class Exchange(Protocol[_T_co]):
-    """A request and its response, as engine.py and websocket.py make them."""
+    """A request and its response, implemented in engine.py and websocket.py."""
 
     @property
     def token(self) -> Secret | None:
-        """Token that the request was sent with; None if it was sent with none, or when the exchange is over."""
+        """Token that the request was sent with. None if the request was sent without a token, or the exchange is over."""
         ...
 
     @property
     def stored(self) -> Stored | None:
-        """Location of the secret that the request was sent with, once the exchange was entered; None if it is not known."""
+        """Location of the secret that the request was sent with, set once the exchange was entered. None if the
+        location is not known.
+        """
         ...
 
     async def renew(self, refused: Secret) -> bool:
-        """Have the token renewed, after the exchange is over. Return True if there is another token now."""
+        """Have the token renewed, after the exchange is over. Return True if another token can now be lent."""
         ...
 
     async def __aenter__(self) -> _T_co:
-        """Send the request."""
+        """Send the request, and return the result."""
         ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None, /
     ) -> None:
-        """End the exchange, and write down how it ended."""
+        """End the exchange, and record how it ended."""
         ...
 
 
 class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
-    """A context manager: entering it gives the answer to relay; leaving it ends the exchange of that answer."""
+    """Context manager of an exchange. Entering returns the answer to relay; leaving ends the exchange of that answer."""
 
     def __init__(self) -> None:
         self._open = contextlib.AsyncExitStack()
 
     @abc.abstractmethod
     async def _ask(self, stack: contextlib.AsyncExitStack) -> _T:
-        """Return the answer to relay; `stack` closes the exchange that it is still read from, if there is one."""
+        """Return the answer to relay. `stack` closes the exchange that the answer is still read from, if that is open."""
 
     async def __aenter__(self) -> _T:
         async with contextlib.AsyncExitStack() as stack:

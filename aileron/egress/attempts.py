@@ -1,15 +1,18 @@
-"""Record of the logins that services refused, and of how long each is not tried again, so that no account is locked.
+"""Record of the logins that services refused, and of the pause before each is attempted again, so that no account is
+locked.
 
 Runs in the daemon, for `login.py` and `challenged.py`. A service that locks accounts counts refusals of the account,
 whichever binding or connector they come from; so everything here is counted by account.
 
 Rules
-- An account is protocol, host, port and user name. One login at a time is tried at each.
-- After a refusal the same secret is not tried for PAUSE_S, and twice as long after each further refusal of the account. Another
-  secret is tried at once, since only a person can store one; but after MAX_SECRETS refused ones, none is.
-- Another user name is another account. At a mail server, upper and lower case are the same: most servers count them so.
-- Only a digest of a secret is kept, under a key of this process. Nothing is on disk: a restarted daemon knows of no
-  refusal.
+- An account is protocol, host, port and user name. Only one login at a time is attempted for an account.
+- After a refusal the same secret is not tried for PAUSE_S; the pause doubles with each further refusal of the account.
+  Another secret is tried at once, since only a person can store a secret. After MAX_SECRETS refused secrets, every
+  secret waits.
+- Another user name is another account. At a mail server, upper and lower case count as the same, as most servers count
+  them.
+- Only a digest of a secret is stored, keyed with a key of this process. Nothing is on disk: a restarted daemon knows of
+  no refusal.
 
 Source: docs/reference/logins.md. Not here: what counts as a refusal (login.py, challenged.py, aileron/logins).
 """
@@ -40,13 +43,15 @@ quarter of an hour, or fewer.
 FORGET_S: Final = 3600.0
 """Seconds after a pause until the account's refusals are forgotten. Services that lock accounts look back half an hour."""
 MAX_ACCOUNTS: Final = 1024
-"""Accounts whose refusals are remembered, more than a vault's bindings of logins; beyond it the oldest is forgotten."""
+"""Maximum number of accounts whose refusals are remembered: more than a vault has bindings of logins. Beyond it the
+oldest account is forgotten.
+"""
 MAX_SECRETS: Final = 4
-"""Refused secrets of one account, each tried at once; then every secret waits. Enough for typing errors and for
-bindings that have the old secret.
+"""Number of refused secrets of one account after which every secret waits; until then, a new secret is tried at once.
+Enough for typing errors and for bindings that still have the old secret.
 """
 _MOST_TIMES: Final = 16
-"""Refusals in a row that are counted: the pause is the longest by then."""
+"""Maximum number of consecutive refusals that are counted. By then the pause has reached its maximum."""
 
 
 class Account(NamedTuple):
@@ -58,13 +63,13 @@ class Account(NamedTuple):
 
     @property
     def counted(self) -> Account:
-        """The account in the one spelling that is counted."""
+        """The account in the spelling under which refusals are counted."""
         return self._replace(username=self.username.casefold()) if self.protocol in _FOLDED else self
 
 
 _FOLDED: Final = frozenset[str]({"smtp", "imap", "pop3"})
-"""Protocols whose user names are mostly mail addresses, which seldom differ in case alone. `Ada` and `ada` are two
-roles of a database.
+"""Protocols whose user names are mostly mail addresses, which seldom differ only in upper and lower case. At other
+protocols case counts: `Ada` and `ada` are two roles of a database.
 """
 
 
@@ -76,8 +81,8 @@ class Attempt(NamedTuple):
 
 
 class _Series(msgspec.Struct, frozen=True):
-    """The refusals of one account: how many in a row, until when it is not tried again, and the digests of the refused
-    secrets.
+    """Consecutive refusals of an account: their number, the time until which the account is paused, and the digests of
+    the refused secrets.
     """
 
     times: int
@@ -86,7 +91,7 @@ class _Series(msgspec.Struct, frozen=True):
 
 
 class Attempts:
-    """The refused logins of one daemon. `now`: seconds of a clock that does not go back."""
+    """Refused logins of one daemon. `now` returns seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now: Final = now
@@ -109,15 +114,15 @@ class Attempts:
                 self._turns[account] = lock, waiting - 1
 
     def digest(self, secret: Secret) -> bytes:
-        """Return the digest by which the secret is known here."""
+        """Return the digest that identifies the secret here."""
         return hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest()
 
     def pause_of(self, account: Account, secret: Secret) -> float:
-        """Return the pause of an account and secret as `pause_s` does, without a turn."""
+        """Return the pause of an account and secret as `pause_s` does, without waiting for a turn."""
         return self.pause_s(Attempt(account.counted, self.digest(secret)))
 
     def pause_s(self, attempt: Attempt) -> float:
-        """Return the seconds until the login may be tried; 0 if it may be tried now."""
+        """Return the seconds until the login may be attempted; 0 if it may be attempted now."""
         series = self._refused.get(attempt.account)
         if series is None or (attempt.digest not in series.digests and len(series.digests) < MAX_SECRETS):
             return 0.0
@@ -139,8 +144,8 @@ class Attempts:
             self._refused.popitem(last=False)
 
     def accepted(self, attempt: Attempt) -> None:
-        """Record that the service accepted the login. Other secrets that it refused stay refused: another binding of
-        the account may have the old one.
+        """Record that the service accepted the login. Other refused secrets of the account stay refused, because
+        another binding of the account may still have an old secret.
         """
         series = self._refused.pop(attempt.account, None)
         if series is None:

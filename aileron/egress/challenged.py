@@ -1,23 +1,26 @@
-"""HTTP Digest: the service challenges a request, which is sent again with an answer; later requests carry an answer at once.
+"""HTTP Digest: the service challenges a request, and the request is sent again with an answer. Later requests carry an
+answer at once.
 
 Runs in the daemon, for the engine. The service is not trusted: it may challenge without end, or refuse a right password. Nor is
 the connector, which may send requests to such a service on purpose.
 
-    1 send it, with an answer if a challenge is known · 2 a 401 is over, and on record · 3 send it with an answer to that
-    4 a 401 again: the answer was refused
+    1 send the request, with an answer if a challenge is known · 2 finish and record a 401
+    3 send the request with an answer to its challenge · 4 if the response is a 401 again, the answer was refused
 
 Rules
-- A challenge is kept once its answer was accepted: by binding and host, `MAX_KEPT` of them for `KEEP_S`, in memory only.
-- At most `MAX_ANSWERS` answers are given to one request of a connector. Each exchange is a request like any other: a
-  number, a count against the budget, rows in the ledger, checks, and a loan of its own.
-- After a refusal the same password is not tried for a while, whichever binding it belongs to (attempts.py): that would
-  lock the account. Only one new challenge of an account is answered at a time, until it is known whether the answer is
-  accepted.
-- If the service says that only the nonce was too old (`stale`), the password was right. The last answer to a request is to a
-  nonce as old as the request: `stale` there counts as a refusal, or a wrong password would be tried without end.
+- A challenge is stored once its answer was accepted: by binding and host, at most `MAX_KEPT` challenges for `KEEP_S`,
+  in memory only.
+- At most `MAX_ANSWERS` answers are given to one request of a connector. Each exchange is a request like any other: it
+  has a number, counts against the budget, has rows in the ledger, and passes all checks with a loan of its own.
+- After a refusal the same password is not tried for a while, whichever binding it belongs to (attempts.py), because
+  repeated attempts would lock the account. Only one new challenge of an account is answered at a time, until it is
+  known whether the answer is accepted.
+- If the service says that only the nonce was too old (`stale`), the password was right. The last answer to a request
+  uses a nonce that is as old as the request, so `stale` there counts as a refusal. Otherwise a wrong password would be
+  tried without end.
 - An answer counts as accepted if the status is about the requested resource. A status that a locked account or a proxy before
   the service may cause (`_UNDECIDED`) is relayed, and changes nothing.
-- A body that comes in pieces is held (held.py), since it is sent twice.
+- A body that comes in pieces is collected first (held.py), since it is sent twice.
 
 Source: RFC 7616, sections 3.3 to 3.6. Not here: how an answer is computed (signing/digest.py).
 """
@@ -47,14 +50,18 @@ from aileron.model.names import BindingName, HostPort
 __all__ = ["KEEP_S", "MAX_ANSWERS", "MAX_KEPT", "Answering", "Challenged", "Rounds"]
 
 MAX_KEPT: Final = 256
-"""Challenges that are kept, more than a vault's bindings of this kind; beyond it the least recently used is forgotten."""
+"""Maximum number of stored challenges: more than a vault has bindings of this kind. Beyond it the least recently used
+challenge is forgotten.
+"""
 KEEP_S: Final = 3600.0
-"""Seconds for which a challenge is kept: nonces last some minutes, and one that is too old costs an exchange."""
+"""Seconds for which a challenge is stored. Nonces last some minutes; a nonce that is too old costs one more exchange."""
 MAX_ANSWERS: Final = 3
-"""Answers to one request: to a known challenge, to a new one, and once more if the nonce of that was already too old."""
+"""Maximum number of answers to challenges for one request. The first answers a stored challenge, the second a new
+challenge; the third is for a new challenge whose nonce was already too old.
+"""
 _REFUSED: Final = 401
 _UNDECIDED: Final = frozenset({400, 403, 407, 408, 421, 425, 429, 431, *range(500, 600)})
-"""Statuses that say neither that the password was right nor that it was wrong."""
+"""Status codes that do not show whether the password was right."""
 
 
 class _Place(NamedTuple):
@@ -69,7 +76,7 @@ class _Kept(NamedTuple):
 
 
 class Rounds:
-    """The challenges of one daemon whose answers were accepted. `now`: seconds of a clock that does not go back."""
+    """Challenges of one daemon whose answers were accepted. `now` returns seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now: Final = now
@@ -77,8 +84,8 @@ class Rounds:
         self.attempts: Final = Attempts(now)
 
     def next(self, binding: BindingName, destination: HostPort, secret: bytes) -> Round | None:
-        """Return the next answer's round, which no other request gets; None if no challenge is known. `secret`: the
-        password's digest.
+        """Return the round for the next answer, which no other request gets. None if no challenge is stored. `secret`
+        is the password's digest.
         """
         place = _Place(binding, destination)
         kept = self._kept.pop(place, None)
@@ -88,7 +95,7 @@ class Rounds:
         return self._kept[place].round
 
     def keep(self, binding: BindingName, destination: HostPort, secret: bytes, accepted: Round) -> None:
-        """Keep a challenge whose answer was accepted."""
+        """Store a challenge whose answer was accepted."""
         place = _Place(binding, destination)
         kept = self._kept.get(place)
         if kept is not None and kept.round.challenge == accepted.challenge:
@@ -106,18 +113,20 @@ class Rounds:
 
 
 class Answering(Exchange[EgressResponse], Protocol):
-    """An exchange of engine.py, whose request can be sent again."""
+    """An exchange of engine.py whose request can be sent again."""
 
     @property
     def whole(self) -> bytes | None:
-        """The request's body, if it has one, once the exchange was entered."""
+        """The request's complete body, available once the exchange was entered; None if the request has no complete body."""
         ...
 
 
 Prepare = Callable[[LentCredential, HostPort], LentCredential]
-"""Type of a function that takes what is lent and its destination, and returns the same with the challenge to answer."""
+"""Type of a function that takes a loan and its destination, and returns the loan with the challenge to answer."""
 Begin = Callable[[Prepare, bytes | None], Answering]
-"""Type of a function that begins an exchange of the same request; with this body, unless it is the first."""
+"""Type of a function that begins an exchange of the same request. Its second argument is the body to send; None for the
+first exchange, which sends the request's own body.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -130,10 +139,12 @@ class _Lent:
 
 
 class Challenged(Around[EgressResponse]):
-    """An exchange that answers challenges, with as many requests as that takes."""
+    """An exchange that answers challenges, with as many requests as the answers need."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
-        """Take `deadline` as in `anyio.current_time()`: until then the answer to another request is waited for."""
+        """Take `deadline`, as in `anyio.current_time()`: until then a request waits for another request's challenge to
+        be settled.
+        """
         super().__init__()
         self._begin: Final = begin
         self._rounds: Final = rounds
@@ -157,7 +168,7 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _try(self, stack: contextlib.AsyncExitStack, challenge: Challenge) -> EgressResponse:
-        """Answer a new challenge while it is not known whether the password is right."""
+        """Answer a new challenge when it is not known whether the password is right."""
         lent = self._known()
         async with contextlib.AsyncExitStack() as held:
             turn, destination = self._rounds.attempts.turn(lent.account, lent.lent.secret), lent.account.destination
@@ -170,7 +181,7 @@ class Challenged(Around[EgressResponse]):
         return await self._send(stack, known)  # another request's answer was accepted while this one waited
 
     async def _settle(self, stack: contextlib.AsyncExitStack, attempt: Attempt, challenge: Challenge) -> EgressResponse:
-        """Answer the challenge, and further ones, until the service has said whether the password is right."""
+        """Answer the challenge and further challenges, until the service has shown whether the password is right."""
         response = await self._send(stack, Round.first(challenge))
         while response.status == _REFUSED:
             is_stale = read_challenges(_challenges_in(response)).is_stale
@@ -183,8 +194,8 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _send(self, stack: contextlib.AsyncExitStack, answers: Round | None) -> EgressResponse:
-        """Send the request, and return when the head of its response is there. `answers` None: answer a known
-        challenge, if any.
+        """Send the request, and return when the head of its response has arrived. With `answers` None, answer a stored
+        challenge, if there is one.
         """
 
         def prepare(lent: LentCredential, destination: HostPort) -> LentCredential:
@@ -207,7 +218,9 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _asked(self, stack: contextlib.AsyncExitStack, response: EgressResponse) -> Challenge:
-        """Return the challenge of a 401, whose exchange is over then. AileronError if it cannot be answered."""
+        """Finish the exchange of a 401 response and return its challenge. Raises AileronError if the challenge cannot
+        be answered.
+        """
         offered = read_challenges(_challenges_in(response))
         if offered.best is not None:
             await response.hold(HELD_BYTES)  # so that the connection can be kept

@@ -1,17 +1,19 @@
 """TLS with a client certificate that the vault lends: the TLS settings of a connection that uses it.
 
-Runs in the daemon; the private key goes to OpenSSL and nowhere else. OpenSSL takes it only by the name of a file, so it
-is written into an anonymous file in memory (memfd_create(2)), which is sealed, read and closed before anything else
-happens.
+Runs in the daemon; the private key goes to OpenSSL and nowhere else. OpenSSL takes a key only by the name of a file. So
+the key is written to an anonymous file in memory (memfd_create(2)), which is sealed, read and closed before anything
+else happens.
 
 Rules
-- Each connection has its own settings, which hold the key for as long as it is open (pool.py): none are kept for the
-  next one. Making them takes 1.4 ms on Debian 12, and 20 ms where the trust store is one file: so it is done in a
-  worker thread, as the loop has others to serve. A kept connection needs no new settings.
-- A certificate is identified by a digest under a key of this process, which says only which connection was made with which.
+- Each connection has its own TLS settings, which hold the key while the connection is open (pool.py). No settings are
+  stored for the next connection. Making the settings takes 1.4 ms on Debian 12, and 20 ms if the trust store is one
+  file; a worker thread does it, so that the event loop is not blocked. A reused connection needs no new settings.
+- A certificate is identified by a digest, keyed with a key of this process. The digest shows only which connection was
+  made with which certificate.
 
 Source: memfd_create(2), fcntl(2) on seals; RFC 8446 sections 4.4.2 and 6.2. Not here: what a certificate is
-(model/client_certificate.py), which request has one (credentials/certificate.py), which connection serves it (pool.py).
+(model/client_certificate.py), which request uses a certificate (credentials/certificate.py), which connection serves
+the request (pool.py).
 """
 
 from __future__ import annotations
@@ -49,11 +51,15 @@ _REFUSALS: Final = {
     "CERTIFICATE_REQUIRED": "did not arrive",
     "DECRYPT_ERROR": "does not belong to the private key",
 }
-"""Meanings of a server's alerts about a certificate (RFC 8446 section 6.2), by the end of OpenSSL's names for them."""
+"""Meanings of a server's alerts about a certificate (RFC 8446 section 6.2). A key is the end of OpenSSL's name for the
+alert.
+"""
 
 
 def certificate_tag(certificate: Secret | None) -> bytes | None:
-    """Return a digest that identifies the certificate: equal for the same bytes, in this process. None for no certificate."""
+    """Return a digest that identifies the certificate: equal for the same bytes, in this process. Return None for no
+    certificate.
+    """
     return None if certificate is None else hashlib.blake2b(certificate.reveal(), key=_TAG_KEY, digest_size=16).digest()
 
 
@@ -64,8 +70,8 @@ async def context_with(
     ca_pem: str | None,
     protocols: Sequence[str],
 ) -> ssl.SSLContext:
-    """Return the TLS settings of one connection, as `tls.client_context`. AileronError(binding_failed) if OpenSSL
-    rejects the certificate.
+    """Return the TLS settings of one connection, made as `tls.client_context` makes them. Raises
+    AileronError(binding_failed) if OpenSSL rejects the certificate.
     """
     return await anyio.to_thread.run_sync(_context_with, certificate, use, stored, ca_pem, protocols)
 
@@ -101,18 +107,18 @@ def _in_memory(pem: bytes) -> Iterator[str]:
 
 
 def _no_passphrase() -> bytes:
-    """Return no passphrase; otherwise OpenSSL would ask for one at a terminal."""
+    """Return an empty passphrase; otherwise OpenSSL would prompt for a passphrase at a terminal."""
     return b""
 
 
 def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None) -> AileronError:
-    """Return a `binding_failed` error that says how to fix it."""
+    """Return a `binding_failed` error that says how to fix the certificate."""
     message = f"the secret of {use.binding} {problem.what}: {problem.cure}; {cure_for(use.binding, stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
 def certificate_refused(use: CredentialUse, stored: Stored | None, error: Exception) -> AileronError | None:
-    """Return `binding_failed` if the error is a server's alert about the certificate that `use` sent; None if it is not."""
+    """Return `binding_failed` if the error is a server's alert about the certificate that `use` sent, else None."""
     alert = error.reason if isinstance(error, ssl.SSLError | TlsAlertError) else None
     if alert is None or "_ALERT_" not in alert:
         return None

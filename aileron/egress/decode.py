@@ -1,14 +1,14 @@
 """Content codings: turn an encoded response body into bytes that can be scanned, within limits.
 
-The engine asks every upstream for `identity`. One that encodes anyway would carry a reflected secret past the scrubber,
-so its body is decoded here or the call fails. Pure and incremental; runs in the daemon on hostile bytes.
+The engine asks every upstream for `identity`. An upstream that encodes anyway would carry a reflected secret past the
+scrubber, so its body is decoded here or the call fails. Pure and incremental; runs in the daemon on hostile bytes.
 
 Rules
-- `gzip` (`x-gzip`) and `deflate` (zlib or raw), one layer. Anything else is BadAnswerError: what cannot be read cannot be
-  scanned.
-- At most `PIECE_BYTES` come out at a time, whatever went in, so a bomb costs a buffer, not the memory.
+- `gzip` (`x-gzip`) and `deflate` (zlib or raw), one layer. Anything else raises BadAnswerError, because a body that
+  cannot be read cannot be scanned.
+- At most `PIECE_BYTES` are output at a time, whatever the input, so a compression bomb costs a buffer, not the memory.
 - Past `RATIO_FREE_BYTES` of output the ratio to the input may not exceed `MAX_RATIO`.
-- A body that ends inside a stream, or goes on with something else after it, is BadAnswerError.
+- A body that ends in the middle of a stream, or has other bytes after it, raises BadAnswerError.
 
 Source: RFC 9110 section 8.4, RFC 1950 to 1952. Not here: the byte budget of a step (meter.py).
 
@@ -34,7 +34,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def decoder_for(codings: tuple[str, ...]) -> Decoder | None:
-    """Return a decoder, or None if the body is not encoded. BadAnswerError for codings that are not decoded here."""
+    """Return a decoder, or None if the body is not encoded. Raises BadAnswerError for codings that are not decoded here."""
     if not codings:
         return None
     if len(codings) > 1 or codings[0] not in {"gzip", "x-gzip", "deflate"}:
@@ -43,7 +43,9 @@ def decoder_for(codings: tuple[str, ...]) -> Decoder | None:
 
 
 class Decoder:
-    """Decoder of one encoded body. Call `feed` for each part and exhaust what it returns, then `finish`."""
+    """Decoder of one encoded body. Call `feed` for each part and exhaust the iterator that it returns, then call
+    `finish`.
+    """
 
     def __init__(self, coding: str) -> None:
         self._gzip = coding != "deflate"
@@ -52,7 +54,7 @@ class Decoder:
         self._bytes_out = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield decoded pieces of at most PIECE_BYTES, none empty."""
+        """Decode `data`, and yield non-empty pieces of at most PIECE_BYTES."""
         more = bool(data)
         while more:
             stream = self._stream_for(data)

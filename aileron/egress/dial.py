@@ -1,15 +1,15 @@
 """The only outbound socket: connect to a vetted address, verify TLS.
 
-Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: it connects to
-exactly what was vetted, and a second look-up cannot give another address (DNS rebinding). Runs in the daemon; trusts neither
-the peer nor the party that named it.
+Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: it connects to exactly
+the addresses that were vetted, so a second look-up cannot give another address (DNS rebinding). Runs in the daemon;
+trusts neither the peer nor the party that named the peer.
 
 Rules
 - The name of the URL is verified (tls.py says how) before any byte of the request is written.
 - No setting comes from the environment: not HTTPS_PROXY, and none of TLS.
-- The socket is non-blocking and read only on request, so no transport hides bytes in a queue: what a peer sends
-  between two requests is still in the socket when `is_quiet` looks.
-- A TLS stream that ends without close_notify is an error, not an end: it may have been cut.
+- The socket is non-blocking and read only on request, so no transport hides bytes in a queue: bytes that a peer sends
+  between two requests are still in the socket when `is_quiet` checks.
+- A TLS stream that ends without close_notify is an error, not an end, because it may have been truncated.
 
 Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: names (lookup.py), which addresses are allowed
 (addresses.py), when a connection is kept (pool.py).
@@ -50,7 +50,8 @@ logging.getLogger("httpcore2.http11").disabled = True
 
 
 def is_own_address(address: str) -> bool:
-    """Return whether this machine has the address, so that a connection would reach one of its own services.
+    """Return whether the address belongs to this machine, so that a connection would reach one of the machine's own
+    services.
 
     A connected UDP socket sends nothing; the kernel picks its source address as it would for TCP, and for an own
     address it picks that address (ip(7), routing table `local`).
@@ -65,11 +66,11 @@ def is_own_address(address: str) -> bool:
 
 
 Heard = Literal["nothing", "TLS", "HTTP", "a greeting", "something else"]
-"""The form of a peer's first bytes; "nothing" if none came, or none so far."""
+"""Form of a peer's first bytes; "nothing" if no bytes came, or none so far."""
 
 
 class DialProgress:
-    """Progress of a `dial`, for the error if no connection is made. It holds nothing that a peer sent."""
+    """Progress of a `dial`, for the error if no connection is made. The object holds no bytes that a peer sent."""
 
     def __init__(self) -> None:
         self.is_connected = False
@@ -87,8 +88,8 @@ class NoTlsError(OSError):
 class TlsAlertError(httpcore2.ReadError):
     """The peer ended TLS with an alert. `reason` is OpenSSL's name for it, such as `TLSV13_ALERT_CERTIFICATE_REQUIRED`.
 
-    In TLS 1.3 the client is done before the server has looked at its certificate: its alert about that comes with the
-    first read.
+    In TLS 1.3 the client completes the handshake before the server has checked the client's certificate, so an alert
+    about that certificate comes with the first read.
     """
 
     def __init__(self, reason: str) -> None:
@@ -99,11 +100,12 @@ class TlsAlertError(httpcore2.ReadError):
 async def dial(
     addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, progress: DialProgress | None = None
 ) -> tuple[Wire, str]:
-    """Connect to the first address that answers. Return the connection and that address.
+    """Connect to the first address that accepts. Return the connection and that address.
 
-    `tls` None: without TLS. `host` is what the certificate must be for, and the SNI if it is a name. Raises OSError (as ssl's
-    errors are) if no address answers or TLS fails, and NoTlsError if the peer speaks none. A peer that answers but cannot prove
-    its name ends the search. `progress` is kept up to date.
+    With `tls` None, the connection has no TLS. `host` is the name or address that the certificate must be valid for,
+    and the SNI if it is a name. Raises OSError (which includes ssl's errors) if no address accepts or TLS fails, and
+    NoTlsError if the peer does not speak TLS. A peer that accepts but cannot prove its name ends the search. `progress`
+    is updated throughout.
     """
     progress = DialProgress() if progress is None else progress
     sock, address = await _connect_any(addresses[:MAX_ATTEMPTS], port)
@@ -175,19 +177,19 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
 
 
 def _is_tls(error: OSError, heard: Heard) -> bool:
-    """Return whether the peer speaks TLS, by its first bytes and the handshake's error."""
+    """Return whether the peer speaks TLS, judged by its first bytes and the handshake's error."""
     if heard == "nothing":
         return isinstance(error, ssl.SSLError) and not was_cut(error)
     return heard == "TLS"
 
 
 def _was_no_tls(error: OSError) -> bool:
-    """Return whether OpenSSL received something that is no TLS record at all."""
+    """Return whether OpenSSL received bytes that are not a TLS record."""
     return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
 
 
 def _heard(wrapped: ssl.SSLSocket) -> Heard:
-    """Return the form of the peer's first bytes, without taking them off the socket."""
+    """Return the form of the peer's first bytes, without consuming them."""
     try:
         begin = socket.socket.recv(wrapped, 4, socket.MSG_PEEK)
     except OSError:
@@ -208,7 +210,7 @@ def _family(address: str) -> socket.AddressFamily:
 class Wire(httpcore2.AsyncNetworkStream):
     """A connection with httpcore2's interface, used by one task at a time.
 
-    It ignores `timeout`: the engine bounds every step from outside.
+    The parameter `timeout` is ignored, because the engine limits the time of every step from outside.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -218,18 +220,20 @@ class Wire(httpcore2.AsyncNetworkStream):
 
     @property
     def speaks_http2(self) -> bool:
-        """True if the peer chose `h2` from the protocols offered in the handshake (RFC 7301). Never without TLS."""
+        """True if the peer chose `h2` from the protocols offered in the handshake (RFC 7301). Always False without TLS."""
         return isinstance(self._sock, ssl.SSLSocket) and self._sock.selected_alpn_protocol() == "h2"
 
     def limit_reading(self, size: int | None) -> None:
-        """Let at most `size` more bytes come in, as heads of HTTP/1.1; None lifts the limit. It bounds interim responses."""
+        """Allow at most `size` more bytes to be read, for HTTP/1.1 response heads; None lifts the limit. The limit
+        bounds interim responses.
+        """
         self._may_read = size
         self._lines = None if size is None else HeadLines()
 
     def is_quiet(self) -> bool:
         """Return whether the connection is open with nothing to read, so that it can carry another request. Never blocks.
 
-        It reads rather than polls: a TLS 1.3 session ticket makes the socket readable and is not an answer.
+        Reads rather than polls, because a TLS 1.3 session ticket makes the socket readable without being response data.
         """
         try:
             return not self.read_waiting(1)
@@ -237,9 +241,9 @@ class Wire(httpcore2.AsyncNetworkStream):
             return False
 
     def read_waiting(self, max_bytes: int) -> bytes:
-        """Return bytes that arrived and were not read yet; empty if there are none. Never blocks.
+        """Return bytes that have arrived and were not read yet; empty if there are none. Never blocks.
 
-        httpcore2.ReadError if the peer has closed or the connection broke.
+        Raises httpcore2.ReadError if the peer has closed or the connection broke.
         """
         try:
             data = self._sock.recv(max_bytes)
@@ -254,14 +258,16 @@ class Wire(httpcore2.AsyncNetworkStream):
         raise httpcore2.ReadError(problem)
 
     def unsent_bytes(self) -> int:
-        """Return the number of bytes written that have not arrived at the peer's kernel. 0 once closed. tcp(7), SIOCOUTQ."""
+        """Return the number of written bytes that have not arrived at the peer's kernel yet (tcp(7), SIOCOUTQ). 0 once
+        closed.
+        """
         if not self.is_open():
             return 0
         queued = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, bytes(4))  # SIOCOUTQ, by its other name
         return int.from_bytes(queued, sys.byteorder)
 
     def is_open(self) -> bool:
-        """Return whether the socket is not closed on this side."""
+        """Return whether this side has not closed the socket."""
         return self._sock.fileno() != -1
 
     def close(self) -> None:
@@ -269,13 +275,17 @@ class Wire(httpcore2.AsyncNetworkStream):
         self._sock.close()
 
     def detach(self) -> socket.socket:
-        """Return the socket of a connection without TLS, which belongs to the caller from now on: this object is closed."""
+        """Return the socket of a connection without TLS and close this object. From then on, the socket belongs to the
+        caller.
+        """
         sock = socket.socket(self._sock.family, self._sock.type, fileno=self._sock.detach())
         sock.setblocking(False)
         return sock
 
     def end_writing(self) -> None:
-        """Write nothing more. The peer learns of it only without TLS: TLS 1.2 has no half-close (RFC 5246 section 7.2.1)."""
+        """End writing in this direction. The peer notices only without TLS, because TLS 1.2 has no half-close (RFC 5246
+        section 7.2.1).
+        """
         if not isinstance(self._sock, ssl.SSLSocket):
             with contextlib.suppress(OSError):  # it has closed before
                 self._sock.shutdown(socket.SHUT_WR)
@@ -285,7 +295,9 @@ class Wire(httpcore2.AsyncNetworkStream):
         self.close()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return some bytes, or none at the end. httpcore2.ReadError if the connection broke or sent too much."""
+        """Return some bytes, or none at the end. Raises httpcore2.ReadError if the connection broke or the peer sent
+        too much.
+        """
         data = await self._receive(max_bytes)
         if self._may_read is not None:
             self._may_read -= len(data)
@@ -296,7 +308,7 @@ class Wire(httpcore2.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write all bytes. httpcore2.WriteError if the connection broke."""
+        """Write all bytes. Raises httpcore2.WriteError if the connection broke."""
         rest = memoryview(buffer)
         while rest:
             rest = rest[await self._send(rest) :]

@@ -1,27 +1,30 @@
 """The engine: one request of a connector, from its text to a scrubbed response. The only way out of the jail.
 
 Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
-resolver, nor the upstream that answers; it is the one place where a secret meets the network.
+resolver, nor the upstream that answers; the engine is where a secret meets the network.
 
-    1 count · 2 admit (rules.py), read a body that has to be whole (held.py) · 3 resolve and check every address
-    4 renew what is lent if it must be · 5 get the secrets that could have been sent there, lend, inject · 6 write down, durably
-    7 connect · 8 send · 9 check the head · 10 decode, count and scrub the body · 11 keep or close · 12 write down the end
+    1 count · 2 admit (rules.py), read a body that must be complete (held.py) · 3 resolve and check every address
+    4 renew the credential if necessary · 5 get the secrets that could have been sent there, lend, inject · 6 record durably
+    7 connect · 8 send · 9 check the head · 10 decode, count and scrub the body · 11 pool or close · 12 record the end
 
 Rules
-- Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet goes to
-  the upstream. 3 and 7 are skipped when a kept connection serves (pool.py); if that one is gone by 8, they happen then.
-- Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, but for a
-  token that the service refused (renewing.py), and a request that the service challenged (challenged.py).
-- A request that waits for a renewal holds none of the places that all steps share: the renewal is a request, and needs one.
-- A response is scrubbed of every secret that could have been sent to its host, by any connector (5), and of what the step was
-  lent; the list is read again for each piece. If it is not empty, a response comes whole or not at all (headers.py: parts).
-- The response to a request of the supervisor's own (`open_own`) is not scrubbed: it goes into no jail, and a provider's
-  holds tokens.
+- Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet
+  goes to the upstream. 3 and 7 are skipped if a pooled connection is used (pool.py); if that connection is gone by 8,
+  they happen then.
+- Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, except
+  after a refused token (renewing.py) or a challenge (challenged.py).
+- A request that waits for a renewal holds none of the places that all steps share, because the renewal is itself a
+  request and needs a place.
+- A response is scrubbed of every secret that any connector could have sent to its host (5), and of every secret that
+  the step was lent; this list is read again for each piece. If the list is not empty, partial responses are refused
+  (headers.py).
+- The response to one of the supervisor's own requests (`open_own`) is not scrubbed: it goes into no jail, and a
+  provider's response holds tokens.
 - The secret is lent until the response is over. An error has no cause or context, as h11's errors quote the bytes that they
   could not parse.
 - Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
-- If 6 was reached, 12 follows, whatever happened, cancellation included. If a rule refused a request, that is written down
-  before the error is raised.
+- If 6 was reached, 12 follows, whatever happened, cancellation included. If a rule refused a request, the refusal is
+  recorded before the error is raised.
 
 >>> async with egress.open(request, grant, meter, journal, deadline) as response:       # doctest: +SKIP
 ...     async for piece in response:
@@ -89,10 +92,10 @@ class Egress:
         own_port: int | None = None,
         logins: LoginDoor | None = None,
     ) -> None:
-        """Set up what all requests share. `resolve` None: the system's resolver. `own_port`: the daemon's port on loopback.
-        `logins`: the process that logs in; None: there are no logins.
+        """Set up what all requests share. `resolve` None means the system's resolver. `own_port` is the daemon's port
+        on loopback. `logins` starts the processes that log in; None: logins are not available.
 
-                AileronError(invalid_request) if there is no certificate in `egress.ca_file`.
+        Raises AileronError(invalid_request) if `egress.ca_file` contains no certificate.
         """
         self.lender: Final = lender
         self.own_port: Final = own_port
@@ -111,12 +114,12 @@ class Egress:
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """Return a context manager that sends a request when entered, and gives its response until left. `deadline` as in
-        `anyio.current_time()`.
+        """Return a context manager that sends a request when entered, and ends the exchange when left. Its value is the
+        response. `deadline` as in `anyio.current_time()`.
 
-        AileronError: capability_denied (`details`: requested, granted, reason), resource_limit_exceeded
-        (`details.limit`), network_error (`details.phase`), or what the lender or the journal raised. The same may be
-        raised while the body is read.
+        Raises AileronError: capability_denied (`details`: requested, granted, reason), resource_limit_exceeded
+        (`details.limit`), network_error (`details.phase`), or the error of the lender or the journal. The same errors
+        may be raised while the body is read.
         """
 
         def begin(prepare: Prepare | None = None, whole: bytes | None = None) -> _Exchange:
@@ -139,18 +142,18 @@ class Egress:
     def open_own(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """Open a request of the supervisor's own as `open` does. Its response stays in the daemon: it is not scrubbed, and
-        the vault can be locked.
+        """Open one of the supervisor's own requests as `open` does. The response stays in the daemon, so it is not
+        scrubbed, and the vault can be locked.
         """
         assert grant.credential is None, "what is lent is for connectors"
         return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)
 
     def forget_certificates(self) -> None:
-        """Close kept connections that have a client certificate; called when the vault is locked."""
+        """Close pooled connections that have a client certificate; called when the vault is locked."""
         self.pool.forget_certificates()
 
     async def aclose(self) -> None:
-        """Close the kept connections; a connection still in use is closed when its response is left."""
+        """Close the pooled connections. A connection that is still in use is closed when its response is left."""
         self.pool.close()
 
 
@@ -180,7 +183,7 @@ class _Exchange(HttpPassage[EgressResponse]):
 
     @property
     def whole(self) -> bytes | None:
-        """The request's body, if it has one that is whole; once the exchange was entered."""
+        """The request's body if it is complete, once the exchange was entered; None otherwise."""
         return self._given if isinstance(self._given, bytes) else None
 
     async def _run(self) -> EgressResponse:
@@ -218,14 +221,14 @@ class _Exchange(HttpPassage[EgressResponse]):
         return self._read_head(admitted, self._answer)
 
     def _admit(self) -> AllowedRequest:
-        """Do step 2: parse, then check every rule that needs no look-up."""
+        """Do step 2: parse the URL, then check every rule that needs no look-up of the host."""
         url = parse_url(self._request.url)
         self._destination = url.destination
         return admit(url, self._request, self._grant)
 
     async def _hold(self, admitted: AllowedRequest, most: int) -> AllowedRequest:
-        """Read a body to its end, which still belongs to step 2, and frame it as a whole one. It holds nothing shared but
-        memory.
+        """Read a body to its end and frame it as a complete body; this still belongs to step 2. Meanwhile the request
+        holds no shared resource but memory.
         """
         await enter(self._stack, (self._meter.holding, self._egress.holding), self._destination, self._deadline)
         longest = most if admitted.length is None else admitted.length
@@ -238,14 +241,14 @@ class _Exchange(HttpPassage[EgressResponse]):
         return dataclasses.replace(admitted, fields=fields, length=length, holds=None)
 
     def _check_held(self, admitted: AllowedRequest, body: bytes) -> tuple[Field | None, int | None]:
-        """Check a held body as rules.py checks one that came whole. Return its framing."""
+        """Check a held body as rules.py checks a body that came in one piece. Return its framing."""
         assert admitted.use is not None
         framing = frame_body(admitted.method, self._request.headers, body)
         check_body(admitted.use.need, admitted.fields, body)
         return framing
 
     async def _read_whole(self, most: int) -> bytes:
-        """Read the body and return it; if it has more than `most` bytes, a little more than that."""
+        """Read the body and return it. If the body has more than `most` bytes, stop a little beyond `most`."""
         body, pieces = bytearray(), self._given
         assert isinstance(pieces, AsyncIterator)
         async for piece in pieces:
@@ -256,7 +259,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return bytes(body)
 
     def _prepare(self, admitted: AllowedRequest) -> Injection:
-        """Do step 5: return the request as it goes out, with what is lent for it."""
+        """Do step 5: lend the credential, and return the request with the credential in it."""
         use, body = admitted.use, self._given
         whole_only = use is not None or self._is_whole_only()
         request = Outgoing(
@@ -276,7 +279,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return inject(use, lent, request)
 
     async def _connect(self, key: Key, addresses: tuple[str, ...], certificate: Secret | None) -> Connection:
-        """Do step 7: return a new connection."""
+        """Do step 7: connect, and return the new connection."""
         tls = None if key.plain else self._egress.tls
         if certificate is not None:
             assert not key.plain, "rules.py: there is no TLS to carry it"
@@ -292,7 +295,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return pieces if admitted.sha256 is None else self._hashed(pieces, admitted.sha256)
 
     async def _streamed(self, body: AsyncIterator[bytes], length: int | None) -> AsyncGenerator[bytes]:
-        """Yield the pieces of a streamed request body, counted, and checked against the announced length."""
+        """Yield the pieces of a streamed request body, counted and checked against the announced length."""
         sent = 0
         async for chunk in body:
             sent += len(chunk)
@@ -304,8 +307,8 @@ class _Exchange(HttpPassage[EgressResponse]):
             raise self._denied(RefusedError(Reason.BODY_LENGTH, "the body is not as long as its Content-Length"))
 
     async def _hashed(self, pieces: AsyncGenerator[bytes], sha256: str) -> AsyncGenerator[bytes]:
-        """Yield the pieces of a streamed body that was signed for. The last piece goes out only if the whole body has the
-        hash that was given.
+        """Yield the pieces of a streamed body whose hash was signed. The last piece goes out only if the complete body
+        has that hash.
         """
         so_far, held = hashlib.sha256(), b""
         async with contextlib.aclosing(pieces):
@@ -324,7 +327,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         self._bytes_up += size
 
     def _read_head(self, admitted: AllowedRequest, answer: httpcore2.Response) -> EgressResponse:
-        """Do step 9, and prepare step 10."""
+        """Check the response's head (step 9), and prepare to decode and scrub the body (step 10)."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
             if self._is_whole_only():
@@ -341,7 +344,9 @@ class _Exchange(HttpPassage[EgressResponse]):
         raise self._bad_answer(words)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Do steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""
+        """Pool or close the connection and record the end of the request (steps 11 and 12), also when the caller is
+        being cancelled.
+        """
         await self._end_answer()
         if self._connection is not None:
             if self._body is not None and self._body.failure is not None:

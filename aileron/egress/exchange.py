@@ -1,8 +1,9 @@
-"""The common steps of a request and of a WebSocket's handshake: both are HTTP, with a credential and a response to scrub.
+"""The steps that a request and a WebSocket's handshake share: both are HTTP, with a credential and a response to scrub.
 
 Runs in the daemon. Each step is called by engine.py and websocket.py at its place in their order, and does not know that order.
 
-Source: docs/reference/egress.md. Not here: the order (engine.py, websocket.py), what streams of bytes share as well (steps.py).
+Source: docs/reference/egress.md. Not here: the order (engine.py, websocket.py), the steps that streams of bytes share
+as well (steps.py).
 """
 
 from __future__ import annotations
@@ -45,40 +46,40 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Asked(Protocol):
-    """A connector's request, as far as a denial quotes it."""
+    """The parts of a connector's request that a denial quotes."""
 
     @property
     def url(self) -> str:
-        """URL, as unchecked text."""
+        """URL of the request, as unchecked text."""
         ...
 
     @property
     def credential(self) -> str | None:
-        """Kind of the credential, never a secret."""
+        """Kind of the credential as the connector named it, never a secret; None if the request names no credential."""
         ...
 
 
 class Ways(Protocol):
-    """The parts of the daemon's `Egress` that every passage uses."""
+    """The parts of the daemon's `Egress` that every passage (request, handshake or stream) uses."""
 
     @property
     def lender(self) -> Lender:
-        """The way to the vault."""
+        """Lender of credentials, that is the vault."""
         ...
 
     @property
     def resolve(self) -> Resolver:
-        """Resolver of names to addresses."""
+        """Resolver of host names to addresses."""
         ...
 
     @property
     def slots(self) -> anyio.Semaphore:
-        """Semaphore of the places that all steps share."""
+        """Semaphore for the places, which all steps share: a request in progress takes one."""
         ...
 
     @property
     def ca_pem(self) -> str | None:
-        """The user's own certificate authorities, in PEM."""
+        """The user's own certificate authorities, in PEM; None if the user has none."""
         ...
 
     @property
@@ -88,7 +89,7 @@ class Ways(Protocol):
 
 
 class HttpPassage(Passage[_T_co]):
-    """A request or a handshake: its place, its credential, and the secrets to search for in the response."""
+    """A request or a handshake, with its place, its credential, and the secrets to search its response for."""
 
     def __init__(
         self,
@@ -102,8 +103,8 @@ class HttpPassage(Passage[_T_co]):
         method: str,
         is_own: bool = False,
     ) -> None:
-        """Take `method`, as it is written to the ledger. `is_own`: a request of the supervisor's own, whose response is not
-        searched.
+        """Take `method` as it is recorded in the ledger. `is_own`: this is one of the supervisor's own requests, whose
+        response is not searched.
         """
         super().__init__(grant, meter, journal, deadline)
         self._ways = ways
@@ -123,8 +124,8 @@ class HttpPassage(Passage[_T_co]):
         self._body: Body | None = None
 
     async def renew(self, refused: Secret) -> bool:
-        """Have a token that the service refused renewed, after the exchange is over. Return True if there is another token
-        now.
+        """Have a token that the service refused renewed, after the exchange is over. Return True if another token can
+        now be lent.
         """
         use, destination = self._grant.credential, self._destination
         assert use is not None
@@ -133,7 +134,7 @@ class HttpPassage(Passage[_T_co]):
         return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
 
     async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
-        """Look the name up once, check every address, and return them."""
+        """Resolve the name once, check every address, and return the addresses."""
         destination = admitted.url.destination
         addresses = await look_up(self._ways.resolve, destination, self._deadline)
         plain, private, own_port = admitted.plain, admitted.private, self._ways.own_port
@@ -145,7 +146,7 @@ class HttpPassage(Passage[_T_co]):
         return addresses
 
     async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Have what is lent made usable. While it waits for that, the request holds none of the places that all steps share."""
+        """Wait until the credential can be lent. Meanwhile the request holds none of the places that all steps share."""
         lender, deadline = self._ways.lender, self._deadline
         if lender.is_ready(use, destination):
             return
@@ -163,7 +164,7 @@ class HttpPassage(Passage[_T_co]):
     async def _sent(
         self, connection: Connection, request: Outgoing, content: bytes | AsyncIterator[bytes] | None = None
     ) -> httpcore2.Response:
-        """Send the request. Return the response once its head is there; its body is still on the wire."""
+        """Send the request. Return the response once its head has arrived; its body has not been read yet."""
         origin = connection.origin
         sent = httpcore2.Request(
             request.method,
@@ -174,14 +175,14 @@ class HttpPassage(Passage[_T_co]):
         return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
     def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
-        """Return a function that returns the next piece of the body, None at the end."""
+        """Return a function that returns the next piece of the body, or None at the end."""
         stream = answer.stream
         assert isinstance(stream, AsyncIterable)
         chunks = self._chunks = aiter(stream)
         return lambda: self._reach("exchange", lambda: anext(chunks, None))
 
     async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]]) -> _T:
-        """Wait for one step that reaches outside, until the deadline; its errors become `network_error`."""
+        """Wait for one step that uses the network, until the deadline. The step's errors become `network_error`."""
         return await within(self._deadline, phase, self._destination, step, refused=self._certificate_refused)
 
     def _certificate_refused(self, error: Exception) -> AileronError | None:
@@ -189,7 +190,7 @@ class HttpPassage(Passage[_T_co]):
         return certificate_refused(use, self.stored, error) if self._has_certificate and use is not None else None
 
     def _needles(self) -> Needles:
-        """Return the secrets to search for now."""
+        """Return the secrets that the response is to be searched for at this moment."""
         if not self._is_own and self._destination is not None:
             try:
                 self._bound = self._ways.lender.needles(self._destination)
@@ -200,11 +201,13 @@ class HttpPassage(Passage[_T_co]):
         return self._and_once(self._meter.needles_with(self._bound))
 
     def _and_once(self, needles: Needles) -> Needles:
-        """Return `needles` with those of this response alone; made again only when the others change.
+        """Return `needles` plus the values that are searched for only in this response, such as a signature. The result
+        is reused until `needles` change.
 
-        They are searched for in the forms that cost microseconds (scrub.py), also for a WebSocket, which can stay open for
-        long: a signature is useless without its request or handshake, however late it comes back. Searching for every form would
-        block the loop for as long as making the forms of all other secrets again: 150 ms with 100 secrets.
+        These values are searched for only in the forms that take microseconds to make (scrub.py). That suffices even
+        for a WebSocket, which can stay open for long: a signature is useless without its request or handshake, however
+        late a service sends it back. Making every form would block the loop for as long as making the forms of all
+        other secrets again: 150 ms with 100 secrets.
         """
         if not self._once:
             return needles
@@ -213,7 +216,9 @@ class HttpPassage(Passage[_T_co]):
         return self._with_once[1]
 
     def _is_whole_only(self) -> bool:
-        """Return whether a part of a response might hold a part of a secret, also of one that can no longer be searched for."""
+        """Return whether partial responses must be refused, because a part could hold part of a secret. This includes
+        secrets that can no longer be searched for.
+        """
         if self._needles():
             return True
         destination = None if self._is_own else self._destination
@@ -228,7 +233,7 @@ class HttpPassage(Passage[_T_co]):
         return denied(refused, self._destination, self._asked.credential, self._grant)
 
     async def _end_answer(self) -> None:
-        """Release the response, also when the caller is being cancelled: closing does not wait for the peer."""
+        """Release the response, also when the caller is being cancelled. Closing does not wait for the peer."""
         with anyio.CancelScope(shield=True):
             if isinstance(self._chunks, AsyncGenerator):
                 await self._chunks.aclose()

@@ -1,11 +1,11 @@
 """The failures that egress reports, each built in one place.
 
-Runs in the daemon. The engine alone calls these: a rule's refusal becomes `capability_denied`, everything that went
-wrong on the way to or from an upstream becomes `network_error`.
+Runs in the daemon. Only the engine calls these functions: a rule's refusal becomes `capability_denied`, and every
+problem on the way to or from an upstream becomes `network_error`.
 
 Rules
-- Words come from here, from errno(3), from OpenSSL's own tables or from getaddrinfo(3). Nothing an upstream sent is
-  quoted: it may echo a credential. Nothing of a request is quoted but host, port and method.
+- The text of a failure comes from here, from errno(3), from OpenSSL's own tables or from getaddrinfo(3). Nothing that
+  an upstream sent is quoted, because it may echo a credential. Of a request, only host, port and method are quoted.
 - `retriable` says that the same request may succeed later, not that it is safe to send again: whether anything was sent
   is `details.phase` (`queue`, `resolve`, `connect`: no; `exchange`: maybe).
 
@@ -44,18 +44,18 @@ Phase = Literal["queue", "resolve", "connect", "exchange"]
 
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
 _MAX_DESTINATION: Final = 300
-"""Characters of a destination text that are kept: a host name has 253, and a port six. Longer text is nonsense, and its
-beginning is enough.
+"""Maximum number of characters of a destination text in a failure. A host name has at most 253, and a port six; of
+longer text, which is nonsense, the beginning is enough.
 """
 
 
 class ConnectionProblem(msgspec.Struct, frozen=True):
-    """A problem with a connection, in words that can be shown, and whether waiting may help."""
+    """A problem with a connection, in words that can be shown, and whether a later attempt may succeed."""
 
     text: str
     retriable: bool = True
     reason: str | None = None
-    """`details.reason`, if it is one that a program can act on."""
+    """Value of `details.reason`, if the problem has one that a program can act on."""
 
 
 OWN_AUTHORITY: Final = "for your own certificate authority, run `aileron config set egress.ca_file FILE`"
@@ -67,7 +67,9 @@ TOO_SLOW: Final = ConnectionProblem("it took too long")
 
 
 def denied(refused: RefusedError, destination: HostPort | None, kind: str | None, grant: Grant) -> AileronError:
-    """Return `capability_denied`. `destination` None if the URL has none that can be named; `kind` is the connector's text."""
+    """Return `capability_denied`. `destination` is None if the URL has no valid destination; `kind` is the connector's
+    text.
+    """
     requested, granted = f"network:{destination or 'unknown'}", [f"network:{host}" for host in grant.hosts]
     if refused.reason is Reason.CREDENTIAL_NOT_GRANTED:
         requested = f"credential:{kind if kind and _KIND.fullmatch(kind) else 'unknown'}"
@@ -81,9 +83,11 @@ def denied(refused: RefusedError, destination: HostPort | None, kind: str | None
 
 
 def destination_text(url: str, destination: HostPort | None) -> str:
-    """Return the destination of a refused request: host:port, or the text in its place if the URL could not be parsed.
+    """Return the destination of a refused request: host:port, or the text at that place of a URL that could not be
+    parsed.
 
-    The connector's text, bounded. Text before an `@`, the path and the query are left out: they may hold anything.
+    The text is the connector's, truncated. Text before an `@`, the path and the query are left out, because they may
+    hold secrets.
     """
     if destination is not None:
         return str(destination)
@@ -99,7 +103,7 @@ def unreachable(
     reason: str | None = None,
     said: str = "",
 ) -> AileronError:
-    """Return `network_error`. `reason`: why a login failed; `said`: the service's words."""
+    """Return `network_error`. `reason` says why a login failed; `said` is the service's own text."""
     reason = reason or problem.reason
     return AileronError(
         FailureClass.NETWORK_ERROR,
@@ -126,7 +130,7 @@ WITHOUT_TLS: Final = (
 
 
 def still_connecting(progress: DialProgress) -> ConnectionProblem:
-    """Return what a connection was waiting for when its time ran out."""
+    """Return the stage that a connection was waiting for when its time ran out, as a problem."""
     if not progress.is_connected:
         return TOO_SLOW
     if progress.heard == "TLS":
@@ -136,7 +140,7 @@ def still_connecting(progress: DialProgress) -> ConnectionProblem:
 
 
 def describe(error: Exception) -> ConnectionProblem:
-    """Describe an exception of the network layers in our words."""
+    """Return the problem that an exception of the network layers reports, in Aileron's own words."""
     match error:
         case NoTlsError():
             return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")

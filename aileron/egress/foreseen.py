@@ -1,7 +1,8 @@
 """Check whether the settings refuse every destination of a step, before any person or service is asked.
 
-Pure: nothing is looked up, so only addresses and names of this machine (RFC 6761 section 6.3) can be judged. It spares a person a
-decision about a call that could not reach anything; what is reached is decided when a request leaves (rules.py, steps.py).
+Pure: nothing is looked up, so only addresses and names of this machine (RFC 6761 section 6.3) can be judged. The check
+spares a person a decision about a call that could not reach anything. The actual destinations are checked when a
+request leaves (rules.py, steps.py).
 
 Source: docs/reference/egress.md. Not here: names that need a resolver.
 """
@@ -21,7 +22,7 @@ _HERE = "127.0.0.1"
 
 
 def check_somewhere_to_go(grant: Grant, *, has_tls: bool = False) -> None:
-    """Raise AileronError(capability_denied) for the first granted host if every one is known to be refused."""
+    """Raise AileronError(capability_denied), about the first granted host, if every granted host is known to be refused."""
     first: AileronError | None = None
     for host in grant.hosts:
         problem = _problem(host, grant, has_tls=has_tls)
@@ -33,8 +34,8 @@ def check_somewhere_to_go(grant: Grant, *, has_tls: bool = False) -> None:
 
 
 def _problem(host: HostPort, grant: Grant, *, has_tls: bool) -> AileronError | None:
-    """Return the error if these settings forbid sending anything to the host; None if they allow it, or that is not known
-    yet.
+    """Return the error if these settings forbid sending anything to the host. Return None if they allow it, or it is
+    not known yet.
     """
     address = _HERE if host.host == "localhost" or host.host.endswith(".localhost") else host.host
     if not address.replace(".", "").isdigit():

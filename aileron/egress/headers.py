@@ -1,21 +1,24 @@
-"""Header fields: which of a connector's fields go out, which of an upstream's come in, and how a body is framed.
+"""Header fields: which of a connector's fields are sent, which of an upstream's fields are accepted, and how a body is
+framed.
 
 Pure; runs in the daemon on fields that a jailed connector or any server wrote. The connector does not speak HTTP: it
-hands over names and values, and every byte that could end a field early is refused here, before a name is resolved.
+passes names and values. Every byte that could end a field early is refused here, before a name is resolved.
 
 Rules
-- A field name is an RFC 9110 token; a value is visible ASCII, space and tab. CR, LF, NUL and everything else: RefusedError.
-- A request that asks for another protocol (`Upgrade`: WebSocket, h2c) is refused: behind a switch nothing could be checked. So
-  is a field of a WebSocket's handshake, which websocket.py alone writes.
-- Dropped from requests: hop-by-hop fields and those that `Connection` names, `Host`, what describes the sender or the
-  path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
-  `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
-- Beside a credential, a connector's own `Authorization` or the field the credential uses is refused. Here and above, spellings of
-  a field's name count as one: `_` counts as `-`, because CGI and WSGI servers make them one.
+- A field name is an RFC 9110 token; a value is visible ASCII, space and tab. Everything else, such as CR, LF and NUL,
+  raises RefusedError.
+- A request that asks for another protocol (`Upgrade`: WebSocket, h2c) is refused, because nothing could be checked
+  after the switch. A field of a WebSocket's handshake is refused too, because only websocket.py writes those fields.
+- Dropped from requests: hop-by-hop fields, fields that `Connection` names, `Host`, fields that describe the sender or
+  the path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
+  `Accept-Encoding: identity`. The credential is added afterwards, so no `Connection` option can remove it.
+- In a request with a credential, a connector's own `Authorization`, or the field that the credential uses, is refused.
+  Here and above, `_` in a field's name counts as `-`, because CGI and WSGI servers do not distinguish them.
 - In a response in HTTP/1.1, each line of the head must end with CR LF, and no line can continue another.
-- From a host that a secret could have been sent to, partial responses are neither requested nor accepted: a connector could
-  cut a secret so that neither half is found. RFC 9110 section 14.2 lets a server ignore `Range`, so clients can cope with that.
-- Aileron frames a body; what the connector says about its length must agree exactly.
+- Partial responses are neither requested nor accepted from a host that a secret could have been sent to, because a
+  connector could cut a secret so that neither half is found. RFC 9110 section 14.2 lets a server ignore `Range`, so
+  clients can handle complete responses.
+- Aileron frames a body; a length that the connector states must agree exactly.
 
 Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (credentials/).
 """
@@ -62,9 +65,11 @@ _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9\-]{0,31}")  # every method of t
 _REFUSED_METHODS: Final = frozenset({"CONNECT", "TRACE", "TRACK"})  # a tunnel; an echo of the credential
 
 _READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "PROPFIND", "QUERY", "REPORT", "SEARCH"})
-"""The safe methods, as their definitions spell them: RFC 9110 section 9.2.1, RFC 4918 9.1, RFC 3253 3.6, RFC 5323 2, QUERY."""
+"""Methods that only read (safe methods), in the spelling of their definitions: RFC 9110 section 9.2.1, RFC 4918 9.1,
+RFC 3253 3.6, RFC 5323 2, QUERY.
+"""
 _METHOD_IN_DISGUISE: Final = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
-"""`field_key`s by which frameworks let a request name another method than its own."""
+"""Fields (as `field_key`) with which frameworks let a request specify another method than its own."""
 
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -74,8 +79,8 @@ _DROPPED_FROM_REQUESTS: Final = _HOP_BY_HOP | {
 }  # fmt: skip
 _DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-")
 _ASKS_FOR_PARTS: Final = frozenset({"range", "if-range", "request-range", "a-im"})
-"""Fields that ask for a part of a response: RFC 9110 sections 14.2 and 13.1.5; Netscape's name for `Range`, which servers
-still read; RFC 3229 (differences).
+"""Fields that ask for a part of a response: RFC 9110 sections 14.2 and 13.1.5; Netscape's name for `Range`, which
+servers still read; RFC 3229 (delta encoding).
 """
 _PARTIAL_STATUS: Final = frozenset({206, 226})
 _INTERIM: Final = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}")  # after 101 another protocol begins
@@ -84,14 +89,16 @@ _NO_BODY_STATUS: Final = frozenset({204, 304})
 
 
 def check_method(method: str) -> str:
-    """Return a method as it goes on the wire. RefusedError if it is not a method name, and for CONNECT and TRACE."""
+    """Return a method as it goes on the wire. Raises RefusedError for text that is not a method name, and for CONNECT
+    and TRACE.
+    """
     if not _METHOD.fullmatch(method) or method.upper() in _REFUSED_METHODS:
         raise RefusedError(Reason.METHOD, "the method must be a plain HTTP method name, and not CONNECT or TRACE")
     return method
 
 
 def check_reads(method: str, fields: Sequence[Field]) -> None:
-    """Return if a request only reads, as far as its head can say. RefusedError(read_only) otherwise."""
+    """Raise RefusedError(read_only) unless a request only reads, as far as its head shows."""
     if method not in _READING_METHODS:
         reading = ", ".join(sorted(_READING_METHODS))
         raise RefusedError(Reason.READ_ONLY, f"a preview can only read: it can use {reading}")
@@ -103,7 +110,7 @@ def check_reads(method: str, fields: Sequence[Field]) -> None:
 
 
 def field_key(name: str) -> str:
-    """Return a key that two names share if a server could take them for the same field."""
+    """Return a normalized name. Two names have the same key if a server could take them for the same field."""
     return name.lower().replace("_", "-")
 
 
@@ -115,8 +122,8 @@ def is_field_value(value: str) -> bool:
 def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tuple[Field, ...]:
     """Return the connector's fields that go out, in order and as spelled.
 
-    `reserved` are the `field_key`s that belong to the credential of this request; empty without one. RefusedError for a
-    malformed field, a reserved one, `Upgrade`, or too many.
+    `reserved` are the `field_key`s that belong to the credential of this request; empty without a credential. Raises
+    RefusedError for a malformed field, a reserved field, `Upgrade`, or too many fields.
     """
     if len(fields) > MAX_HEADER_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADER_BYTES:
         limit = f"{MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES >> 10} KiB"
@@ -151,7 +158,7 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
 
 
 def without_parts(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return a request's fields without those that ask for a part of the response."""
+    """Return a request's fields, except those that ask for only a part of the response."""
     return tuple((name, value) for name, value in fields if field_key(name) not in _ASKS_FOR_PARTS)
 
 
@@ -160,8 +167,9 @@ def frame_body(
 ) -> tuple[Field | None, int | None]:
     """Return the framing field of a request, and the number of bytes that the body must have (None: any number).
 
-    A streamed body goes out chunked, or under the connector's own `Content-Length`, to which it is then held: some
-    services take no chunked uploads. RefusedError when `Content-Length` or `Transfer-Encoding` say anything doubtful.
+    A streamed body goes out chunked, or with the connector's own `Content-Length`, because some services accept no
+    chunked uploads; the body must then have that length. Raises RefusedError if `Content-Length` or `Transfer-Encoding`
+    is doubtful, such as a length that is not the body's.
     """
     declared = _declared_length(fields)
     if isinstance(body, bytes) or body is None:
@@ -185,7 +193,9 @@ class ResponseHead(msgspec.Struct, frozen=True):
 
 
 def check_whole(head: ResponseHead) -> None:
-    """Raise BadAnswerError if the response is only a part of one; 416 (there is no such part) is allowed."""
+    """Raise BadAnswerError if the response is only part of a representation. 416 (the requested range does not exist)
+    is allowed.
+    """
     fields = {name.lower(): value for name, value in head.fields}
     is_part = head.status in _PARTIAL_STATUS or (b"content-range" in fields and head.status != 416)
     if is_part or fields.get(b"content-type", b"").lower().startswith(b"multipart/byteranges"):
@@ -195,8 +205,8 @@ def check_whole(head: ResponseHead) -> None:
 class HeadLines:
     """A checker of the heads of an HTTP/1.1 response as they come off the wire, interim ones and the final one.
 
-    h11 takes a bare LF for the end of a line, and joins continuation lines (obs-fold); other parsers do not. RFC 9112 section
-    2.2 and 5.2 let a recipient refuse both.
+    h11 accepts a bare LF as the end of a line, and joins continuation lines (obs-fold); other parsers do neither. RFC
+    9112 sections 2.2 and 5.2 let a recipient refuse both.
     """
 
     def __init__(self) -> None:
@@ -206,7 +216,7 @@ class HeadLines:
         self._is_over = False
 
     def are_clean(self, data: bytes) -> bool:
-        """Return False if a line of the head is malformed; bytes after the final head are not looked at."""
+        """Return False if a line of a head is malformed. Bytes after the final head are not checked."""
         *whole, rest = data.split(b"\n")
         for part in whole:
             if self._is_over:
@@ -229,7 +239,8 @@ class HeadLines:
 
 
 def read_response_head(method: str, status: int, fields: Sequence[tuple[bytes, bytes]]) -> ResponseHead:
-    """Check and clean a response's fields. BadAnswerError for two framings, an unknown status, or too many fields.
+    """Check and clean a response's fields. Raises BadAnswerError for two framings, an unknown status, or too many
+    fields.
 
     When the body will be decoded, the fields that describe its encoded form are dropped.
     """

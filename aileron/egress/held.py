@@ -1,17 +1,17 @@
-"""Request bodies that must be whole before anything is lent: those that are signed, that a credential is put
+"""Request bodies that must be complete before anything is lent: bodies that are signed, that a credential is inserted
 into, or that are sent twice.
 
-Pure; runs in the daemon. A connector may hand over its body in pieces. A body that goes out as it comes needs no memory; a
-body that is signed, or gets a key, has to be there first. So the engine reads it, up to a bound, before it asks the vault,
-and sends it with a `Content-Length`.
+Pure; runs in the daemon. A connector may pass its body in pieces. A body that goes out as it comes needs no memory. A
+body that is signed, or gets a key, must be complete first: the engine reads it, up to a bound, before the vault is
+asked, and sends it with a `Content-Length`.
 
 Rules
-- A body that comes whole (in one frame) is never longer than that frame, and these limits do not apply to it.
-- Decided in rules.py, from what a manifest declares and the head of the request, as each kind of credential says (credentials/);
-  a longer body is refused (`body_held`).
-- At most `PLACES` are held at once, `PLACES_OF_ONE` of one step (meter.py).
+- These limits do not apply to a body that comes complete in one frame: it is never longer than that frame.
+- rules.py decides which bodies are held and up to which size, from the manifest's declaration and the head of the
+  request, as each kind of credential specifies (credentials/). A longer body is refused (`body_held`).
+- At most `PLACES` bodies are held at once, and `PLACES_OF_ONE` of one step (meter.py).
 
-Not here: what is done with a held body (credentials/, signing/), sending it (engine.py).
+Not here: signing a held body or adding a key (credentials/, signing/), sending the body (engine.py).
 """
 
 from __future__ import annotations
@@ -23,19 +23,25 @@ from aileron.egress.refusal import Reason, RefusedError
 __all__ = ["KEYED_BYTES", "PLACES", "PLACES_OF_ONE", "REPEATED_BYTES", "SIGNED_BYTES", "too_long"]
 
 SIGNED_BYTES: Final = 8 << 20
-"""8 MiB of a signed body: a part of an S3 multipart upload has at least 5 MiB, and boto3 makes parts of 8."""
+"""Maximum size of a signed body: 8 MiB. A part of an S3 multipart upload has at least 5 MiB, and boto3 makes parts of 8
+MiB.
+"""
 KEYED_BYTES: Final = 1 << 20
-"""1 MiB of a document that a key is put into: an API's has some KiB, and parsing 1 MiB takes a tenth of a second."""
+"""Maximum size of a document that a key is inserted into: 1 MiB. An API's document has some KiB, and parsing 1 MiB
+takes a tenth of a second.
+"""
 REPEATED_BYTES: Final = 1 << 20
-"""1 MiB of a body that is sent again with an answer to a challenge: between the two it is kept in memory without a place."""
+"""Maximum size of a body that is sent again with an answer to a challenge: 1 MiB. Between the two exchanges the body is
+in memory but does not count against `PLACES`.
+"""
 PLACES: Final = 8
-"""Bodies held at once, of all steps: 64 MiB."""
+"""Maximum number of bodies held at once, of all steps together: 64 MiB."""
 PLACES_OF_ONE: Final = 2
-"""Bodies held at once for one step: while one is sent, the next can come."""
+"""Maximum number of bodies held at once for one step: while one body is sent, the next can be received."""
 
 
 def too_long(most_bytes: int) -> RefusedError:
-    """Return the refusal of a body with more bytes than that."""
+    """Return the refusal of a body that has more than `most_bytes` bytes."""
     return RefusedError(
         Reason.BODY_HELD,
         "the body is signed, gets the key or may be sent twice, so it must be whole before it is sent, but has more than "

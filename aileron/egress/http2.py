@@ -1,25 +1,27 @@
 """HTTP/2 to an upstream that speaks it (ALPN `h2`): one request at a time over one connection.
 
-Runs in the daemon, on frames of an upstream it does not trust. h2 keeps the protocol's state, HPACK and flow control; this
-module decides what is read, when, and how much of it. Requests go one at a time, so that every byte that arrives belongs to
-the request whose deadline, budget and row in the ledger apply; more requests use more connections (pool.py).
+Runs in the daemon, on frames of an upstream it does not trust. h2 handles the protocol's state, HPACK and flow control;
+this module decides what is read, when and how much. Requests go one at a time, so that every byte that arrives belongs
+to the request whose deadline, budget and row in the ledger apply; more requests use more connections (pool.py).
 
 Rules
-- Frames are cut here and given to h2 whole, one by one. A frame over the announced maximum is an error before it is read; h2
-  would first collect up to 16 MiB.
-- HEADERS, CONTINUATION and DATA must belong to the request in progress, or are an error. A push, or any other stream, is an
+- Frames are separated here and passed to h2 one complete frame at a time. A frame over the announced maximum is an
+  error before its content is read; h2 would first collect up to 16 MiB.
+- HEADERS, CONTINUATION and DATA must belong to the request in progress; a push, or a frame of any other stream, is an
   error.
-- A field is checked as h2 checks it (RFC 9113 section 8.2: no upper case, no CR, LF or NUL, no fields of the connection,
-  pseudo fields first, once, and no other than `:status`).
-- Frames that bring no part of a response (pings, settings, windows, resets, empty data, unknown types) may outnumber those
-  that do by `MAX_NOISE`. The header blocks of one response are bounded in bytes, both encoded and decoded.
-- GOAWAY that spares the request lets it finish; the connection is not used again.
+- A field is checked as h2 checks it (RFC 9113 section 8.2: no upper case, no CR, LF or NUL, no connection-specific
+  fields; `:status` as the only pseudo-header field, once and before all other fields).
+- Frames without a part of a response (pings, settings, window updates, resets, empty data, unknown types) may outnumber
+  frames with a part of a response by at most `MAX_NOISE`. The header blocks of one response are bounded in bytes, both
+  encoded and decoded.
+- After a GOAWAY that does not abort the request in progress, the request can finish; the connection is not used again.
 - Requests are sent never-indexed: no table keeps a credential, and no proxy on the way is allowed to (RFC 7541 section 7.1.3).
 
-httpcore2's own HTTP/2 is not used: it turns the checks of fields off, has no bound on frames, and assumes without a check
-that `:status` is a number.
+httpcore2's own HTTP/2 is not used: it turns off the checks of fields, has no bound on frames, and assumes without a
+check that `:status` is a number.
 
-Source: RFC 9113, RFC 7541. Not here: TLS and ALPN (dial.py), what may be sent (rules.py), the answer's fields (headers.py).
+Source: RFC 9113, RFC 7541. Not here: TLS and ALPN (dial.py), what may be sent (rules.py), the response's fields
+(headers.py).
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ __all__ = ["MAX_FRAME_BYTES", "MAX_NOISE", "Http2"]
 
 MAX_FRAME_BYTES: Final = 16 << 10  # the least a peer must be allowed, and the default (RFC 9113 section 4.2)
 MAX_NOISE: Final = 1000
-"""Frames without content in excess. A server that probes the line sends a ping for some data frames; floods send tens of
-thousands.
+"""Maximum number by which frames without content may exceed frames with content. A server that probes the connection
+sends a ping per some data frames; floods send tens of thousands.
 """
 WINDOW_BYTES: Final = 1 << 20  # 1 MiB on the way to us; what is buffered here is one read, whatever the window
 _MAX_HEADER_LIST_BYTES: Final = 96 << 10
-"""Bytes of all decoded fields, with 32 more for each as RFC 9113 counts; headers.py allows less."""
+"""Maximum size of all decoded fields in bytes, with 32 more for each field, as RFC 9113 counts; headers.py allows less."""
 _READ_BYTES: Final = 64 << 10
 _WRITE_BYTES: Final = 64 << 10
 _FRAME_HEAD: Final = 9
@@ -96,8 +98,8 @@ class Http2:
         return self._stream is None and not self._is_over
 
     def is_alive(self) -> bool:
-        """Return whether the connection is idle, and still usable after everything that has arrived. Takes that in without
-        waiting for more.
+        """Return whether the connection is idle, and still usable after all frames that have arrived. These frames are
+        processed, without waiting for more.
         """
         self._noise_left = MAX_NOISE
         try:
@@ -107,7 +109,8 @@ class Http2:
         return self.is_idle() and not self._buffer  # half a frame could be the beginning of the next request's answer
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
-        """Send a request and return the head of its response. Its body is `stream`: read it to its end, or close the connection.
+        """Send a request and return the head of its response. The response's `stream` is its body: read the body to its
+        end, or close the connection.
 
         `head_bytes` bounds the header blocks of the response, interim ones included, as they are on the wire.
         """
@@ -150,8 +153,8 @@ class Http2:
         raise self._broken()
 
     async def _upload(self, body: AsyncIterable[bytes]) -> None:
-        """Send the body at the pace of the peer's windows, until it ends, or a whole response or a reset shows that no more
-        is wanted.
+        """Send the body at the pace of the peer's windows. Stop at its end, or when a complete response or a reset
+        shows that the peer wants no more of the body.
         """
         assert self._stream is not None
         chunks = aiter(body)
@@ -191,8 +194,8 @@ class Http2:
                     raise self._broken()
 
     async def _read_body(self, expected: int | None) -> AsyncGenerator[bytes]:
-        """Yield `expected` bytes, or any number if None. h2 does not check the announced length if a head or trailers end
-        the stream.
+        """Yield the body: `expected` bytes, or any number if `expected` is None. The length is checked here, because h2
+        does not check it if a head or trailers end the stream.
         """
         assert self._stream is not None
         received = 0
@@ -242,16 +245,16 @@ class Http2:
             await self._wire.write(data)
 
     def _take_in(self, data: bytes) -> None:
-        """Take in all frames of the data."""
+        """Process all frames in the data."""
         self._buffer += data
         while self._take_frame():
             pass
 
     def _take_frame(self) -> bool:
-        """Cut one frame, check which stream it is for, and keep its events for the current request. Return False if there
-        is no frame.
+        """Take one frame from the data, check its stream, and store its events for the current request. Return False if
+        the data has no complete frame.
 
-        A response is taken frame by frame, on demand: one read may bring six thousand.
+        Frames are taken one by one, on demand, because one read may bring six thousand frames.
         """
         if len(self._buffer) < _FRAME_HEAD or self._is_ended:
             return False
@@ -300,7 +303,9 @@ class Http2:
         self._events.append(event)
 
     def _take_leave(self, frame: bytes) -> None:
-        """Handle GOAWAY (RFC 9113 section 6.8): h2 would take no further frame, though the request may be allowed to finish."""
+        """Handle GOAWAY (RFC 9113 section 6.8) here: after a GOAWAY, h2 would accept no further frame, though the
+        request may be allowed to finish.
+        """
         last = int.from_bytes(frame[_FRAME_HEAD : _FRAME_HEAD + 4], "big") & 0x7FFFFFFF
         if len(frame) < _FRAME_HEAD + 8 or (self._stream is not None and last < self._stream):
             raise self._broken()
@@ -319,7 +324,7 @@ class Http2:
 
 
 def _body_of(request: httpcore2.Request) -> AsyncIterable[bytes] | None:
-    """Return the body, if the request says that it has one (headers.py frames it)."""
+    """Return the body, or None if the request announces no body (headers.py frames bodies)."""
     framing = {name.lower(): value for name, value in request.headers}
     if b"transfer-encoding" not in framing and framing.get(b"content-length", b"0") == b"0":
         return None
@@ -336,8 +341,8 @@ def _parse_head(head: h2.events.ResponseReceived) -> tuple[int, list[tuple[bytes
 
 
 def _expected_bytes(method: bytes, status: int, fields: list[tuple[bytes, bytes]]) -> int | None:
-    """Return the bytes that the body must have; None for any number. h2 has checked that there is at most one
-    `content-length`, a number.
+    """Return the number of bytes that the response's body must have; None if any number is valid. h2 has checked that
+    there is at most one `content-length`, and that its value is a number.
     """
     if method.upper() == b"HEAD" or status in _NO_BODY:
         return 0

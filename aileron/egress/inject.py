@@ -1,13 +1,16 @@
-"""The kinds of credential, in one table, and the functions that use it: to send a credential, and to know what to scrub.
+"""The table of all kinds of credential, and the functions that use it, to send a credential and to find out what to
+scrub.
 
-The vault lends one secret for one request; `inject` puts it into the request as the manifest declares it, as the last step before
-the wire. Runs in the daemon, after all checks. Nothing is kept, and only the time of day is read.
+The vault lends one secret for one request; `inject` puts it into the request as the manifest declares it, as the last
+step before the wire. Runs in the daemon, after all checks. Nothing is stored, and the only input besides the arguments
+is the time of day.
 
 Rules
 - Each kind is in `KINDS`, and HTTP code never compares kinds by name. Only a login (login.py) does, to know whether its
   secret is a token of a sign-in, which expires, or a password.
-- Beside a credential the connector can set no field or parameter that a server could take for it.
-- What rules.py checked of the declaration is checked again with the loan, if the credential would otherwise be left out.
+- In a request with a credential, the connector can set no field or parameter that a server could take for the
+  credential.
+- A check of the declaration in rules.py is repeated with the loan if the credential would otherwise be left out.
 
 Source: docs/reference/egress.md. Not here: how each kind is sent (credentials/), whether this request may use it (rules.py).
 """
@@ -59,22 +62,23 @@ KINDS: Final[dict[str, Kind]] = {
     "digest": DIGEST,
     "oauth2_client": BEARER,
 }
-"""Table of all kinds. A kind that is not in it raises KeyError, and nothing is sent."""
+"""Table of all kinds of credential, by name. An unknown kind raises KeyError, so that nothing is sent."""
 RENEWABLE: Final = frozenset(name for name, kind in KINDS.items() if kind.on_refusal == "renew")
 """Kinds whose credential is a token that expires and can be renewed."""
 MAX_SECRETS: Final = 128
-"""Secrets of one host, with those replaced lately: their forms are made anew after each change of the vault, which takes
-some tenths of a second for so many. The cost of a search does not depend on it (scrub.py).
+"""Maximum number of secrets of one host, including those that were replaced lately. The forms of the secrets are made
+again after each change of the vault, which takes some tenths of a second for so many. The cost of a search does not
+depend on their number (scrub.py).
 """
 
 
 def reserved_fields(need: CredentialNeed) -> frozenset[str]:
-    """Return the `field_key`s that a connector must not set beside this credential; none for a certificate."""
+    """Return the `field_key`s that a connector must not set in addition to this credential; none for a certificate."""
     return KINDS[need.kind].reserved(need)
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
-    """Raise RefusedError if the connector's own query has the parameter that carries the credential, or could."""
+    """Raise RefusedError if the connector's own query has a parameter that carries, or could carry, the credential."""
     own = KINDS[need.kind].parameters(need)
     if not own or url.query is None:
         return
@@ -86,8 +90,8 @@ def check_query(need: CredentialNeed, url: Url) -> None:
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
-    """Return what to search for in responses of a host that these could have been sent to. AileronError(binding_failed) for
-    too many.
+    """Return the needles to search responses of a host for: the secrets of `known`, which could have been sent to this
+    host. Raises AileronError(binding_failed) if there are too many.
 
     A credential that cannot be sent (`inject` would refuse it) was not sent, and is left out.
     """
@@ -103,7 +107,7 @@ def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needl
 
 
 def login_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return what to search for in HTTP responses, of a credential that logs in elsewhere in the same step."""
+    """Return the bytes to search HTTP responses for, for a credential that logs in elsewhere in the same step."""
     return _roots(lent)
 
 
@@ -112,7 +116,9 @@ def _roots(lent: LentCredential) -> frozenset[bytes]:
 
 
 def inject(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    """Return the request with this loan in it. AileronError(binding_failed) if this secret cannot be sent this way."""
+    """Return the request with this loan in it. Raises AileronError(binding_failed) if the secret cannot be sent as its
+    kind requires.
+    """
     if lent.kind != use.need.kind:
         raise unusable(use, lent, f"is of kind {lent.kind}, not {use.need.kind}")
     kind = KINDS[use.need.kind]

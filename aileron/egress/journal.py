@@ -1,11 +1,11 @@
 """The interface that egress needs of the ledger, as a Protocol, and the values that it writes there.
 
-The executor passes in a journal for each step. A request is in it before anything leaves and again when it is over, so
-that after a crash the ledger says "sent, outcome unknown" rather than nothing. A request that a rule refused is in it as
-that, before the invocation ends.
+The executor passes in a journal for each step. A request is recorded before anything leaves and again when it is over,
+so that after a crash the ledger says "sent, outcome unknown" rather than nothing. A request that a rule refused is
+recorded as refused, before the invocation ends.
 
 Rules
-- Host, path without query, sizes, times: never a header value, a query or a body.
+- Recorded are host, path without query, sizes and times, never a header value, a query or a body.
 
 Source: docs/reference/egress.md. Not here: how a row becomes durable (audit/log.py).
 """
@@ -42,7 +42,9 @@ class RequestIntent(msgspec.Struct, frozen=True):
 
 
 class RequestReport(msgspec.Struct, frozen=True):
-    """The end of the request of that `number`. `status` None: no response came. Sizes in bytes, bodies only."""
+    """The end of the request with this `number`. `status` is None if no response came. The sizes are those of the
+    bodies, in bytes.
+    """
 
     number: int
     status: int | None
@@ -55,8 +57,8 @@ class RequestReport(msgspec.Struct, frozen=True):
 
 
 class RequestDenial(msgspec.Struct, frozen=True):
-    """A request that was refused. `method` and `destination` are the connector's text, bounded; `reason` is of
-    refusal.Reason.
+    """A request that was refused. `method` and `destination` are the connector's text, truncated; `reason` is a value
+    of refusal.Reason.
     """
 
     number: int
@@ -66,8 +68,8 @@ class RequestDenial(msgspec.Struct, frozen=True):
 
 
 class MailIntent(msgspec.Struct, frozen=True):
-    """A message that a login, the request of that `number`, is about to send, with the sender and recipients that the
-    server accepted.
+    """A mail message that a login is about to send, with the sender and recipients that the server accepted. `number`
+    is that of the login's request.
 
     `size` in bytes, as the connector announced it.
     """
@@ -79,7 +81,9 @@ class MailIntent(msgspec.Struct, frozen=True):
 
 
 class MailReport(msgspec.Struct, frozen=True):
-    """The server's response to a message of `size` bytes (RFC 5321 section 4.2); code 2xx: it is delivered from now on."""
+    """The mail server's response to a message of `size` bytes (RFC 5321 section 4.2). With a `code` of 2xx, the server
+    has accepted the message for delivery.
+    """
 
     number: int
     size: int
@@ -87,7 +91,8 @@ class MailReport(msgspec.Struct, frozen=True):
 
 
 class EffectsReport(msgspec.Struct, frozen=True):
-    """The effects of a login's transaction, the request of that `number`: it is committed next, or in a preview rolled back.
+    """The effects of the transaction of a login, whose request has this `number`. The transaction is committed next, or
+    rolled back in a preview.
 
     `digest` (`sha256:…`) covers all effects, `text` shows them to a person.
     """
@@ -101,52 +106,54 @@ class Journal(Protocol):
     """The ledger, as one step sees it."""
 
     async def sending(self, intent: RequestIntent) -> None:
-        """Write down a request that is about to be sent; durable when it returns. An error here stops the request."""
+        """Record a request that is about to be sent. The record is durable on return; an error stops the request."""
         ...
 
     async def denied(self, denial: RequestDenial) -> None:
-        """Write down that a rule refused a request; durable when it returns."""
+        """Record that a rule refused a request. The record is durable on return."""
         ...
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        """Write down a message that is about to be sent; durable when it returns. An error here stops the message."""
+        """Record a mail message that is about to be sent. The record is durable on return; an error stops the message."""
         ...
 
     async def mail_sent(self, report: MailReport) -> None:
-        """Write down the server's response to a message; durable when it returns."""
+        """Record the server's response to a mail message. The record is durable on return."""
         ...
 
     async def effects(self, report: EffectsReport) -> None:
-        """Write down a transaction's effects; durable when it returns. An error here stops the commit."""
+        """Record a transaction's effects. The record is durable on return; an error stops the commit."""
         ...
 
     async def finished(self, report: RequestReport) -> None:
-        """Write down how a request ended."""
+        """Record how a request ended."""
         ...
 
 
 class Unrecorded:
-    """A Journal for requests of the supervisor's own, which belong to no run: their purpose is on record by itself."""
+    """A Journal that stores nothing, for the supervisor's own requests. They belong to no run; their purpose is
+    recorded elsewhere.
+    """
 
     def __init__(self) -> None:
         self.may_be_sent = False
-        """True if the other side may have seen the request."""
+        """True if the server may have received the request."""
 
     async def sending(self, intent: RequestIntent) -> None:
         """Note that the request may be sent from now on."""
         self.may_be_sent = True
 
     async def denied(self, denial: RequestDenial) -> None:
-        """Ignore a denial: the error says it."""
+        """Ignore the denial; the raised error reports it."""
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        """Ignore it: the supervisor sends no mail."""
+        """Ignore the message: the supervisor sends no mail."""
 
     async def effects(self, report: EffectsReport) -> None:
-        """Ignore it: no request of the supervisor's own has effects."""
+        """Ignore the effects: none of the supervisor's own requests has effects."""
 
     async def mail_sent(self, report: MailReport) -> None:
-        """Ignore it: the supervisor sends no mail."""
+        """Ignore the response: the supervisor sends no mail."""
 
     async def finished(self, report: RequestReport) -> None:
-        """Ignore the end of a request."""
+        """Ignore the report of how a request ended."""

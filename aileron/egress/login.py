@@ -1,22 +1,24 @@
-"""A stream to a destination with a login: the supervisor logs in, and the connector gets the stream behind the login.
+"""A stream to a destination with a login: the supervisor logs in, and the connector gets the stream after the login.
 
-Runs in the daemon, for `tcp.py`. It speaks no protocol, not even TLS: the process that does (aileron/logins) gets the connected
-socket and the one secret, and the daemon's end of the stream is a socket pair.
+Runs in the daemon, for `tcp.py`. This module speaks no protocol, not even TLS: a separate process does
+(aileron/logins). That process gets the connected socket and only this login's secret; the daemon reaches it through a
+socket pair.
 
     1 count · 2 admit (below) · 3 resolve and check every address · 4 renew a token that has expired · 5 lend, and fail if
-    the service has just refused it · 6 write down, durably · 7 connect · 8 log in · 9 bytes both ways, counted, and
-    notes written down before the message or commit that they announce · 10 close · 11 write down the end
+    the service has just refused the secret · 6 record durably · 7 connect · 8 log in · 9 bytes both ways, counted, and
+    notes recorded before the message or commit that they announce · 10 close · 11 record the end
 
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
 - The connector's `tls` is ignored: the manifest says how the connection is encrypted.
-- One login is tried at a time at each account, and after a refusal none for a while (attempts.py): so a connector
-  that tries again and again locks no account. Hanging up before the answer does not change that: without an answer within
-  VERDICT_S, the login counts as refused.
-- A sent message counts as a request, and so does a report of effects: this bounds what one stream puts on record.
-- Nothing of the secret is kept here; after a refusal, only a keyed digest is.
-- Every wait ends at the deadline of the step. If 6 was reached, 11 follows, cancellation included; if a rule refused the stream,
-  that is written down before the error is raised.
+- Only one login at a time is attempted for an account, and after a refusal none for a while (attempts.py), so that a
+  connector that tries again and again locks no account. Hanging up early does not evade this: without the service's
+  verdict within VERDICT_S, the login counts as refused.
+- A sent message counts as a request, and so does a report of effects. This bounds the number of records that one stream
+  causes.
+- The secret is not stored here; after a refusal, only a keyed digest of it is.
+- Every wait ends at the deadline of the step. If 6 was reached, 11 follows, cancellation included; if a rule refused
+  the stream, the refusal is recorded before the error is raised.
 
 Source: docs/reference/egress.md, docs/reference/logins.md. Not here: the login (aileron/logins), frames (the broker).
 """
@@ -85,17 +87,21 @@ from aileron.model.plan import CredentialUse, Grant
 __all__ = ["LoginDoor", "LoginOpening", "LoginTalk", "Means", "login_at"]
 
 LOGIN_S: Final = 20.0
-"""Seconds for TLS, greetings and the login: a mail server may wait some seconds before it greets an unknown client."""
+"""Maximum seconds for TLS, greetings and the login. A mail server may wait some seconds before it greets an unknown
+client.
+"""
 _FINISH_S: Final = 6.0
-"""Seconds for a login to send on what the connector had sent before it hung up (aileron/logins/relay.py), and to report its
-end.
+"""Seconds for a login's process to forward what the connector sent before hanging up (aileron/logins/relay.py), and to
+report its end.
 """
 _BROKEN_S: Final = 1.0
-"""Seconds for the same if the step has failed or is over."""
+"""Seconds for a login's process to forward such bytes and to report its end if the step has failed or is over."""
 VERDICT_S: Final = 4.0
-"""Seconds for a service to accept or refuse a secret if the step is over: many wait some seconds before they refuse one."""
+"""Seconds for a service to accept or refuse a secret after the step is over. Many services wait some seconds before
+they refuse a secret.
+"""
 _SAID: Final = 200
-"""Characters of the service's own words in a failure."""
+"""Maximum number of characters of the service's own words in a failure."""
 _ENDS: Final = "oauth2"
 _LOST: Final = Over(scrubbed=0, problem=Problem.CLOSED, message="the login ended without saying why")
 _BINDING: Final = frozenset(
@@ -110,40 +116,40 @@ _BINDING: Final = frozenset(
 
 
 class LoginTalk(Protocol):
-    """A login in progress: aileron/logins/keeper.py."""
+    """A login in progress, implemented by aileron/logins/keeper.py."""
 
     @property
     def stream(self) -> socket.socket:
-        """The daemon's end of the stream behind the login; does not block."""
+        """The daemon's end of the stream after the login; non-blocking."""
         ...
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Log in at a connected socket, which is closed here. Raises OSError."""
+        """Log in through a connected socket, and close the daemon's copy of it. Raises OSError."""
         ...
 
     async def hear(self) -> FromLogin | None:
-        """Return the login's next message; None if its process has gone."""
+        """Return the next message of the login's process; None if the process has ended."""
         ...
 
     async def noted(self) -> None:
-        """Tell the login that its note is on disk."""
+        """Tell the login's process that its note is on disk."""
         ...
 
     def close(self) -> None:
-        """End the login, if it has not ended."""
+        """End the login, unless it has already ended."""
         ...
 
 
 class LoginDoor(Protocol):
-    """The starter of logins: aileron/logins/keeper.py."""
+    """Interface for starting logins, implemented by aileron/logins/keeper.py."""
 
     async def prepare(self, protocol: LoginProtocol) -> LoginTalk:
-        """Return a login that waits for its order. Raises OSError."""
+        """Return a login that waits for its order. Raises OSError if no login could be started."""
         ...
 
 
 def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
-    """Return the login that the grant has at the request's destination; None if it has none there."""
+    """Return the login that the grant has for the request's destination; None if the grant has no login for it."""
     if grant.credential is None:
         return None
     wanted = (request.host.lower(), request.port)
@@ -163,7 +169,9 @@ class Means(msgspec.Struct, frozen=True):
 
 
 class LoginStream(Stream):
-    """A stream that is logged in. `attend` must run beside it: the login does not send on until its notes are written down."""
+    """A stream that is logged in. `attend` must run concurrently, because the login's process does not send on before
+    its notes are recorded.
+    """
 
     def __init__(
         self,
@@ -184,18 +192,18 @@ class LoginStream(Stream):
 
     @property
     def scrubbed(self) -> int:
-        """Occurrences of the secret that were masked."""
+        """Number of occurrences of the secret that were masked."""
         return 0 if self._end is None else self._end.scrubbed
 
     @property
     def failure(self) -> AileronError | None:
-        """Reason why the login ended the stream; None if it ended well, or has not ended."""
+        """Failure with which the login ended the stream. None if the login ended without a failure, or has not ended."""
         if self._end is None or self._end.problem is None:
             return None
         return self._failure(self._end, "exchange")
 
     async def attend(self) -> None:
-        """Write down the login's notes until it is over. AileronError if a note could not be written down."""
+        """Record the login's notes until the login is over. Raises AileronError if a note could not be recorded."""
         async with self._attending:
             while self._end is None:
                 match await self._talk.hear():
@@ -216,7 +224,7 @@ class LoginStream(Stream):
             raise
 
     async def send(self, data: bytes) -> None:
-        """Send as Stream.send does; if the login ended the stream, raise its reason."""
+        """Send all bytes, as Stream.send does. If the login ended the stream, raise the login's failure."""
         try:
             await super().send(data)
         except AileronError as error:
@@ -224,7 +232,7 @@ class LoginStream(Stream):
             raise
 
     async def receive(self) -> bytes:
-        """Receive as Stream.receive does; if the login ended the stream, raise its reason."""
+        """Return some bytes, as Stream.receive does. If the login ended the stream, raise the login's failure."""
         try:
             data = await super().receive()
         except AileronError as error:
@@ -235,10 +243,14 @@ class LoginStream(Stream):
         return data
 
     async def flush(self) -> None:
-        """Return at once: the login's process reads what is in the socket after it is closed, and `finish` waits for it."""
+        """Return at once, because the login's process still reads what is in the socket after it is closed, and
+        `finish` waits for that process.
+        """
 
     async def finish(self, within_s: float) -> None:
-        """End the login when the connector is done with it; what the connector had sent is still sent on."""
+        """End the login when the connector has finished with the stream. Bytes that the connector had sent are still
+        forwarded.
+        """
         self.close()
         with anyio.move_on_after(within_s, shield=True), contextlib.suppress(AileronError):
             await self.attend()
@@ -279,9 +291,9 @@ class LoginOpening(Passage[Stream]):
         self._stored: Stored | None = None
         self._stream: LoginStream | None = None
         self._commits = False
-        """True once the effects that a person saw are being committed, or are committed."""
+        """True once the effects that a person approved are being committed, or are committed."""
         self._unanswered = 0
-        """Messages that were begun, and whose end the login has not reported."""
+        """Number of mail messages that were begun and whose end the login has not reported."""
 
     async def _run(self) -> Stream:
         self._number = self._meter.count_request()
@@ -299,7 +311,7 @@ class LoginOpening(Passage[Stream]):
             return await self._logged_in(lent, destination, addresses)
 
     def _admit(self) -> HostPort:
-        """Do step 2: check every rule that needs no look-up. Return the destination."""
+        """Do step 2: check every rule that needs no look-up of the host. Return the destination."""
         target, command = self._target, self._request.command
         destination = self._destination = target.destination
         check_granted(destination, self._grant)
@@ -347,7 +359,9 @@ class LoginOpening(Passage[Stream]):
         return self._use.login == "previewed"
 
     async def _ready(self, destination: HostPort) -> None:
-        """Do step 4. The renewal is a request, and needs one of the places that all steps share."""
+        """Renew the token if it has expired (step 4). Meanwhile no place is held, because the renewal is itself a
+        request and needs one of the places that all steps share.
+        """
         lender, deadline = self._means.lender, self._deadline
         if lender.is_ready(self._use, destination):
             return
@@ -356,7 +370,7 @@ class LoginOpening(Passage[Stream]):
         await enter(self._place, (self._means.slots,), destination, self._deadline)
 
     async def _logged_in(self, lent: LentCredential, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
-        """Do steps 5 to 8, one login at a time for each account."""
+        """Lend the secret, record, connect and log in (steps 5 to 8), with only one login at a time for each account."""
         self._meter.remember(login_roots(lent))
         async with contextlib.AsyncExitStack() as stack:
             attempts = self._means.attempts
@@ -379,8 +393,9 @@ class LoginOpening(Passage[Stream]):
         return self._stream
 
     async def _first_heard(self, talk: LoginTalk, destination: HostPort, attempt: Attempt) -> FromLogin | None:
-        """Return the service's verdict on the secret, which has been sent by now. It is recorded even if the caller is
-        being cancelled: a connector that hangs up again and again would lock an account as well.
+        """Return the service's verdict on the secret, which has been sent by now. The verdict is recorded in `attempts`
+        even if the caller is being cancelled; otherwise a connector that hangs up again and again could lock an
+        account.
         """
         is_heard = False
         heard: FromLogin | None = None
@@ -432,7 +447,7 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.INTERNAL_ERROR, f"no login at {self._target.destination} was made: {problem}")
 
     async def _noted(self, note: Note) -> None:
-        """Write the note down; it is on disk when this returns."""
+        """Record the note of the login's process; the record is on disk on return."""
         if isinstance(note, Envelope):
             self._meter.count_request()
             self._unanswered += 1
@@ -468,7 +483,7 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
-        """Return the failure that the step gets for the login's problem. Sets what is written down about a denial."""
+        """Return the failure that the step gets for the login's problem. If it is a denial, set the row that records it."""
         problem, text = ended.problem or Problem.CLOSED, ended.message
         if problem is Problem.NOT_ALLOWED:
             reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED
@@ -492,7 +507,7 @@ class LoginOpening(Passage[Stream]):
 
     @property
     def _rebind(self) -> str:
-        """Beginning of a command in a message."""
+        """Beginning of the rebind command that a message quotes."""
         return f"`aileron binding rebind {self._use.binding}"
 
     def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:
@@ -513,7 +528,9 @@ class LoginOpening(Passage[Stream]):
         return denied(refused, self._destination, None, self._grant)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Do steps 10 and 11. A denial that is found only now is raised here, if no other error is."""
+        """Close the stream and record its end (steps 10 and 11). A denial that is detected only now is raised here,
+        unless `error` is set.
+        """
         late: AileronError | None = None
         if self._stream is not None:
             await self._stream.finish(_FINISH_S if error is None else _BROKEN_S)

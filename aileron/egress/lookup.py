@@ -1,17 +1,17 @@
 """The look-up of names by the system's resolver, in threads that the daemon need not wait for.
 
-getaddrinfo(3) blocks for as long as the name servers of the *name* take (10 s and more if they do not answer), cannot be
-interrupted, and asyncio runs it on the few threads it has for everything. The owner of one granted name could thus block
-the look-ups of every other connector. Here each name under way has one thread of its own, however many requests ask for it,
-and there is a bound on names. Runs in the daemon.
+getaddrinfo(3) blocks for as long as the name servers of the *name* take (10 s and more if they do not answer) and
+cannot be interrupted; asyncio runs it on the few threads that it has for everything. The owner of one granted name
+could thus block the look-ups of every other connector. Here each name that is being looked up has one thread of its
+own, however many requests ask for it, and the number of such names is bounded. Runs in the daemon.
 
 Rules
 - Nothing is cached: an answer serves the requests that were waiting for it, and the next request asks again. Each request
   checks all the addresses itself (addresses.py).
 - A request that stops waiting costs nothing; the thread ends when the system gives up, and does not keep the daemon from ending.
-- The system's own configuration counts: nsswitch.conf(5), /etc/hosts, search domains, and the variables of resolv.conf(5) in the
-  daemon's environment. What a name then leads to must still pass the address table and show a certificate for the name in
-  the URL.
+- The system's own configuration counts: nsswitch.conf(5), /etc/hosts, search domains, and the variables of
+  resolv.conf(5) in the daemon's environment. The resulting addresses must still pass the address table, and the server
+  must show a certificate for the name in the URL.
 
 Source: getaddrinfo(3), resolv.conf(5). Not here: when a name may be looked up at all (engine.py).
 """
@@ -33,13 +33,15 @@ import anyio.lowlevel
 __all__ = ["MAX_LOOKUPS", "Resolver", "SystemResolver"]
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Type of a function from host and port to IP address literals, in the order to try. OSError if the name does not resolve."""
+"""Type of a function from host and port to IP address literals, in the order to try. Raises OSError if the name does
+not resolve.
+"""
 
 MAX_LOOKUPS: Final = 64  # names under way at once, a thread each: as many as requests may be open (engine.py)
 
 
 class _LookUp:
-    """The look-up of one name. `done` is set on the loop, after `addresses` or `problem` is."""
+    """The look-up of one name. `done` is set on the event loop, after either `addresses` or `problem` is."""
 
     def __init__(self) -> None:
         self.done: Final = anyio.Event()
@@ -48,14 +50,14 @@ class _LookUp:
 
 
 class SystemResolver:
-    """A `Resolver` that uses the system's."""
+    """A `Resolver` that uses the system's resolver."""
 
     def __init__(self) -> None:
         self.under_way: dict[str, _LookUp] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """Return each address once, in the system's order. OSError if there is none, or if too many look-ups are in
-        progress.
+        """Return each address once, in the system's order. Raises OSError if there is no address, or if too many
+        look-ups are in progress.
         """
         look_up = self.under_way.get(host) or self._begin(host, port)
         await look_up.done.wait()

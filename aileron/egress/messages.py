@@ -1,18 +1,19 @@
-"""An open WebSocket as the executor sees it: messages in both directions; each that comes in is searched for secrets.
+"""An open WebSocket as the executor sees it: messages in both directions. Each incoming message is searched for
+secrets.
 
-Runs in the daemon, on bytes of a service it does not trust; what comes out goes into a jail. wsproto parses and writes frames,
-and masks what is sent with random bytes; no extension is used, so no compressed data escapes the search.
+Runs in the daemon, on bytes of a service it does not trust; what comes out goes into a jail. wsproto parses and writes
+frames, and masks outgoing frames with random bytes; no extension is used, so no compressed data escapes the search.
 
 Rules
-- A message is counted as it comes, decoded from UTF-8 if it is text, searched inside what it decompresses to (unlabelled.py),
-  and scrubbed (scrub.py), as the body of an answer is. Its frames are searched as one text, two messages as two: a secret that
-  a service splits over two messages is not found, as with two responses.
-- A message is given out in parts, so no whole message is held here; at most `MAX_WAITING` parts wait for the connector.
-  While they do, nothing more is read, and the service has to wait as well.
-- Pings are answered here. A service that is silent for `PING_EVERY_S` gets a ping, and has `PONG_WITHIN_S` to
-  answer from when the ping was written.
-- Reading never waits for writing: a service may read nothing until what it sends is read. Pongs and pings that are due
-  (one pong, to the last ping, and one ping) are written by a task of their own.
+- A message is counted as it comes, decoded from UTF-8 if it is text, decompressed and searched (unlabelled.py), and
+  scrubbed (scrub.py), like the body of a response. The frames of a message are searched as one text, but each message
+  by itself: a secret that a service splits over two messages is not found, as with two responses.
+- A message is given out in parts, so no complete message is held here. At most `MAX_WAITING` parts wait for the
+  connector; while so many wait, nothing more is read, and the service has to wait as well.
+- Pings are answered here. A service that is silent for `PING_EVERY_S` gets a ping, and has `PONG_WITHIN_S` to answer,
+  from the time when the ping was written.
+- Reading never waits for writing, because a service may not read until its own messages are read. Pongs and pings that
+  are due (one pong, for the last ping, and one ping) are written by a separate task.
 - A breach of the protocol (a masked or reserved frame, a cut code point, a control frame in parts) ends the WebSocket:
   network_error.
 - Every byte after the handshake counts against the budget: payload, headers, pings. So frames without content are bounded, too.
@@ -54,9 +55,13 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_MESSAGE_BYTES", "Closed", "Opened", "Part", "WebSocket"]
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
-"""16 MiB of one message: the default limit of libraries is 1 MiB (websockets) to 100 MiB (ws of Node)."""
+"""Maximum size of one message: 16 MiB. The default limit of libraries is between 1 MiB (websockets) and 100 MiB (ws of
+Node).
+"""
 MAX_WAITING: Final = 16
-"""Parts that wait for the connector: each has at most one read and what a search held back, so 1 MiB or so in all."""
+"""Maximum number of parts that wait for the connector. Each has at most one read and the bytes that a search held back,
+so about 1 MiB in all.
+"""
 PING_EVERY_S: Final = 20.0  # what websockets and Node's ws suggest; proxies drop what is silent for 30 to 60 s
 PONG_WITHIN_S: Final = 20.0
 _READ_BYTES: Final = 64 << 10
@@ -68,7 +73,9 @@ _Message = TextMessage | BytesMessage
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Part:
-    """A message, or a part of one; `is_last`: no other part follows. All parts of a text together are UTF-8."""
+    """A message, or a part of one. `is_last`: no other part of the message follows. All parts of a text together are
+    valid UTF-8.
+    """
 
     data: bytes
     is_text: bool
@@ -77,7 +84,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Closed:
-    """The end of a WebSocket, with the service's code and reason; `code` None: it gave none."""
+    """The end of a WebSocket, with the service's code and reason. `code` is None if the service gave no code."""
 
     code: int | None
     reason: str
@@ -92,7 +99,7 @@ class Opened:
 
 
 class WebSocket:
-    """An open WebSocket. One task sends, another receives, and a third runs `attend` for as long as it lasts."""
+    """An open WebSocket. One task sends, another receives, and a third runs `attend` until the WebSocket is closed."""
 
     status: Final = 101
 
@@ -106,8 +113,8 @@ class WebSocket:
         deadline: float,
         needles: Callable[[], Needles],
     ) -> None:
-        """Take `reading`: the wire, preceded by the bytes that came with the head of the handshake. `needles` returns what
-        to search for from now on; it is called before each part.
+        """Take `reading`, which is the wire preceded by the bytes that came with the head of the handshake. `needles`
+        returns the secrets to search for; it is called before each part.
         """
         self.opened: Final = opened
         self._wire: Final = wire
@@ -132,13 +139,16 @@ class WebSocket:
         self.scrubbed = 0
 
     async def hold(self, most_bytes: int) -> bool:
-        """Return False, as `EgressResponse.hold` does for what it cannot hold: a WebSocket has no body to read ahead."""
+        """Return False, because a WebSocket has no body to read ahead; `EgressResponse.hold` returns False for a body
+        that it cannot hold.
+        """
         return False
 
     async def send(self, part: Part) -> None:
-        """Send a whole part. AileronError: network_error, or resource_limit_exceeded before any of it is sent.
+        """Send a complete part. Raises AileronError: network_error, or resource_limit_exceeded before any byte of the
+        part is sent.
 
-        Once the service has closed, what is sent is dropped.
+        Once the service has closed the WebSocket, parts are dropped.
         """
         if not part.is_text:
             await self._send(BytesMessage(data=part.data, message_finished=part.is_last))
@@ -149,17 +159,17 @@ class WebSocket:
         await self._send(TextMessage(data=text, message_finished=part.is_last))
 
     async def close(self, code: int | None, reason: str) -> None:
-        """Tell the service that nothing more will be sent. `receive` still returns what comes, and at last the service's
-        answer.
+        """Tell the service that nothing more will be sent. `receive` still returns incoming parts, and finally the
+        service's answer to the close.
         """
         await self._send(CloseConnection(code=CloseReason.NO_STATUS_RCVD if code is None else code, reason=reason))
 
     async def receive(self) -> Part | Closed:
-        """Return the next part, or `Closed`. anyio.EndOfStream if `attend` has ended with an error."""
+        """Return the next part, or `Closed`. Raises anyio.EndOfStream if `attend` has ended with an error."""
         return await self._waiting.receive()
 
     async def attend(self) -> None:
-        """Read, answer pings, and search, until the WebSocket is closed. AileronError: network_error, or
+        """Read, answer pings and search messages, until the WebSocket is closed. Raises AileronError: network_error, or
         resource_limit_exceeded.
         """
         with self._put:
@@ -186,7 +196,7 @@ class WebSocket:
         await self._put.send(closed)
 
     async def _say_owed(self, reading: anyio.CancelScope) -> None:
-        """Write the pong and the ping that are due, whenever there are some. An error ends `reading`."""
+        """Write pongs and pings as they become due. An error cancels `reading`."""
         try:
             while True:
                 await self._is_owed.wait()
@@ -208,7 +218,7 @@ class WebSocket:
             awaiting.deadline = anyio.current_time() + PONG_WITHIN_S
 
     async def _take_in(self, data: bytes) -> Closed | None:
-        """Pass on the messages in these bytes. Return `Closed` if the service has closed."""
+        """Process the bytes, and pass on the messages in them. Return `Closed` if the service has closed the WebSocket."""
         self._meter.count_down(len(data))
         self.bytes_down += len(data)
         self._frames.receive_data(data)
@@ -263,7 +273,7 @@ class WebSocket:
         return Closed(code, reason.decode("utf-8", "replace"))
 
     async def _read(self) -> bytes:
-        """Return the next bytes. A silent service gets a ping."""
+        """Return the next bytes. Send a ping if the service is silent."""
         with anyio.move_on_after(PING_EVERY_S):
             return await self._read_wire()
         with anyio.CancelScope() as self._awaiting_pong:  # no deadline until the ping is written
@@ -282,7 +292,7 @@ class WebSocket:
             await self._write(event)
 
     async def _write(self, event: _Message | Ping | Pong | CloseConnection) -> None:
-        """Write one frame. The caller must hold `_writing`."""
+        """Write one frame. The caller must hold the lock `_writing`."""
         try:
             data = self._frames.send(event)
         except LocalProtocolError:
@@ -292,7 +302,7 @@ class WebSocket:
         await self._exchange(lambda: self._wire.write(data))
 
     async def _say_last(self, event: CloseConnection) -> None:
-        """Send the closing frame, once nothing more is read; for `_LAST_WORD_S` at most."""
+        """Send the closing frame, after which nothing more is read. Takes at most `_LAST_WORD_S`."""
         with _may_be_gone(), anyio.move_on_after(_LAST_WORD_S):
             await self._send(event)
 
@@ -309,7 +319,9 @@ class WebSocket:
             self._turn_at = time.monotonic() + TURN_S
 
     def _decoded(self, part: Part) -> str | None:
-        """Return the text of an outgoing part, without a character that a later part completes; None if it is not UTF-8."""
+        """Return the text of an outgoing part, without a character that a later part completes. None if the part is not
+        UTF-8.
+        """
         decoder = self._outgoing = self._outgoing or codecs.getincrementaldecoder("utf-8")()
         if part.is_last:
             self._outgoing = None
@@ -319,7 +331,7 @@ class WebSocket:
             return None
 
     async def _failed(self, code: CloseReason, words: str) -> AileronError:
-        """Tell the service why nothing more is read, if it still takes that, and return the error to raise."""
+        """Tell the service why nothing more is read, if it still accepts frames. Return the error to raise."""
         await self._say_last(CloseConnection(code=code))
         return self._broken(words, retriable=False)
 
@@ -328,7 +340,7 @@ class WebSocket:
 
 
 class _Incoming:
-    """A message that is coming in."""
+    """An incoming message, which is searched for secrets as it arrives."""
 
     def __init__(self, needles: Needles) -> None:
         self._scrubber: Final = Scrubber(needles)
@@ -337,16 +349,16 @@ class _Incoming:
 
     @property
     def hits(self) -> int:
-        """Occurrences of a secret that were masked."""
+        """Number of occurrences of a secret that were masked."""
         return self._scrubber.hits
 
     def look_for(self, needles: Needles) -> None:
-        """Search for these from now on."""
+        """Search for `needles` from now on."""
         self._scrubber.look_for(needles)
         self._unlabelled.look_for(needles)
 
     def take(self, data: bytes, *, is_over: bool) -> Iterator[bytes]:
-        """Yield what can be given out by now; BadAnswerError if the message must not come in."""
+        """Yield the bytes that can be given out by now. Raises BadAnswerError if the message must be refused."""
         self._size += len(data)
         if self._size > MAX_MESSAGE_BYTES:
             raise BadAnswerError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
@@ -360,7 +372,9 @@ class _Incoming:
 
 @contextlib.contextmanager
 def _may_be_gone() -> Iterator[None]:
-    """Ignore that a service has gone, for a write that it need not take: what it sent before is still read."""
+    """Ignore that a service has disconnected, during a write that the service need not accept. Its earlier messages are
+    still read.
+    """
     try:
         yield
     except AileronError as error:

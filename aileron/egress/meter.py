@@ -1,15 +1,15 @@
-"""The counts of what one step has sent and received, checked against its budget.
+"""The counts of requests and bytes that one step has sent and received, checked against its budget.
 
 One `Meter` per step, made by the executor from the grant and given to every request of that step. It also remembers
-which secrets were lent in the step: these are searched for in all its responses, whatever is bound for
-a host by then. Runs in the daemon; not thread-safe (one event loop).
+which secrets were lent in the step. All responses of the step are searched for these secrets, whatever is bound for a
+host by then. Runs in the daemon; not thread-safe (one event loop).
 
 Rules
-- Bytes over the budget are refused before they are sent, and not passed on if they came in.
-- A request counts when the connector makes it, refused ones included: a budget also bounds attempts.
-- Only one token of a step is renewed because a service refused it, and its replacement is not: a connector may have a host
-  of its own, which refuses every token.
-- At most `MAX_IN_FLIGHT` requests of a step are open at once; a further one waits, until its deadline.
+- Outgoing bytes over the budget are refused before they are sent; incoming bytes over the budget are not passed on.
+- A request counts when the connector makes it, even if it is refused, because a budget also bounds attempts.
+- Only one token of a step is renewed because a service refused it, and its replacement is not renewed, because a
+  connector may have a host of its own that refuses every token.
+- At most `MAX_IN_FLIGHT` requests of a step are open at once; a further request waits, until its deadline.
 
 Not here: memory, time and processes of the jail, which the sandbox limits.
 """
@@ -36,7 +36,7 @@ class Meter:
     """Counters of one step: requests, bytes of request bodies, bytes of response bodies after decoding."""
 
     def __init__(self, budget: Budget, seen: str | None = None) -> None:
-        """Take `seen`: the digest of the effects that a person saw, which the step can commit once."""
+        """Take `seen`, the digest of the effects that a person approved. The step can commit these effects once."""
         self._budget = budget
         self._seen = seen
         self._lent = frozenset[bytes]()
@@ -49,36 +49,40 @@ class Meter:
         self._refused: Secret | None = None
 
     def count_request(self) -> int:
-        """Count one more request and return its number, from 1. AileronError(resource_limit_exceeded) past the budget."""
+        """Count one more request and return its number, from 1. Raises AileronError(resource_limit_exceeded) beyond the
+        budget.
+        """
         self.requests = self._within("requests", self.requests + 1, self._budget.requests)
         return self.requests
 
     @property
     def seen(self) -> str | None:
-        """Digest of the effects that can be committed; None if none were seen, or they were committed."""
+        """Digest of the effects that can be committed. None if no effects were approved, or they were already committed."""
         return self._seen
 
     def commit(self, digest: str) -> None:
-        """Note that these effects are committed next. AileronError(capability_denied) for any others, and the second time."""
+        """Note that these effects are committed next. Raises AileronError(capability_denied) for any other effects, and
+        for a second commit.
+        """
         if digest != self._seen:
             raise AileronError(FailureClass.CAPABILITY_DENIED, "effects that were seen are committed once")
         self._seen = None
 
     def count_up(self, size: int) -> None:
-        """Count `size` more bytes of request bodies. AileronError(resource_limit_exceeded) past the budget."""
+        """Count `size` more bytes of request bodies. Raises AileronError(resource_limit_exceeded) beyond the budget."""
         self.bytes_up = self._within("bytes_up", self.bytes_up + size, self._budget.bytes_up)
 
     def count_down(self, size: int) -> None:
-        """Count `size` more bytes of response bodies. AileronError(resource_limit_exceeded) past the budget."""
+        """Count `size` more bytes of response bodies. Raises AileronError(resource_limit_exceeded) beyond the budget."""
         self.bytes_down = self._within("bytes_down", self.bytes_down + size, self._budget.bytes_down)
 
     def remember(self, roots: Iterable[bytes]) -> None:
-        """Remember the secrets that go out in this step: from now on they are scrubbed from all its responses."""
+        """Remember secrets that this step sends. From now on, they are scrubbed from all responses of the step."""
         self._lent |= frozenset(roots)
 
     def needles_with(self, bound: Needles) -> Needles:
-        """Return the needles of what was lent in this step and of what is bound for a host. The same object until one of
-        them changes.
+        """Return the needles for the secrets that were lent in this step and for those in `bound`, which are bound for
+        a host. Returns the same object until one of the two sets changes.
         """
         if bound.covers(self._lent):  # usual: what was lent for a host is bound for it, and its forms are known
             return bound
@@ -87,7 +91,7 @@ class Meter:
         return self._both[2]
 
     def may_renew(self, refused: Secret) -> bool:
-        """Return whether to renew this token, which a service refused; many requests may ask about the same one."""
+        """Return whether to renew this token, which a service refused. Several requests may ask about the same token."""
         if self._refused is None:
             self._refused = refused
         return self._refused == refused

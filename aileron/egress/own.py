@@ -1,12 +1,13 @@
-"""The supervisor's own requests: one request to one server, and its whole response, within bounds.
+"""The supervisor's own requests: one request to one server, and its complete response, within bounds.
 
-Runs in the daemon, and in commands that import. The server is trusted with what it is sent and nothing more.
+Runs in the daemon, and in commands that import an MCP server. The server is trusted with the request that it gets, and
+nothing more.
 
 Rules
-- The grant is that HOST:PORT alone. An address that is not public needs the user's `egress.private`; only what
-  their `egress.private_plain` names is reached without TLS.
+- The grant is that HOST:PORT alone. An address that is not public needs the user's `egress.private`; only hosts in
+  `egress.private_plain` are reached without TLS.
 - A redirect is a response like any other: it is not followed, and the caller interprets it.
-- The response is read whole, up to the bound of its grant, until the deadline. Nothing is tried again.
+- The complete response is read, up to the bound of its grant, until the deadline. Nothing is retried.
 
 Source: docs/reference/egress.md. Not here: the content of requests, and the meaning of responses.
 """
@@ -27,7 +28,7 @@ __all__ = ["OwnAnswer", "ask", "own_grant"]
 
 
 class OwnAnswer(NamedTuple):
-    """A whole response. Its repr shows nothing of it, as it may hold a secret."""
+    """A complete response. Its repr shows nothing of the content, which may hold a secret."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -38,7 +39,9 @@ class OwnAnswer(NamedTuple):
 
 
 def own_grant(to: HostPort, settings: Settings, limit_bytes: int) -> Grant:
-    """Return a grant of one request to `to`, as far as the user's settings allow, with a response of at most `limit_bytes`."""
+    """Return a grant of one request to `to`, with a response of at most `limit_bytes`. The grant is limited by the
+    user's settings.
+    """
     return Grant(
         hosts=(to,),
         private=(settings.egress_private | settings.egress_private_plain) & {to},
@@ -50,8 +53,8 @@ def own_grant(to: HostPort, settings: Settings, limit_bytes: int) -> Grant:
 async def ask(
     egress: Egress, request: EgressRequest, grant: Grant, deadline: float, journal: Journal | None = None
 ) -> OwnAnswer:
-    """Send a request and return its response, of any status. AileronError as Egress.open_own, and resource_limit_exceeded
-    for a response that is too large.
+    """Send a request and return its response, whatever its status. Raises AileronError as Egress.open_own does, and
+    resource_limit_exceeded for a response that is too large.
 
     `deadline` as in `anyio.current_time()`. `journal` records what is sent; None: it is not recorded.
     """

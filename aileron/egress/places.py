@@ -5,13 +5,13 @@ object or a field of a form. The connector sends the request without it. Pure; r
 to the wire and nowhere else: never into a log, an exception or a repr.
 
 Rules
-- A path begins with the manifest's text, with `%7Bkey%7D` in the key's place, and then ends or goes on with a slash. The
-  placeholder stands nowhere else in path or query: what is recorded would read as if the key were there.
-- In a path, a key keeps what RFC 3986 allows in a segment (`:` of Telegram's), and its slashes (`T000/B000/xxx` of a webhook);
-  the rest is percent-encoded. It cannot lead to another path: it has no empty segment and no dot segment, also together with the
-  text beside it.
-- A body is whole (held.py), and has one `Content-Type`. It cannot be read in two ways: it has no duplicate member, and no
-  name that some reader takes for the key's member or field (letter case, `_`, `key[]`, encoded twice).
+- A path begins with the manifest's text, with `%7Bkey%7D` in the key's place, and then ends or goes on with a slash.
+  The placeholder is nowhere else in path or query; otherwise the recorded path would read as if the key were there.
+- In a path, the characters of a key that RFC 3986 allows in a segment (such as the `:` in Telegram's keys) and its
+  slashes (`T000/B000/xxx` of a webhook) are kept; the rest is percent-encoded. The key cannot lead to another path: it
+  has no empty segment and no dot segment, even together with the adjacent text.
+- A body is complete (held.py), and has one `Content-Type`. It cannot be interpreted in two ways: it has no duplicate
+  member, and no name that some parser takes for the key's member or field (letter case, `_`, `key[]`, encoded twice).
 - The rest of a body stays as it was: numbers keep all their digits, and members their order.
 
 Source: RFC 3986 section 3.3, RFC 6901, RFC 8259; docs/reference/connector-manifest.md. Not here: keys in a header field or the
@@ -53,13 +53,13 @@ __all__ = [
 ]
 
 _MIN_PART_BYTES: Final = 16
-"""Bytes from which a part between slashes of a key is searched for by itself: shorter parts are names, such as that of a
-workspace.
+"""Minimum size in bytes of a part of a key between slashes that is searched for by itself. Shorter parts are names,
+such as that of a workspace.
 """
 _PLACEHOLDER: Final = "%7Bkey%7D"
 _KEPT_IN_A_PATH: Final = "!$&'()*+,;=:@/"  # beside the unreserved characters: RFC 3986 section 3.3, and the slash
 _IS_SENT_AS_IT_IS: Final = re.compile(rb"[A-Za-z0-9._~-]+")
-"""Text of only unreserved characters of RFC 3986, which JSON does not escape either."""
+"""Text of only the unreserved characters of RFC 3986, which JSON does not escape either."""
 _INDEX: Final = re.compile(r"[\[\0]")
 _PHP: Final = str.maketrans({" ": "_", ".": "_"})
 _JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
@@ -68,11 +68,11 @@ _UTF_8: Final = re.compile(r'charset="?utf-?8"?')
 _FORM: Final = re.compile(rb"[\x21-\x7e]*")
 
 _Value: TypeAlias = "str | bool | list[_Value] | dict[str, _Value] | None"
-"""JSON as it is read here; numbers stay text."""
+"""JSON as it is parsed here: numbers stay text."""
 
 
 def check_path(need: CredentialNeed, url: Url) -> None:
-    """Raise RefusedError unless the path has the place of an API key exactly if the manifest puts the key there."""
+    """Raise RefusedError unless the path has a place for an API key exactly if the manifest puts the key into the path."""
     if need.path is UNSET:
         if _PLACEHOLDER in url.path:
             problem = (
@@ -91,15 +91,15 @@ def check_path(need: CredentialNeed, url: Url) -> None:
 
 
 def recorded_path(need: CredentialNeed | None, path: str) -> str:
-    """Return a checked path as the ledger records it: with `{key}` in the key's place."""
+    """Return a checked path as the ledger records it: with `{key}` in place of the key."""
     if need is None or need.path is UNSET:
         return path
     return need.path + path.removeprefix(need.path.replace("{key}", _PLACEHOLDER))
 
 
 def with_key_in_path(template: str, path: str, key: bytes) -> str:
-    """Return a checked path with the key in its place. ValueError, which says what is wrong with the key but quotes none of
-    it.
+    """Return a checked path with the key in its place. Raises ValueError, which says what is wrong with the key without
+    quoting it.
     """
     segments, sent = key.split(b"/"), quote(key, safe=_KEPT_IN_A_PATH)
     if not segments[0] or not segments[-1]:
@@ -114,10 +114,10 @@ def with_key_in_path(template: str, path: str, key: bytes) -> str:
 
 
 def check_body(need: CredentialNeed, fields: Sequence[Field], body: bytes | None) -> None:
-    """Raise RefusedError if the manifest puts the key into the body, and the body has no place for it, or has such a member
-    already.
+    """Raise RefusedError if the manifest puts the key into the body, and the body has no place for the key or already
+    has such a member.
 
-    `fields` are the request's outgoing fields; `body` is whole.
+    `fields` are the request's outgoing fields; `body` is complete.
     """
     if need.body is UNSET:
         return
@@ -132,7 +132,9 @@ def check_body(need: CredentialNeed, fields: Sequence[Field], body: bytes | None
 
 
 def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
-    """Return a checked body with the key in it. ValueError as `with_key_in_path`."""
+    """Return a checked body with the key in it. Raises ValueError, which says what is wrong with the key without
+    quoting it.
+    """
     form, _, name = place.partition(":")
     if form == "form":
         field = f"{quote_plus(name)}={quote_plus(key)}".encode()
@@ -141,10 +143,11 @@ def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
 
 
 def key_roots(key: bytes) -> frozenset[bytes]:
-    """Return what to search responses for, of a key that can be or was sent in any of these places.
+    """Return the byte strings to search responses for, if a key can be or was sent in any of these places.
 
-    These are the key; the key as it stands in a path, a form or JSON, since a service may encode it once more before it shows it;
-    and their long parts between slashes, since a service may split a path and show the segment that is wrong.
+    These are: the key; the key as it is encoded in a path, a form or JSON, since a service may encode that form once
+    more before showing it; and the long parts of all of these between slashes, since a service may split a path and
+    show the segment that is wrong.
     """
     if _IS_SENT_AS_IT_IS.fullmatch(key):
         return frozenset({key})
@@ -155,8 +158,9 @@ def key_roots(key: bytes) -> frozenset[bytes]:
 
 
 def own_parameters(need: CredentialNeed) -> frozenset[str]:
-    """Return the query parameters that a server could take for the key, if it is in the query or in a body: many frameworks
-    merge both. For a member of JSON: the names of the outermost object and of the member, and all names joined by dots.
+    """Return the query parameters that a server could take for the key, if the key is in the query or in a body. Many
+    frameworks merge the two. For a member of JSON these are the names of the outermost object and of the member, and
+    all names joined by dots.
     """
     if need.body is UNSET:
         return frozenset() if need.query is None else frozenset({need.query})
@@ -170,8 +174,9 @@ def own_parameters(need: CredentialNeed) -> frozenset[str]:
 def parameter_key(name: str) -> str:
     """Return a key that two names share if a server could take them for the same parameter of a query or field of a form.
 
-    ASP.NET ignores case; PHP drops leading blanks, takes a dot or a blank for `_` and drops all from a NUL on; Rails, Express
-    and PHP read `key[]` as more of `key`; some servers decode twice, so names are decoded twice here.
+    ASP.NET ignores case; PHP drops leading blanks, reads a dot or a blank as `_`, and ignores a NUL and everything
+    after it; Rails, Express and PHP read `key[]` as a further value of `key`; some servers decode twice, so names are
+    decoded twice here.
     """
     plain = _INDEX.split(unquote_plus(unquote_plus(name)), maxsplit=1)[0]
     return plain.strip().casefold().translate(_PHP)
@@ -225,7 +230,7 @@ def _child(at: _Value, token: str, pointer: str) -> _Value:
 
 
 def _parsed(body: bytes) -> _Value:
-    """Parse the body strictly. Raises RefusedError."""
+    """Parse the body strictly. Raises RefusedError for invalid JSON, duplicate names, or too deep nesting."""
     try:
         value: _Value = json.loads(
             body.decode(), object_pairs_hook=_unique, parse_int=str, parse_float=str, parse_constant=_no_number
@@ -240,7 +245,7 @@ def _parsed(body: bytes) -> _Value:
 
 
 class _DuplicateError(ValueError):
-    """Two members of an object have the same name."""
+    """Two members of a JSON object have the same name."""
 
 
 def _unique(pairs: list[tuple[str, _Value]]) -> dict[str, _Value]:
@@ -257,7 +262,7 @@ def _no_number(word: str) -> str:
 def _member_key(name: str) -> str:
     """Return a key that two names share if a reader could take them for the same member.
 
-    Go's encoding/json and .NET ignore case; protobuf takes accessToken for access_token; C ends a name at a NUL.
+    Go's encoding/json and .NET ignore case; protobuf reads accessToken as access_token; C ends a name at a NUL.
     """
     return name.partition("\0")[0].casefold().replace("_", "").replace("-", "")
 
@@ -270,7 +275,7 @@ def _json_string(key: bytes) -> bytes:
 
 
 def _with_member(text: bytes, tokens: Sequence[str], value: bytes) -> bytes:
-    """Return the object in `text` with one more member; text that is not on the way to it stays as it is written."""
+    """Return the object in `text` with one more member. All other text stays as it is written."""
     name, *rest = tokens
     members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     members[name] = msgspec.Raw(_with_member(bytes(members[name]), rest, value) if rest else value)

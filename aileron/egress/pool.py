@@ -1,20 +1,21 @@
 """Connections that wait for the next request, so that a connector need not pay for TLS each time it runs.
 
-Runs in the daemon. A connection is kept under everything that was decided when it was made (`Key`): one made for a
-private address is not found after the user has withdrawn the exception, and one that carried a credential never
-serves a request with another or with none. One that was made with a client certificate serves no request with another
-certificate under the same binding either: engine.py compares them; nor is it kept once the vault was locked
-between the loan of that certificate and the end of the request. The name is resolved, and its addresses
-checked, when a connection is made; a kept one stays with the peer that was vetted and proved its name.
+Runs in the daemon. A connection is stored under all conditions that were decided when it was made (`Key`). A connection
+to a private address is not found after the user has withdrawn the exception, and a connection that carried a credential
+never serves a request with another credential or with none. A connection with a client certificate does not serve a
+request with another certificate of the same binding either (engine.py compares them), and is not stored if the vault
+was locked between the loan of that certificate and the end of the request. The name is resolved, and its addresses are
+checked, when a connection is made; a pooled connection stays with the peer that was vetted and proved its name.
 
 Rules
-- A connection is kept only after a whole request and a whole response, with not a byte left over: an upstream that was brought to
-  answer twice would otherwise answer the next invocation's request (response splitting).
-- It is checked again when taken: if the peer closed it, or unexpected bytes came, it is closed and forgotten. (In
-  HTTP/2, frames of the connection itself, like pings, are expected; frames of a request are not.)
-- Each carries one request at a time, in HTTP/2 too (http2.py says why).
-- At most `MAX_IDLE` are kept in all and `MAX_IDLE_PER_KEY` under one key, none longer than `IDLE_S`; the oldest go first.
-  Time is checked on every take and put, so in a daemon that sends nothing the last ones stay, unused and closed by the peer.
+- A connection is stored only after a complete request and a complete response, with no byte left over. Otherwise an
+  upstream that was made to respond twice would answer the next invocation's request (response splitting).
+- A connection is checked again when it is taken: if the peer closed it, or unexpected bytes came, it is closed and
+  discarded. (In HTTP/2, frames of the connection itself, like pings, are expected; frames of a request are not.)
+- A connection carries one request at a time, even in HTTP/2 (http2.py says why).
+- At most `MAX_IDLE` connections are stored in all, at most `MAX_IDLE_PER_KEY` under one key, and none longer than
+  `IDLE_S`; the oldest are discarded first. Time is checked only on every take and put. So in a daemon that sends
+  nothing the last connections stay, unused and closed by the peer.
 
 Not here: the number in use at once (engine.py, meter.py).
 """
@@ -39,8 +40,8 @@ MAX_IDLE_PER_KEY: Final = 8
 
 
 class Key(msgspec.Struct, frozen=True):
-    """The conditions under which a connection can be used again. `identity` is the binding's name, None without a
-    credential.
+    """The conditions under which a connection can be used again. `identity` is the binding's name; None if the
+    connection carried no credential.
     """
 
     destination: HostPort
@@ -50,7 +51,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct):
-    """A connection to a vetted address. `origin` is what httpcore2 compares requests with."""
+    """A connection to a vetted address. httpcore2 compares the URLs of requests with `origin`."""
 
     key: Key
     wire: Wire
@@ -58,10 +59,12 @@ class Connection(msgspec.Struct):
     origin: httpcore2.Origin
     http: httpcore2.AsyncHTTP11Connection | Http2
     certificate: bytes | None = None
-    """Tag of the client certificate it was made with (client_certificate.py); None: none."""
+    """Tag of the client certificate that the connection was made with (client_certificate.py); None if it has no client
+    certificate.
+    """
     generation: int | None = None
-    """The pool's generation when that certificate was lent; None: not known, and a connection with a certificate is not
-    kept.
+    """The pool's generation when the client certificate was lent. None if the generation is not known; then a
+    connection with a client certificate is not stored.
     """
     idle_since: float = 0.0
 
@@ -69,15 +72,15 @@ class Connection(msgspec.Struct):
     def over(
         cls, wire: Wire, address: str, key: Key, certificate: bytes | None = None, generation: int | None = None
     ) -> Connection:
-        """Return HTTP over a new wire, in the version that was negotiated in the handshake; 1.1 without TLS."""
+        """Return an HTTP connection over a new wire, in the version that the handshake negotiated; HTTP/1.1 without TLS."""
         scheme = b"http" if key.plain else b"https"
         origin = httpcore2.Origin(scheme, key.destination.host.encode("ascii"), key.destination.port)
         http = Http2(wire) if wire.speaks_http2 else httpcore2.AsyncHTTP11Connection(origin, wire)
         return cls(key, wire, address, origin, http, certificate, generation)
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
-        """Send a request. Return its response, with the body still on the wire. `head_bytes` bounds all that comes before
-        the body.
+        """Send a request. Return its response, whose body has not been read yet. `head_bytes` bounds everything that
+        comes before the body.
         """
         if isinstance(self.http, Http2):
             return await self.http.send(request, head_bytes)
@@ -98,8 +101,8 @@ class Connection(msgspec.Struct):
 
 
 class Pool:
-    """Idle connections, oldest first. `generation` counts how often client certificates were forgotten: read it before one
-    is lent.
+    """Idle connections, oldest first. `generation` counts how often client certificates were forgotten; read it before
+    a client certificate is lent.
     """
 
     def __init__(self) -> None:
@@ -108,9 +111,7 @@ class Pool:
         self._closed = False
 
     def take(self, key: Key) -> Connection | None:
-        """Return the most recently used live connection for this key and take it out of the pool; None if there is none
-        alive.
-        """
+        """Take the most recently used live connection for this key out of the pool and return it; None if there is none."""
         self._close_expired()
         for connection in [c for c in reversed(self.idle) if c.key == key]:
             self.idle.remove(connection)
@@ -120,7 +121,7 @@ class Pool:
         return None
 
     def put(self, connection: Connection) -> None:
-        """Keep a connection after a response, or close it."""
+        """Store a connection after a response if it can be reused, or close it."""
         self._close_expired()
         if self._closed or self._is_forgotten(connection) or not connection.is_reusable():
             connection.wire.close()
@@ -134,7 +135,9 @@ class Pool:
         self.idle.append(connection)
 
     def forget_certificates(self) -> None:
-        """Close connections whose client certificate was lent until now: idle ones at once, the rest when they come back."""
+        """Close connections whose client certificate was lent until now: idle connections at once, the others when they
+        are put back.
+        """
         self.generation += 1
         for connection in [each for each in self.idle if self._is_forgotten(each)]:
             self._drop(connection)
@@ -143,7 +146,7 @@ class Pool:
         return connection.certificate is not None and connection.generation != self.generation
 
     def close(self) -> None:
-        """Close all idle connections, and from now on those that come back."""
+        """Close all idle connections. From now on, also close connections that are put back."""
         self._closed = True
         while self.idle:
             self._drop(self.idle[0])
@@ -159,10 +162,11 @@ class Pool:
 
 
 def _left_over(http: httpcore2.AsyncHTTP11Connection) -> bool:
-    """Return whether bytes were read that belong to no response. httpcore2 has no public API for it; without this
-    attribute: True.
+    """Return whether bytes were read that belong to no response. httpcore2 has no public API for this; returns True if
+    the attribute is missing.
 
-    h11 keeps them, and would parse them as the beginning of the next response. httpcore2's own pool does not check.
+    h11 keeps such bytes, and would parse them as the beginning of the next response. httpcore2's own pool does not
+    check.
     """
     parser = getattr(http, "_h11_state", None)
     return parser is None or parser.trailing_data != (b"", False)

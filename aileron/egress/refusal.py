@@ -1,12 +1,14 @@
-"""The closed list of reasons for which the egress engine refuses, and the two exceptions of its pure parts.
+"""The closed list of reasons for which egress refuses a request, and the two exceptions that the pure modules of egress
+raise.
 
-`RefusedError` is what a check raises when a request must not leave: it names a `Reason`, so that no program has to parse
-prose to know the rule. `BadAnswerError` is what a check raises when an upstream's response must not come in. Neither leaves
-this package: engine.py turns the first into `capability_denied` and the second into `network_error`.
+A check raises `RefusedError` if a request must not leave. It has a `Reason`, so that no program has to parse prose to
+identify the rule. A check raises `BadAnswerError` if an upstream's response must not be accepted. Neither leaves this
+package: engine.py turns the first into `capability_denied` and the second into `network_error`.
 
 Rules
 - A message holds no query string, no header value and no body: it reaches logs, the ledger and the agent.
-- A message has at most MAX_REFUSAL characters: what it names, such as a header field, may be as long as a connector makes it.
+- A message is cut to MAX_REFUSAL characters, because a name that it quotes, such as a header field's, may be as long as
+  a connector makes it.
 - A new reason gets a row in docs/reference/egress.md (a test compares them).
 
 >>> Reason.HOST_NOT_GRANTED.boundary
@@ -24,7 +26,7 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_REFUSAL", "BadAnswerError", "Reason", "RefusedError", "unencrypted"]
 
 MAX_REFUSAL: Final = 800
-"""Characters of a message. The longest of our own, with a host name of 253 in it, has some 600."""
+"""Maximum number of characters of a message. Our own longest message, with a host name of 253 characters, has some 600."""
 
 
 class Reason(enum.StrEnum):
@@ -67,10 +69,10 @@ class Reason(enum.StrEnum):
     ADDRESS_FORBIDDEN = "address_forbidden"
     ADDRESS_OWN = "address_own"
     SYSTEM_CALL = "system_call"
-    """Reason without a request: the connector tried to use the network itself, and its jail ended it."""
+    """Reason without a request: the connector tried to use the network itself, and was killed by its jail."""
     TUNNEL_CALLER = "tunnel_caller"
-    """This and the following are reasons for a tunnel out of a cell, in the order of tunnel/way_out.py, which also uses
-    those above.
+    """First of the reasons for a tunnel out of a cell, which follow in the order of tunnel/way_out.py. Tunnels are also
+    refused for reasons above.
     """
     TUNNEL_LIMIT = "tunnel_limit"
     TUNNEL_HEAD = "tunnel_head"
@@ -87,7 +89,9 @@ class Reason(enum.StrEnum):
 
     @property
     def boundary(self) -> Boundary:
-        """Boundary of the rule: the manifest's if the manifest could have declared it, else the runtime's or the sandbox's."""
+        """Boundary that the rule belongs to: the manifest's if the manifest could have declared the request, else the
+        runtime's or the sandbox's.
+        """
         declared = {Reason.HOST_NOT_GRANTED, Reason.CREDENTIAL_NOT_GRANTED}
         if self is Reason.SYSTEM_CALL:
             return Boundary.SANDBOX
@@ -95,7 +99,7 @@ class Reason(enum.StrEnum):
 
 
 class RefusedError(Exception):
-    """This request must not leave."""
+    """A rule refuses this request: it must not leave."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(shortened(message, MAX_REFUSAL))
@@ -103,10 +107,12 @@ class RefusedError(Exception):
 
 
 def unencrypted(what: str, instead: str, destination: HostPort) -> RefusedError:
-    """Return the refusal of a request without TLS: `instead` fixes it, unless the service is local and the user allows it."""
+    """Return the refusal of a request without TLS. `instead` is the way to fix it, unless the service is local and the
+    user can allow it.
+    """
     allow = f"`aileron config add egress.private_plain {destination}`"
     return RefusedError(Reason.PLAIN_HTTP, f"{what}; {instead}, or for a local service run {allow}")
 
 
 class BadAnswerError(Exception):
-    """This response must not come in. The message never quotes it: it may echo a credential."""
+    """This response must not be accepted. The message never quotes the response, because it may echo a credential."""

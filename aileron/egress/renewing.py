@@ -1,14 +1,15 @@
-"""A request with an OAuth token, sent again with a new token if the service refused the first one (401).
+"""A request with an OAuth token, which is sent again with a new token if the service refused the first token (401).
 
-Runs in the daemon, around the engine's exchanges; an expired token is renewed before it is lent (engine.py, step 4), this
-is for one that the provider revoked, or whose expiry it did not state. The service is not trusted: it may refuse a valid token.
-Nor is the connector, which may send requests to such a service on purpose.
+Runs in the daemon, around the engine's exchanges; an expired token is renewed before it is lent (engine.py, step 4).
+This module is for a token that the provider revoked, or whose expiry the provider did not state. The service is not
+trusted: it may refuse a valid token. Nor is the connector, which may send requests to such a service on purpose.
 
     1 the first exchange · 2 a 401 is read to its end · 3 that exchange is over, and on record · 4 renew · 5 the second exchange
 
 Rules
-- The second is a request like any other: a number, a count against the budget, rows in the ledger, checks, and a loan of its
-  own. Its response is relayed, whatever it is, and the first one is dropped.
+- The second request is a request like any other: it has a number, counts against the budget, has rows in the ledger,
+  and passes all checks with a loan of its own. Its response is relayed, whatever it is, and the first response is
+  dropped.
 - A body that came in pieces cannot be sent again: the 401 is relayed, and the next request has the new token.
 - Only one token of a step is renewed for this reason (meter.py), so that no connector can cause request after request to a
   provider.
@@ -35,11 +36,11 @@ _T = TypeVar("_T", bound=Answer)
 
 
 class Renewing(Around[_T]):
-    """An exchange, and a second one with a renewed token if the service refused the first."""
+    """An exchange, followed by a second exchange with a renewed token if the service refused the first token."""
 
     def __init__(self, begin: Callable[[], Exchange[_T]], meter: Meter, *, can_repeat: bool) -> None:
-        """Take `begin`, which makes an exchange of the same request each time; `can_repeat` says whether it can be sent
-        again.
+        """Take `begin`, which makes an exchange of the same request each time. `can_repeat` says whether the request
+        can be sent again.
         """
         super().__init__()
         self._begin: Final = begin

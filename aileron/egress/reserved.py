@@ -1,18 +1,21 @@
 """The provider's own endpoints: URLs that only the supervisor requests, whatever hosts a connector was granted.
 
-A connector whose provider serves tokens and its API from one host could otherwise sign in by itself (the publisher's client
-is in the manifest for all to read), or use a refresh token that it got elsewhere. Pure; runs in the daemon on a URL that
-url.py has parsed, and compares it as the most tolerant server would read it: a URL is refused if *some* server could take it for
-the endpoint.
+A connector whose provider serves tokens and its API from one host could otherwise sign in by itself (the publisher's
+client is in the manifest for all to read), or use a refresh token from elsewhere. Pure; runs in the daemon on a URL
+that url.py has parsed. The URL is read as the most tolerant server would read it, and refused if *some* server could
+take it for the endpoint.
 
 Rules
-- Host and port are the endpoint's, the scheme and the query do not matter, nor does the method.
-- A path is read in every way of `_READERS`, one after the other in any order: percent-encoding undone (up to `_DECODINGS`
-  times; what is still encoded after that is refused), wide characters for usual ones, a backslash for a slash, cut at `?`, `#`
-  or NUL, without `;parameters` or all that follows the first, with dot segments resolved. Each reading is compared without
-  regard to case, doubled and trailing slashes, blanks and dots at a segment's end, and a suffix that names a format (`.json`).
-- There, a field by which frameworks let a request name another path than its own (`X-Original-URL`) is refused.
-- A reserved URL that cannot be parsed refuses every request: it came from a manifest whose parser let it pass.
+- Host and port must be the endpoint's; scheme, query and method do not matter.
+- A path is read with the functions in `_READERS`, in every combination and order: percent-encoding undone (up to
+  `_DECODINGS` times; what is still encoded after that is refused), full-width characters replaced by ASCII, a backslash
+  by a slash; the path cut at `?`, `#` or NUL; `;parameters`, or everything after the first one, removed; dot segments
+  resolved. Each reading is compared with the endpoint's path, ignoring case, doubled and trailing slashes, blanks and
+  dots at a segment's end, and a suffix that specifies a format (`.json`).
+- At the endpoint's host and port, a field with which frameworks let a request specify another path than its own
+  (`X-Original-URL`) is refused.
+- If a reserved URL cannot be parsed, every request is refused. Such a URL comes from a manifest whose parser accepted
+  it.
 
 Not detected: another name or port under which the provider serves the same endpoint. A manifest's author grants those hosts.
 
@@ -21,7 +24,7 @@ True
 >>> is_reserved(parse_url("https://a.example/oauth/tokens"), ("https://a.example/oauth/token",))
 False
 
-Source: docs/reference/egress.md. Not here: which URLs are reserved (the resolver says so in the grant).
+Source: docs/reference/egress.md. Not here: which URLs are reserved (the resolver lists them in the grant).
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ _DECODINGS: Final = 3  # a server decodes once, a careless one twice, a proxy be
 _ENCODED: Final = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
 _UNICODE: Final = re.compile(r"%u([0-9A-Fa-f]{4})")  # IIS
 _OVERLONG: Final = re.compile(rb"(?:[\xc0\xc1]|\xe0[\x80\x81]|\xf0\x80[\x80\x81])[\x80-\xbf]")
-"""ASCII in more than one byte, which RFC 3629 forbids to decode; Tomcat and IIS did."""
+"""Overlong encodings of ASCII characters, in two or more bytes. RFC 3629 forbids decoding them; Tomcat and IIS did
+decode them.
+"""
 _DOUBTFUL: Final = re.compile(r"[%;]")  # without these a parsed path (url.py) reads the same for everybody
 _MAX_DOUBTFUL: Final = (
     2 << 10
@@ -52,11 +57,11 @@ _MAX_DOUBTFUL: Final = (
 _TRIMMED: Final = " \t\r\n."
 _FORMATS: Final = (".json", ".xml", ".html")  # Rails and Spring serve `/token.json` where `/token` is routed
 _NAMES_A_PATH: Final = frozenset({"x-original-url", "x-original-uri", "x-rewrite-url", "x-override-url"})
-"""`field_key`s by which IIS, Symfony and others let a request name another path than its own."""
+"""Fields (as `field_key`) with which IIS, Symfony and others let a request specify another path than its own."""
 
 
 def check_reserved(url: Url, fields: Sequence[Field], reserved: tuple[str, ...]) -> None:
-    """Return if a request asks for none of the provider's endpoints. RefusedError(provider_endpoint) otherwise."""
+    """Raise RefusedError(provider_endpoint) if a request asks for one of the provider's endpoints."""
     if not is_reserved_host(url.destination, reserved):
         return
     if is_reserved(url, reserved):
@@ -74,12 +79,12 @@ def check_reserved(url: Url, fields: Sequence[Field], reserved: tuple[str, ...])
 
 
 def is_reserved_host(destination: HostPort, reserved: tuple[str, ...]) -> bool:
-    """Return whether one of these URLs is at this host and port."""
+    """Return whether one of the `reserved` URLs is at this host and port."""
     return any(host in (destination, None) for host, _paths in map(_endpoint, reserved))
 
 
 def is_reserved(url: Url, reserved: tuple[str, ...]) -> bool:
-    """Return whether some server could take a URL for one of these."""
+    """Return whether some server could take a URL for one of the `reserved` URLs."""
     if not is_reserved_host(url.destination, reserved):
         return False
     endpoints = [_endpoint(text) for text in reserved]
@@ -96,7 +101,9 @@ def is_reserved(url: Url, reserved: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=64)  # an installed connector has three; parsed once, not on each request
 def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
-    """Return the destination of a reserved URL, and the keys of its path; no destination if the text is not such a URL."""
+    """Return the destination of a reserved URL, and the keys of its path. The destination is None if the text is not a
+    valid URL.
+    """
     try:
         url = parse_url(text)
     except RefusedError:
@@ -105,7 +112,7 @@ def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
 
 
 def _readings(path: str) -> dict[str, int]:
-    """Return every reading of a path, with the fewest decodings that lead to it."""
+    """Return every reading of a path, each with the smallest number of decodings that leads to it."""
     found = {path: 0}
     new = [path]
     while new:
@@ -181,11 +188,11 @@ _READERS: Final[tuple[tuple[Callable[[str], str], int], ...]] = (
     (_without_parameters, 0),
     (_resolved, 0),
 )
-"""Readings of a path that a server may apply, each with the number of decodings that it costs."""
+"""Functions that read a path in a way that a server may, each with the number of decodings that it counts as."""
 
 
 def _key(path: str) -> str:
-    """Return a key that two paths share if a server could take them for the same; nothing is decoded here."""
+    """Return a key that two paths share if a server could take them for the same path. Nothing is decoded here."""
     segments = [trimmed for segment in path.casefold().split("/") if (trimmed := segment.rstrip(_TRIMMED))]
     if segments:
         for suffix in _FORMATS:

@@ -1,15 +1,15 @@
 """The response as the connector can see it: checked head, decoded and scrubbed body.
 
-Runs in the daemon, on bytes of an upstream it does not trust; what comes out goes into a jail. No I/O of its own: the
-engine hands in a function that reads the next chunk.
+Runs in the daemon, on bytes of an upstream it does not trust; what comes out goes into a jail. Does no I/O of its own:
+the engine passes a function that reads the next chunk.
 
 Rules
-- The reason phrase and trailers are not relayed: nothing needs them, and they could carry an echo.
+- The reason phrase and trailers are not relayed, because nothing needs them, and they could echo a secret.
 - A body is decoded before it is counted, counted before it is scrubbed, and given out piece by piece: at most one piece of a
   compression bomb exists at a time.
-- After an error every later read raises it again.
-- Many small chunks, or one that decompresses to much, are processed without any wait. After `TURN_S` of that the
-  event loop gets a turn: an upstream must not keep it busy.
+- After an error, every later read raises the same error.
+- Many small chunks, or one chunk that decompresses to much, are processed without any wait. After `TURN_S` of such work
+  the event loop gets a turn, so that an upstream cannot block it.
 
 Source: docs/reference/egress.md. Not here: the fields (headers.py), the codings (decode.py), the masks (scrub.py).
 """
@@ -34,19 +34,21 @@ from aileron.model.failure import AileronError
 __all__ = ["Body", "EgressResponse", "scrub_fields"]
 
 ReadChunk = Callable[[], Awaitable[bytes | None]]
-"""Type of a function that returns the next bytes off the wire, None after the last. AileronError if there are none to be
-had.
+"""Type of a function that returns the next bytes off the wire, None after the last. Raises AileronError if the bytes
+cannot be read.
 """
 
 
 TURN_S: Final = 0.005
-"""Seconds of work on a body before the daemon's other tasks get a turn. A single piece takes 1 ms, 100 ms for its worst
-kind.
+"""Seconds of work on a body before the daemon's other tasks get a turn. A single piece takes 1 ms, or 100 ms in the
+worst case.
 """
 
 
 class EgressResponse:
-    """Status, header fields and body, scrubbed. Iterate once for the body: pieces of at most 256 KiB, none empty."""
+    """Status, header fields and body of a response, scrubbed. Iterating it, which is possible only once, yields the
+    body in non-empty pieces of at most 256 KiB.
+    """
 
     def __init__(self, status: int, headers: tuple[Field, ...], body: Body) -> None:
         self.status: Final = status
@@ -62,10 +64,10 @@ class EgressResponse:
         return self._body
 
     async def hold(self, most_bytes: int) -> bool:
-        """Read the body ahead and keep it for the iteration. Return True if all of it is kept; False if it has more than
-        `most_bytes`.
+        """Read the body ahead and store it for the iteration. Return True if the complete body is stored, False if it
+        has more than `most_bytes`.
 
-        AileronError as from reading it.
+        Raises AileronError as reading the body does.
         """
         return await self._body.hold(most_bytes)
 
@@ -79,7 +81,7 @@ class EgressResponse:
 
 
 class Body(AsyncIterator[bytes]):
-    """A body that is being received. `bytes_down` is its size so far, decoded."""
+    """A body that is being received. `bytes_down` is the decoded size so far."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Body(AsyncIterator[bytes]):
         hits_in_fields: int,
         fail: Callable[[str], AileronError],
     ) -> None:
-        """Take `needles`, which returns what to search for from now on; it is called before each piece."""
+        """Take `needles`, which returns the secrets to search for. It is called before each piece."""
         self._read = read
         self._meter = meter
         self._needles = needles
@@ -108,7 +110,7 @@ class Body(AsyncIterator[bytes]):
 
     @property
     def scrubbed(self) -> int:
-        """Occurrences masked so far, those in header fields included."""
+        """Number of occurrences masked so far, including those in header fields."""
         return self._hits_in_fields + self._scrubber.hits
 
     @property
@@ -117,7 +119,7 @@ class Body(AsyncIterator[bytes]):
         return b"".join(self._kept)
 
     async def hold(self, most_bytes: int) -> bool:
-        """Read the body ahead and keep it; see `EgressResponse.hold`."""
+        """Read the body ahead and store it; see `EgressResponse.hold`."""
         kept, size = deque[bytes](), 0
         try:
             while size <= most_bytes:
@@ -157,7 +159,7 @@ class Body(AsyncIterator[bytes]):
             self._turn_at = time.monotonic() + TURN_S
 
     def _next_piece(self) -> bytes | None:
-        """Return the next piece, maybe empty; None if another chunk is needed."""
+        """Return the next piece, which may be empty. Return None if another chunk is needed."""
         try:
             return next(self._pieces, None)
         except BadAnswerError as error:

@@ -3,15 +3,15 @@
 Pure. It takes a jailed connector's request and the step's grant, and returns the request as it will go out,
 or raises `RefusedError`. The order matters: a refused request causes no look-up, no connection and no loan from the vault.
 
-    1 parse the URL, strictly                                    url.py
+    1 parse the URL, strictly                                          url.py
     2 host:port is in the grant
-    3 https, or plain http where the user allowed it; and nothing that the supervisor logs in at
+    3 https, or plain http if the user allowed it; no destination that the supervisor logs in to
     4 the URL is none of the provider's endpoints for tokens           reserved.py
-    5 the credential, if one is named, is the granted one, and can be sent in such a request
-    6 method; for previews, one that reads                             headers.py
+    5 the credential, if the request names one, is the granted one, and can be sent in such a request
+    6 method; for previews, a method that reads                        headers.py
     7 the query, the path and TLS, as the credential needs them        credentials/
     8 header fields, framing; the body, as the credential needs it     headers.py, places.py
-    then, in engine.py: resolve · check every address (addresses.py) · lend · inject · write down · connect · send
+    then, in engine.py: resolve · check every address (addresses.py) · lend · inject · record · connect · send
 
 The rest is checked in engine.py: the addresses, TLS, the budget, and the scrubbing of the response.
 
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class EgressRequest:
-    """A connector's request: unchecked text. `credential` names a kind, never a secret."""
+    """A connector's request, as unchecked text. `credential` is the name of a kind of credential, never a secret."""
 
     method: str
     url: str
@@ -58,10 +58,12 @@ class EgressRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AllowedRequest:
-    """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any.
+    """A request that passed every rule. `fields` are all fields but the credential; `length` is the number of bytes
+    that the body must have, None: any.
 
-    `holds`: the most bytes of a body that comes in pieces and has to be whole first; None: it goes out as it comes.
-    `sha256`: the hash that the connector signed for, in hex: a body with another is not sent to its end. None if it signed none.
+    `holds` is the maximum size in bytes of a body that comes in pieces and must be complete first; None: the body goes
+    out as it comes. `sha256` is the hash, in hex, that the connector signed for; a body with another hash is not sent
+    to its end. None if the connector signed for no hash.
     """
 
     url: Url
@@ -76,13 +78,13 @@ class AllowedRequest:
 
     @property
     def recorded_path(self) -> str:
-        """The path as the ledger records it: `{key}` stands in the key's place."""
+        """The path as the ledger records it, with `{key}` in place of the key."""
         return recorded_path(None if self.use is None else self.use.need, self.url.path)
 
 
 def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool = False) -> AllowedRequest:
-    """Do steps 2 to 8 for a parsed URL. `is_websocket`: the request opens a WebSocket. RefusedError of the first rule that
-    refuses it.
+    """Do steps 2 to 8 for a parsed URL. `is_websocket`: the request opens a WebSocket. Raises the RefusedError of the
+    first rule that refuses the request.
     """
     check_destination(url, grant)
     check_no_login(url.destination, grant)
@@ -126,12 +128,12 @@ def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: 
 
 
 def _own_fields(use: CredentialUse | None, url: Url, request: EgressRequest) -> tuple[Field, ...]:
-    """Return the connector's fields, without those that its client library signed with."""
+    """Return the connector's fields, without those of a signature by its client library."""
     return request.headers if use is None else KINDS[use.need.kind].own_fields(url, request.headers)
 
 
 def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> str | None:
-    """Return the hash that a body in pieces must have; a whole body is compared here."""
+    """Return the hash that a streamed body must have, None if any hash is valid. A complete body is compared here."""
     given = None if use is None else KINDS[use.need.kind].given_hash(url, request.headers)
     if given is None or isinstance(request.body, AsyncIterator):
         return given
@@ -141,7 +143,7 @@ def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> 
 
 
 def other_body() -> RefusedError:
-    """Return the refusal of a body whose hash is not the one given for it."""
+    """Return the refusal of a body whose hash differs from the hash that the connector gave."""
     return RefusedError(
         Reason.BODY_SIGNATURE,
         "the body has another SHA-256 than x-amz-content-sha256 says: it was changed after it was signed; leave the field out",
@@ -149,9 +151,10 @@ def other_body() -> RefusedError:
 
 
 def check_destination(url: Url, grant: Grant) -> None:
-    """Raise RefusedError unless the host is granted, and the scheme is https, or http to a host:port the user named.
+    """Raise RefusedError unless the host is granted, and the scheme is https, or http to a host:port that the user
+    allowed.
 
-    The grant is checked first: a setting does not help if the host was not granted.
+    The grant is checked first, because a setting does not help if the host was not granted.
     """
     destination = url.destination
     check_granted(destination, grant)
@@ -160,7 +163,7 @@ def check_destination(url: Url, grant: Grant) -> None:
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:
-    """Raise RefusedError unless this host:port is in the grant."""
+    """Raise RefusedError unless the destination is in the grant."""
     if destination not in grant.hosts:
         raise RefusedError(
             Reason.HOST_NOT_GRANTED,
@@ -170,8 +173,8 @@ def check_granted(destination: HostPort, grant: Grant) -> None:
 
 
 def check_no_login(destination: HostPort, grant: Grant) -> None:
-    """Raise RefusedError if the grant has a login there: the service speaks no HTTP, and could take a request for something
-    else.
+    """Raise RefusedError if the grant has a login for the destination. The service there does not speak HTTP, and could
+    misinterpret a request.
     """
     if grant.credential is not None and any(to.destination == destination for to in grant.credential.need.logins):
         raise RefusedError(
@@ -182,7 +185,7 @@ def check_no_login(destination: HostPort, grant: Grant) -> None:
 
 
 def check_credential(kind: str | None, grant: Grant) -> CredentialUse | None:
-    """Return the granted credential if its kind is the one named; None if none is named. RefusedError otherwise."""
+    """Return the granted credential if `kind` is its kind; None if `kind` is None. Raises RefusedError otherwise."""
     if kind is None:
         return None
     if grant.credential is None or grant.credential.need.kind != kind:

@@ -1,37 +1,39 @@
-"""Mask secrets in what comes back from a service, in every usual encoding.
+"""Mask secrets in the responses of a service, in every usual encoding.
 
 A server that reflects its request (a debug endpoint, an error page, a pagination link with the key in it), now or later, would
 hand the connector the credential it must never have. Every occurrence of every form in `ENCODINGS` is replaced by `*` of the same
 length. Pure and incremental; runs in the daemon, and holds secret bytes for as long as the needles exist.
 
 Rules
-- An occurrence is a form as it is, or one that differs only in case and in the characters between its letters and digits:
-  blanks, punctuation, NUL, and the line ends of wrapped text. So one search finds hex in pairs, base64 in lines of 76,
-  UTF-16, and a key in capitals. That search is for forms of at least 8 letters and digits, and an occurrence spans at most
-  `reach` bytes.
+- An occurrence is the exact bytes of a form, or bytes that differ from a form only in case and in the characters
+  between its letters and digits (blanks, punctuation, NUL, and the line ends of wrapped text). So one search finds hex
+  in pairs, base64 in lines of 76, UTF-16, and a key in capitals. This tolerant search covers only forms of at least 8
+  letters and digits, and an occurrence spans at most `reach` bytes.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was
-  cut into chunks makes no difference. `hits` counts occurrences that begin outside the one before.
-- No occurrence crosses a control character, except a line end that wraps: one after `=` (quoted-printable), after 32 characters
-  of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). The bytes after the last control
-  character that none can cross are held back, at most `reach` bytes and a quarter: all that could begin an occurrence of some
-  secret. Streams of lines (server-sent events, NDJSON) are not delayed. It is not less on purpose: if only a beginning of *this*
-  secret were held back, a connector that stores a text and fetches it again would see from the sizes of the pieces whether its
-  last bytes are such a beginning, and could find the secret byte by byte. So the timing of output depends on the input and on
-  `reach` (a power of two that grows with the longest secret), and on nothing else of the secret.
-- The quarter is what makes the work linear: held-back bytes are searched again when they have grown by that, or when a line
-  ends, and not for each piece. If a service sends its response byte by byte, each byte is searched some five times.
-- Not found: two layers of encoding, except a Basic credential's own base64 in all of them; the up to two
-  characters at each end of a base64 or base32 run inside which the secret shares a character with its neighbours;
+  cut into chunks makes no difference. `hits` counts the occurrences that do not overlap the previous one.
+- No occurrence crosses a control character, except a line end that wraps: a line end after `=` (quoted-printable),
+  after 32 characters of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). The
+  bytes after the last control character that no occurrence can cross are held back, up to `reach` bytes and a quarter:
+  all bytes that could begin an occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not
+  delayed. On purpose, no fewer bytes are held back: if only a beginning of *this* secret were held back, a connector
+  that stores a text and fetches it again would see from the sizes of the pieces whether its last bytes are such a
+  beginning, and could find the secret byte by byte. So the timing of output depends on the input and on `reach` (a
+  power of two that grows with the longest secret), and on nothing else of the secret.
+- The quarter makes the work linear: held-back bytes are not searched again for each piece, but when they have grown by
+  a quarter, or when a line ends. If a service sends its response byte by byte, each byte is searched some five times.
+- Not found: two layers of encoding, except that a Basic credential's own base64 is found in every encoding; the up to
+  two characters at each end of a base64 or base32 run inside which the secret shares a character with its neighbours;
   an encoding that is not in the list. docs/reference/egress.md says so to users.
 
-The search: the bytes are folded to lower-case letters and digits, once, and the folded forms (14 of a usual token) are
-searched for in the result, each by `bytes.find`. With many secrets, eight bytes at a time are looked up in a set of all their
-parts, which costs the same for one and for a hundred. Only a hit of that is examined closely. One regular expression of all forms
-is slower than either, takes milliseconds to compile, and stays in the `re` module's cache with the secret in it.
+The search: the bytes are folded once to lower-case letters and digits, and the result is searched for each folded form
+(14 for a usual token) by `bytes.find`. With many secrets, eight bytes at a time are looked up in a set of all
+eight-byte parts of the forms, which costs the same for one secret and for a hundred. Only a hit in this set is examined
+closely. One regular expression of all forms would be slower than either search, take milliseconds to compile, and stay
+in the `re` module's cache with the secret in it.
 
-Source: the encodings' RFCs (4648, 3986, 8259, 2045), what PHP, Go and Python escape in JSON and HTML; the costs are in
-docs/adr/0033-what-is-scrubbed.md. Not here: which secrets are searched for (inject.py, credentials/lent.py), compressed
-bodies (decode.py, unlabelled.py).
+Source: the encodings' RFCs (4648, 3986, 8259, 2045), the characters that PHP, Go and Python escape in JSON and HTML;
+the costs are in docs/adr/0033-what-is-scrubbed.md. Not here: which secrets are searched for (inject.py,
+credentials/lent.py), compressed bodies (decode.py, unlabelled.py).
 
 >>> Scrubber(Needles([b"hunter2-hunter2"])).scrub_whole(b'{"k": "hunter2-hunter2"}')
 (b'{"k": "***************"}', 1)
@@ -53,8 +55,8 @@ __all__ = ["ENCODINGS", "Needles", "Scrubber"]
 
 
 def _base64_forms(data: bytes, encode: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """Yield the data encoded alone, and the characters that it fully determines at each of the three offsets in a longer
-    text.
+    """Yield the base64 of the data alone. Then, for each of the three offsets that the data can have in a longer text,
+    yield the base64 characters that the data fully determines.
     """
     yield encode(data).rstrip(b"=")
     for offset in range(3):
@@ -63,8 +65,8 @@ def _base64_forms(data: bytes, encode: Callable[[bytes], bytes]) -> Iterator[byt
 
 
 def _base32_forms(data: bytes) -> Iterator[bytes]:
-    """Yield the data encoded alone, and the characters that it fully determines at each of the five offsets in a longer
-    text.
+    """Yield the base32 of the data alone. Then, for each of the five offsets that the data can have in a longer text,
+    yield the base32 characters that the data fully determines.
     """
     yield base64.b32encode(data).rstrip(b"=")
     for offset in range(5):
@@ -177,7 +179,7 @@ def _html_full_forms(data: bytes) -> Iterator[bytes]:
 
 
 def _quoted_printable_forms(data: bytes) -> Iterator[bytes]:
-    """Yield both forms of RFC 2045, section 6.7: printable characters can be left as they are, or be encoded."""
+    """Yield both forms of RFC 2045, section 6.7, in which printable characters are left as they are, or are encoded."""
     yield b"".join(b"%c" % byte if 32 <= byte < 127 and byte != 0x3D else b"=%02X" % byte for byte in data)
     yield b"".join(b"=%02X" % byte for byte in data)
 
@@ -210,8 +212,8 @@ ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
     ("utf-16", lambda data: (_text(data).encode("utf-16-le"), _text(data).encode("utf-16-be"))),
     ("utf-32", lambda data: (_text(data).encode("utf-32-le"), _text(data).encode("utf-32-be"))),
 )
-"""Published list of encodings: a name for people, and a function that returns the forms of one secret. In each form,
-differences in case, and blanks, punctuation or wrapped lines between its letters and digits, do not matter.
+"""Published list of encodings: a name for people, and a function that returns the forms of one secret. The search for a
+form ignores case, and blanks, punctuation or line wraps between the form's letters and digits.
 """
 
 _ESCAPED_IN_BASE64: Final = (  # which of its three other characters than letters and digits are escaped, and how
@@ -228,7 +230,9 @@ _ESCAPED_IN_BASE64: Final = (  # which of its three other characters than letter
 
 
 def _escaped_base64_forms(data: bytes) -> Iterator[bytes]:
-    """Yield the results of `_percent_forms`, `_json_forms` and `_html_forms` for base64, without looking at each character."""
+    """Yield for base64 text the results of `_percent_forms`, `_json_forms` and `_html_forms`, without examining each
+    character.
+    """
     for form, characters in () if _PLAIN.fullmatch(data) else _ESCAPED_IN_BASE64:
         escaped = data
         for character in characters:
@@ -243,8 +247,8 @@ _OF_ONE_REQUEST: Final[tuple[Callable[[bytes], Iterable[bytes]], ...]] = (
     _escaped_base64_forms,
     lambda data: (data.decode("latin-1").encode("utf-16-le"), data.decode("latin-1").encode("utf-16-be")),
 )
-"""Literal, hex, base64, percent, JSON, HTML and UTF-16: the encodings that take some microseconds. A signature is hex or
-base64, which covers base64url, and the encodings that escape only what they must.
+"""The encodings that take some microseconds: literal, hex, base64, percent, JSON, HTML and UTF-16. A signature is hex
+or base64; the search for it also finds base64url, and encodings that escape only the necessary characters.
 """
 
 _MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look alike
@@ -273,13 +277,13 @@ _LOOK_BEHIND: Final = 33  # the longest wrapping ending, and the CR of a CR LF
 
 
 def _fold(data: bytes) -> bytes:
-    """Return the letters and digits in lower case, and bytes that are not ASCII."""
+    """Return the data folded: its letters and digits in lower case, and its non-ASCII bytes."""
     return data.translate(_LOWER, _BETWEEN)
 
 
 def _ends(crossed: bytes) -> re.Pattern[bytes]:
-    """Return a pattern of what no occurrence crosses: control characters, except those in `crossed`, and except line ends
-    that wrap.
+    """Return a pattern of the characters that no occurrence crosses: control characters, except those in `crossed` and
+    line ends that wrap.
     """
     ends = bytes(byte for byte in _CONTROLS if byte not in crossed) or b"\x7f"
     others = bytes(byte for byte in ends if byte not in b"\r\n") or b"\x7f"
@@ -291,9 +295,10 @@ _ENDS: Final = _ends(b"")
 
 
 class Needles:
-    """The forms of some secrets. `roots` are the secrets themselves, each at least 8 bytes. Prints as `<needles>`.
+    """The forms of some secrets, to be searched for. `roots` are the secrets themselves, each at least 8 bytes. The
+    repr is `<needles>`.
 
-    `all` are the forms as they are; the search begins with their folded forms.
+    `all` are the exact forms; the search begins with their folded forms.
     """
 
     __slots__ = (
@@ -328,26 +333,27 @@ class Needles:
         self._ends = _ends(own) if own else _ENDS
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to search for."""
+        """Return whether there are any secrets to search for."""
         return bool(self.all)
 
     def covers(self, roots: Iterable[bytes]) -> bool:
-        """Return whether these secrets are among the roots already."""
+        """Return whether all of these secrets are among the roots already."""
         return self._roots.issuperset(roots)
 
     def includes(self, other: Needles) -> bool:
-        """Return whether the other's secrets are among these."""
+        """Return whether all secrets of `other` are among the secrets of these needles."""
         return self._roots >= other._roots
 
     def with_roots(self, roots: Iterable[bytes]) -> Needles:
-        """Return the needles of these and of more secrets."""
+        """Return needles for the secrets of these needles and the further secrets `roots`."""
         return Needles(self._roots.union(roots))
 
     def and_once(self, sent: Iterable[bytes]) -> Needles:
-        """Return these needles and those of a value that only one request was sent with, such as its signature.
+        """Return these needles plus needles for a value that only one request was sent with, such as its signature.
 
-        The value is searched for in the forms of `_OF_ONE_REQUEST`. This is cheap, as it is called for each request: the
-        other forms are not made again. The value is worthless in another request, so rare forms may be missed.
+        The value is searched for only in the forms of `_OF_ONE_REQUEST`. This is fast enough to be called for each
+        request, because all other forms are reused. Rare forms of the value may be missed, because it is worthless in
+        another request.
         """
         more = frozenset(
             form
@@ -371,12 +377,12 @@ class Needles:
         return both
 
     def and_of(self, other: Needles) -> Needles:
-        """Return the needles of both."""
+        """Return needles for the secrets of both."""
         return Needles(self._roots | other._roots)
 
     def may_begin_at(self, data: bytes, known: int = 0) -> int:
-        """Return the index, `known` or later, from which `data` could be the beginning of some secret; len(data) after a
-        line end.
+        """Return the index from which `data` could be the beginning of some secret. The index is at least `known`, and
+        len(data) after a line end.
         """
         if not self.all:
             return len(data)
@@ -392,19 +398,19 @@ class Needles:
             window *= 8
 
     def has_end(self, data: bytes | bytearray, at: int) -> bool:
-        """Return whether something that no occurrence crosses stands at this index or later."""
+        """Return whether a character that no occurrence crosses is at index `at` or later."""
         return self._ends.search(data, at) is not None
 
     def may_be_in(self, data: bytes) -> bool:
-        """Return whether an occurrence may be in the data. It is quick, and only False is certain. Most values of a head are
-        shorter than any form.
+        """Return whether the data may contain an occurrence. The check is fast, and only False is certain. Most values
+        of a head are shorter than any form.
         """
         if len(data) < self._shortest:
             return False
         return any(form in data for form in self._alone) or any(map(self._is_in_folded, map(_fold, _views(data))))
 
     def occurrences(self, data: bytes) -> list[tuple[int, int]]:
-        """Return the begin and end of each occurrence, in order; overlapping ones too."""
+        """Return the begin and end of each occurrence, in order, including overlapping occurrences."""
         if not self.may_be_in(data):
             return []
         found = {span for form in self.all for span in _all_of(form, data)}
@@ -421,7 +427,7 @@ class Needles:
         return any(form in folded for form in self._first)
 
     def _spread(self, view: bytes, ends: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield the places, in the data, of the folded forms that are in a view of it."""
+        """Yield the positions, in the data, of the folded forms that occur in `view`, a view of the data (`_views`)."""
         folded = _fold(view)
         found = [span for form in self._folded for span in _all_of(form, folded)]
         if not found:
@@ -438,7 +444,7 @@ class Needles:
 
 
 def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the forms that do not begin with another one of them: the shorter one finds both."""
+    """Return the forms without those that begin with another form, because a search for the shorter form finds both."""
     kept: list[bytes] = []
     for form in sorted(forms):
         if not (kept and form.startswith(kept[-1])):
@@ -447,7 +453,9 @@ def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _blocks_of(folded: Iterable[bytes]) -> tuple[frozenset[int], tuple[bytes, ...]]:
-    """Return every value of the first whole block of a form, at any alignment; and the forms too short to have one at each."""
+    """Return, for the long forms, the value of the first whole block at every alignment; and the other forms, which are
+    too short to have one at every alignment.
+    """
     forms = tuple(folded)
     long = [form for form in forms if len(form) >= 2 * _BLOCK - 1]
     parts = {form[at : at + _BLOCK] for form in long for at in range(_BLOCK)}
@@ -468,8 +476,8 @@ def _all_of(form: bytes, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _views(data: bytes) -> Iterator[bytes]:
-    """Yield the data as it is; then, if encoded text in it is wrapped by escaped line ends, as in JSON, with real ones in
-    their place.
+    """Yield the data as it is. If encoded text in the data is wrapped by escaped line ends, as in JSON, then also yield
+    the data with real line ends instead.
     """
     yield data
     if b"\\n" in data:
@@ -485,7 +493,7 @@ _LONG_WRAP_IN_JSON: Final = re.compile(rb"\\r\\n(?<=%b{16}\\r\\n)" % _ENCODED)
 
 
 class Scrubber:
-    """The scrubber of one stream. `hits` counts the occurrences that were masked so far."""
+    """A scrubber, which masks the secrets in one stream of bytes. `hits` counts the occurrences that were masked so far."""
 
     __slots__ = ("_behind", "_covered", "_held", "_needles", "hits")
 
@@ -499,15 +507,17 @@ class Scrubber:
 
     @property
     def is_holding(self) -> bool:
-        """True while some of the bytes that were fed are undecided."""
+        """True while some of the bytes that were fed are held back."""
         return len(self._held) > self._behind
 
     def look_for(self, needles: Needles) -> None:
-        """Search for these from now on. Bytes that were given out are not searched again; bytes that are held back are."""
+        """Search for `needles` from now on. Bytes that were returned already are not searched again; held-back bytes are."""
         self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
-        """Take more bytes, and return those that are decided by now, masked. The result may be empty; it is if `data` is."""
+        """Take more bytes, and return the bytes that are decided by now, masked. The result may be empty, and always is
+        if `data` is empty.
+        """
         if not data:
             return b""
         known = len(self._held)
@@ -518,28 +528,30 @@ class Scrubber:
         return self._decide(held, self._needles.may_begin_at(held, self._behind))
 
     def finish(self) -> bytes:
-        """Return the bytes that were held back, masked, at the end of the stream."""
+        """Return the held-back bytes, masked, at the end of the stream."""
         return self._decide(bytes(self._held), len(self._held))
 
     def is_clean(self) -> bool:
-        """Return whether the bytes that are held back contain no whole occurrence."""
+        """Return whether the held-back bytes contain no complete occurrence."""
         return not self._needles.occurrences(bytes(self._held))
 
     def _waits(self, known: int) -> bool:
-        """Return whether to let the held-back bytes grow before they are searched again. `known` of them were there before."""
+        """Return whether to let the held-back bytes grow before they are searched again. `known` of them were held back
+        before.
+        """
         most = self._needles.reach + self._needles.reach // _SLACK
         if not self._needles or len(self._held) - self._behind > most:
             return False
         return not self._needles.has_end(self._held, known)
 
     def scrub_whole(self, data: bytes) -> tuple[bytes, int]:
-        """Mask one value that comes in one piece. Return the masked value, and the number of occurrences in it."""
+        """Mask a complete value. Return the masked value, and the number of occurrences in it."""
         other = Scrubber(self._needles)
         masked = other.feed(data) + other.finish()
         return masked, other.hits
 
     def _decide(self, data: bytes, open_from: int) -> bytes:
-        """Mask occurrences that begin before `open_from`, return the bytes before it, and hold the rest."""
+        """Mask occurrences that begin before `open_from`, return the bytes before that index, and hold back the others."""
         behind = self._behind
         found = [span for span in self._needles.occurrences(data) if behind <= span[0] < open_from]
         end = behind + self._covered

@@ -1,10 +1,10 @@
-"""The steps that a request and a stream share: wait for the network, look up and check, write down.
+"""The steps that a request and a stream share: wait for the network, look up and check addresses, record.
 
 Runs in the daemon. Each is called by engine.py and tcp.py at its place in their order, and does not know that order.
 
 Rules
 - Every wait for the network ends at the deadline of the step; look-ups and connects have shorter ones.
-- A row of the ledger is written whole or not at all, also when the caller is being cancelled.
+- A row of the ledger is written completely or not at all, also when the caller is being cancelled.
 
 Source: docs/reference/egress.md. Not here: the order (engine.py, tcp.py), the table of addresses (addresses.py).
 """
@@ -54,8 +54,8 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T_co]):
-    """A request or a stream, from the connector's request to its row in the ledger: begun by `_run`, ended once, whatever
-    happens.
+    """A request or a stream, from the connector's request to its row in the ledger. `_run` begins it, and whatever
+    happens, `_end` ends it exactly once.
     """
 
     def __init__(self, grant: Grant, meter: Meter, journal: Journal, deadline: float) -> None:
@@ -86,22 +86,22 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
 
     @abc.abstractmethod
     async def _run(self) -> _T_co:
-        """Do all steps up to the result, and return it."""
+        """Do all steps up to the result, and return the result."""
 
     @abc.abstractmethod
     async def _end(self, error: BaseException | None) -> None:
-        """Release everything, and write down how the passage ended."""
+        """Release all resources, and record how the passage ended."""
 
     @abc.abstractmethod
     def _denied(self, refused: RefusedError) -> AileronError:
-        """Return the error for a refusal by a rule; sets what is written down about it."""
+        """Return the error for a refusal by a rule, and set the denial that is recorded."""
 
     @abc.abstractmethod
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
         """Return the report of how the passage ended."""
 
     def _checked(self, check: Callable[[], _T]) -> _T:
-        """Return what `check` returns. Its RefusedError is raised as a denial, without cause or context."""
+        """Return the result of `check`. If it raises RefusedError, raise a denial without cause or context."""
         try:
             return check()
         except RefusedError as error:
@@ -109,7 +109,7 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
         raise self._denied(refused)
 
     async def _write_down(self, intent: RequestIntent) -> None:
-        """Write the intent to the ledger; it is durable when this returns."""
+        """Record the intent in the ledger. The record is durable on return."""
         await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()
 
@@ -130,8 +130,8 @@ async def within(
     late: Callable[[], ConnectionProblem] | None = None,
     refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> _T:
-    """Wait for a step that uses the network, until `deadline`; its errors become `network_error`. After the deadline no
-    step begins.
+    """Wait for a step that uses the network, until `deadline`. The step's errors become `network_error`; after the
+    deadline no step begins.
 
     `late` returns the problem to report if the time runs out; `refused` returns the error to raise in place of `network_error`.
     """
@@ -156,8 +156,8 @@ async def connected(
     tls: ssl.SSLContext | None,
     refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> tuple[Wire, str]:
-    """Return a connection to the first of these addresses that answers, and that address; until `deadline`, or for
-    CONNECT_S.
+    """Return a connection to the first of these addresses that accepts, and that address. Waits until `deadline`, but
+    at most CONNECT_S.
     """
     progress, until = DialProgress(), min(deadline, anyio.current_time() + CONNECT_S)
     host, port = destination.host, destination.port
@@ -174,7 +174,7 @@ async def connected(
 async def enter(
     stack: contextlib.ExitStack, places: tuple[anyio.Semaphore, ...], destination: HostPort | None, deadline: float
 ) -> None:
-    """Wait for a place in each of these queues; `stack` gives the places back."""
+    """Wait for a place in each of these queues, until the deadline. `stack` releases the places."""
     if anyio.current_time() >= deadline:
         raise unreachable("queue", destination, TOO_SLOW)
     for semaphore in places:
@@ -186,7 +186,7 @@ async def enter(
 
 
 async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step: Callable[[], Awaitable[_T]]) -> _T:
-    """Wait for a credential to be renewed, until `deadline`. Errors of `step` pass unchanged."""
+    """Wait for a credential to be renewed, until `deadline`. Errors of `step` are raised unchanged."""
     if anyio.current_time() < deadline:
         with anyio.CancelScope(deadline=deadline):
             return await step()
@@ -194,7 +194,7 @@ async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step
 
 
 async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> tuple[str, ...]:
-    """Return the addresses of a destination, unchecked, looked up once."""
+    """Return the addresses of a destination, resolved once and not checked yet."""
     host, port = destination.host, destination.port
     if host.replace(".", "").isdigit():
         return (host,)  # a dotted quad (names.check_host): nothing to look up
@@ -215,9 +215,10 @@ def check_reachable(
     own_port: int | None,
     has_tls: bool = True,
 ) -> None:
-    """Raise RefusedError unless every address may be dialled, and none is this machine's own without the user's permission.
+    """Raise RefusedError unless every address may be dialled. An address of this machine itself needs the user's
+    permission.
 
-    `own_port` is the daemon's port: on this machine it is never dialled, whatever the user allowed.
+    `own_port` is the daemon's port. On this machine it is never dialled, whatever the user allowed.
     """
     check_addresses(destination, addresses, plain=plain, private=private, has_tls=has_tls)
     is_daemon = destination.port == own_port
@@ -243,14 +244,16 @@ def check_reachable(
 
 
 async def written(write: Callable[[], Awaitable[None]]) -> None:
-    """Write to the journal whole or not at all: the row of a write that was given up halfway would be uncertain."""
+    """Write to the journal completely or not at all: the state of a row would be unknown if its write were abandoned
+    halfway.
+    """
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
         return await write()
     raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger accepted no entry for {JOURNAL_S:.0f} seconds")
 
 
 def failure_class(error: BaseException | None) -> FailureClass | None:
-    """Return the failure class that a row records for this error; None for none."""
+    """Return the failure class that a row records for this error; None if there is no error."""
     match error:
         case None:
             return None

@@ -24,22 +24,24 @@ from aileron.model.names import HostPort, check_host
 __all__ = ["MAX_DESTINATION", "Stream", "StreamRequest", "stream_report"]
 
 MAX_DESTINATION: Final = 300
-"""Characters of a refused destination that are written down, as in failures.py."""
+"""Maximum number of characters of a refused destination that are recorded, as in failures.py."""
 _PIECE_BYTES: Final = 248 << 10
-"""Bytes of one read of a socket: with its header, a frame that an empty pipe to a jail takes whole (256 KiB)."""
+"""Maximum number of bytes of one read of a socket. With its header, a frame of this size fits into an empty pipe to a
+jail (256 KiB).
+"""
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.001, 0.05
-"""Seconds between two checks whether everything has arrived, as no event reports it: from a local round trip to a distant
-one.
+"""Shortest and longest pause, in seconds, between two checks whether all bytes have arrived: from a local round trip to
+a distant one. No event reports the arrival.
 """
 _UNREAD_PIECES: Final = 64
-"""Reads at one check: a service that sends without end must not keep the loop busy."""
+"""Maximum number of reads at one check, so that a service that sends without end cannot block the event loop."""
 
 _T = TypeVar("_T")
 
 
 class StreamRequest(msgspec.Struct, frozen=True):
-    """A connector's request for a stream: unchecked, except for the port's range."""
+    """A connector's request for a stream. Only the range of the port has been checked."""
 
     host: str
     port: int
@@ -48,7 +50,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
     """The command that an `ssh` login executes."""
 
     def checked_destination(self) -> HostPort:
-        """Return the destination in its only spelling. RefusedError(url_host)."""
+        """Return the destination in its canonical spelling. Raises RefusedError(url_host) if the host is malformed."""
         try:
             return HostPort(check_host(self.host.lower()), self.port)
         except ValueError as error:
@@ -67,7 +69,7 @@ class Stream:
         deadline: float,
         check: Callable[[], None],
     ) -> None:
-        """Take `check`, which raises if incoming bytes must no longer be given out."""
+        """Take `check`, which raises if incoming bytes must no longer be passed on."""
         self._wire: Final = wire
         self._check: Final = check
         self._destination: Final = destination
@@ -79,22 +81,22 @@ class Stream:
 
     @property
     def scrubbed(self) -> int:
-        """Occurrences of a secret that were masked: 0, as no secret is searched for here."""
+        """Number of occurrences of a secret that were masked. Always 0 here, because this stream is not searched."""
         return 0
 
     async def send(self, data: bytes) -> None:
-        """Send all bytes. AileronError: network_error, or resource_limit_exceeded before any of them is sent."""
+        """Send all bytes. Raises AileronError: network_error, or resource_limit_exceeded before any byte is sent."""
         self._meter.count_up(len(data))
         self.bytes_up += len(data)
         await self._exchange(lambda: self._wire.write(data))
 
     def end(self) -> None:
-        """Send nothing more. The service learns of it only without TLS."""
+        """End writing in this direction. The service notices only without TLS."""
         self._wire.end_writing()
 
     async def receive(self) -> bytes:
-        """Return some bytes, none at the end. AileronError: network_error, resource_limit_exceeded for bytes over the
-        budget, or capability_denied if a secret was bound for the host meanwhile.
+        """Return some bytes, or none at the end. Raises AileronError: network_error, resource_limit_exceeded for bytes
+        over the budget, or capability_denied if a secret was bound for the host meanwhile.
         """
         data = await self._exchange(lambda: self._wire.read(_PIECE_BYTES))
         self._meter.count_down(len(data))
@@ -103,11 +105,12 @@ class Stream:
         return data
 
     async def flush(self) -> None:
-        """Wait until all that was sent has arrived, before `close`; discard what comes meanwhile.
+        """Wait until all sent bytes have arrived, before `close` is called; discard bytes that arrive meanwhile.
 
-        A socket is reset if bytes in it are unread or come after it is closed (RFC 1122 section 4.2.2.13), and bytes that it has
-        not sent yet are lost. A service over TLS 1.3 sends session tickets unasked (RFC 8446 section 4.6.1), and may do so late.
-        The caller bounds the time: if a service reads nothing, this never ends.
+        If a socket is closed with unread bytes, or bytes arrive after it is closed, it is reset (RFC 1122 section
+        4.2.2.13), and unsent bytes are lost. A service over TLS 1.3 sends session tickets without a request (RFC 8446
+        section 4.6.1), and may do so late. The caller bounds the time, because if a service reads nothing, this never
+        ends.
         """
         pause_s = _FIRST_PAUSE_S
         # The service has closed, or the connection broke: nothing more arrives
@@ -122,8 +125,8 @@ class Stream:
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     async def attend(self) -> None:
-        """Do what must run beside the stream for as long as it lasts: for a login, see login.py. AileronError ends the
-        stream.
+        """Do the work that must run concurrently with the stream until it ends; for a login, see login.py. An
+        AileronError ends the stream.
         """
 
     def close(self) -> None:
@@ -145,8 +148,8 @@ class Stream:
 
 
 def stream_report(number: int, stream: Stream | None, started_at: float, error: BaseException | None) -> RequestReport:
-    """Return the report of how the stream of that `number` ended. `stream` None: it was never open. `started_at` as in
-    `anyio.current_time()`.
+    """Return the report of how the stream with this `number` ended. `stream` is None if it was never open. `started_at`
+    as in `anyio.current_time()`.
     """
     return RequestReport(
         number=number,

@@ -1,22 +1,24 @@
 """A stream of bytes to a granted host and port, for protocols other than HTTP: mail, databases. TLS is done here.
 
-Runs in the daemon, called by the executor for each `tcp_open` frame. It trusts neither the connector nor the service: the
-same checks in the same order as for a request, from the same modules.
+Runs in the daemon, called by the executor for each `tcp_open` frame. It trusts neither the connector nor the service.
+The checks are those of a request, in the same order and from the same modules.
 
-    1 count · 2 admit (below) · 3 resolve and check every address · 4 write down, durably · 5 connect, verify TLS
-    6 bytes both ways, counted · 7 close · 8 write down the end
+    1 count · 2 admit (below) · 3 resolve and check every address · 4 record durably · 5 connect, verify TLS
+    6 bytes both ways, counted · 7 close · 8 record the end
 
 Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
-- If the grant has a login, the supervisor logs in, and login.py does everything. The other rules are for streams without one:
-- No credential: Aileron does not understand the bytes, so it can neither add a credential nor search for one (the connector could
-  ask for halves, or for another encoding). So a step that was granted a credential gets no stream at all, and no step gets one to
-  a host and port that some secret could have been sent to: a secret that a service kept cannot come back that way. A secret can
-  be bound at any time, so that is checked again at 5, and at 6 before each piece that comes in is given out.
-- A step that only reads (a preview) gets no such stream; nor does any step get one to a host with the provider's endpoints
-  for tokens.
+- If the grant has a login for the destination, the supervisor logs in, and login.py does everything. The other rules
+  are for streams without a login:
+- No credential: Aileron does not understand the bytes, so it can neither add a credential nor search for one (the
+  connector could ask for halves, or for another encoding). So a step that was granted a credential gets no stream at
+  all, and no step gets a stream to a host and port that some secret could have been sent to. Thus a secret that a
+  service stored cannot be returned through a stream. A secret can be bound at any time, so this rule is checked again
+  at 5, and at 6 before each incoming piece is passed on.
+- A step that only reads (a preview) gets no stream; nor does any step get a stream to a host with the provider's
+  endpoints for tokens.
 - Every wait ends at the deadline of the step. If 4 was reached, 8 follows, cancellation included; if a rule refused the
-  stream, that is written down before the error is raised.
+  stream, the refusal is recorded before the error is raised.
 - No connection is reused for another stream: after the first byte, only its two ends know its state.
 
 Source: docs/reference/egress.md. Not here: frames (the executor's broker), the socket (dial.py).
@@ -49,11 +51,11 @@ from aileron.model.plan import Grant
 __all__ = ["METHOD", "Stream", "StreamRequest", "Streams"]
 
 METHOD: Final = "TCP"
-"""Method of streams in the ledger. Their path there is empty, while that of a request begins with a slash."""
+"""Method of streams in the ledger. The path of a stream there is empty, while the path of a request begins with a slash."""
 
 
 class Streams:
-    """The streams of one daemon, made from the parts of its `Egress`: names, trust in certificates, places."""
+    """The streams of one daemon, made with the parts of its `Egress`: the resolver, the trusted certificates, the places."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Streams:
         lender: Lender,
         logins: LoginDoor | None = None,
     ) -> None:
-        """Take `logins`, the process that logs in; None: there are no logins."""
+        """Take `logins`, which starts the processes that log in; None: logins are not available."""
         self.logins: Final = logins
         self.attempts: Final = Attempts()
         self.lender: Final = lender
@@ -79,8 +81,8 @@ class Streams:
         """Return a context manager that connects when entered, and closes the stream when left. `deadline` as in
         `anyio.current_time()`.
 
-        AileronError: capability_denied, resource_limit_exceeded, network_error, or what the journal raised; for a login also
-        what the lender raised, and binding_failed.
+        Raises AileronError: capability_denied, resource_limit_exceeded, network_error, or the error of the journal; for
+        a login also binding_failed, or the error of the lender.
         """
         if (target := login_at(request, grant)) is not None:
             means = Means(self.resolve, self.slots, self.own_port, self.lender, self.logins, self.attempts)
@@ -113,7 +115,7 @@ class _Opening(Passage[Stream]):
         return self._stream
 
     def _admit(self) -> HostPort:
-        """Do step 2: check every rule that needs no look-up. Return the destination."""
+        """Do step 2: check every rule that needs no look-up of the host. Return the destination."""
         asked = self._request
         destination = self._destination = asked.checked_destination()
         check_granted(destination, self._grant)
@@ -149,7 +151,9 @@ class _Opening(Passage[Stream]):
             )
 
     def _check_unbound(self, destination: HostPort) -> None:
-        """Check again that no secret is bound for the host: during a queue, a look-up or a slow connect, one may have been."""
+        """Check again that no secret is bound for the host, because a secret may have been bound during a queue, a
+        look-up or a slow connect.
+        """
         self._checked(lambda: self._admit_unbound(destination))
 
     async def _connect(self, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
@@ -163,7 +167,7 @@ class _Opening(Passage[Stream]):
         return denied(refused, self._destination, None, self._grant)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Do steps 7 and 8."""
+        """Close the stream and record its end (steps 7 and 8)."""
         if self._stream is not None:
             self._stream.close()
         self._stack.close()

@@ -1,21 +1,25 @@
-"""A search for secrets in bodies that are compressed without saying so; a clean body goes on unchanged.
+"""A search for secrets in bodies that are compressed but not labelled as compressed. A clean body is passed on
+unchanged.
 
-An archive is such a body, rightly; and so is a reflected request that some layer of a service compressed without a header. A
-connector can decompress what it gets. So a copy of each body is decompressed here, as gzip, zlib or raw deflate, for as long as
-it can be that, and the result is searched. Compressed data cannot be masked: a body that holds a secret does not come in. Pure
-and incremental; runs in the daemon on hostile bytes.
+An archive is legitimately such a body; a reflected request that some layer of a service compressed without a header is
+one too. A connector can decompress the body that it gets. So a copy of each body is decompressed here, as gzip, zlib or
+raw deflate, for as long as it can be such a stream, and the result is searched. Compressed data cannot be masked, so a
+body that contains a secret is refused. Pure and incremental; runs in the daemon on hostile bytes.
 
 Rules
-- A piece is given out when all that it decompresses to is searched and clean; the bytes held back are bounded.
-- Output is bounded as for a body that says that it is compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it. The
-  members of a gzip file are bounded by its size: many tiny ones are refused.
-- A body that turns out to be no such stream, and bytes after one, are not searched here: scrub.py searches them as they are.
-- Raw deflate has no mark of its own, and its beginning can look like text; text can look like its beginning, for some 20 bytes.
-  So the look of a body never ends the search: only zlib does, when it finds an error. Until then text of up to _LOOKED_AT
-  bytes is not delayed (such as the first of many events), unless it decompresses to a whole secret. Text that ends inside a
-  character does not count as text.
-- With no secret to search for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES, so that
-  it can be searched if a secret is bound meanwhile. A body that was longer than that by then is refused.
+- A piece is given out when all of its decompressed bytes are searched and clean; the number of held-back bytes is
+  bounded.
+- Output is bounded as for a body that is labelled as compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it.
+  The members of a gzip file are bounded by its size: many tiny ones are refused.
+- A body that turns out not to be such a stream, and bytes after a stream, are not searched here: scrub.py searches them
+  as they are.
+- Raw deflate has no mark of its own. Its beginning can look like text, and text can look like its beginning for some 20
+  bytes. So the appearance of a body never ends the search; only an error of zlib does. Until then text of up to
+  _LOOKED_AT bytes is not delayed (such as the first of many events), unless it decompresses to a whole secret. Text
+  that ends inside a character does not count as text.
+- With no secret to search for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES,
+  so that it can be searched if a secret is bound meanwhile. A body that has exceeded _FOLLOWED_BYTES by then is
+  refused.
 
 >>> import gzip
 >>> body = Unlabelled(Needles([b"hunter2-hunter2"]))
@@ -23,7 +27,8 @@ Rules
 >>> b"".join([*body.feed(packed), *body.finish()]) == packed
 True
 
-Source: RFC 1950 to 1952. Not here: bodies that say how they are encoded (decode.py); other compressions, which are not searched.
+Source: RFC 1950 to 1952. Not here: bodies that are labelled with their coding (decode.py); other compressions, which
+are not searched.
 """
 
 from __future__ import annotations
@@ -41,26 +46,31 @@ from aileron.egress.scrub import Needles, Scrubber
 __all__ = ["Unlabelled"]
 
 MAX_HELD_BYTES: Final = 512 << 10
-"""Bytes of pieces that wait for their decompressed text: some of 64 KiB. A body that exceeds it decompresses many bytes to
-nothing.
+"""Maximum number of bytes in pieces that wait for their decompressed text: several pieces of 64 KiB. A body that
+exceeds it decompresses many bytes to nothing.
 """
 MAX_MEMBERS: Final = 1000
-"""Members of one gzip file, and one more for each MEMBER_BYTES: a new member costs as much as inflating some hundred bytes."""
+"""Maximum number of members of one gzip file, plus one for each MEMBER_BYTES: a new member costs as much as inflating
+some hundred bytes.
+"""
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
 _LOOKED_AT: Final = 64  # bytes of a body's beginning that are checked for text
 _STEP_BYTES: Final = 16 << 10
-"""Bytes of input between two copies of the state (40 KiB), and the most that zlib copies at a member's end."""
+"""Bytes of input between two copies of the decompressor's state (40 KiB), and the maximum that zlib copies at a
+member's end.
+"""
 _JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
 _NO_TEXT: Final = bytes(range(0x20)).translate(None, b"\t\n\f\r\x1b")
 _GZIP: Final = b"\x1f\x8b"
 
 
 class Unlabelled:
-    """The search of one body. `feed` gives out what is clean; BadAnswerError if a secret is in it, or it expands too much.
+    """The search of one body. `feed` yields the bytes that are clean. Raises BadAnswerError if the body contains a
+    secret or expands too much.
 
-    Exhaust what `feed` and `finish` return before the next call. Pieces may be empty: between two of them is a bounded amount
-    of work.
+    Exhaust the iterators that `feed` and `finish` return before the next call. Pieces may be empty, so that the work
+    between two pieces is bounded.
     """
 
     def __init__(self, needles: Needles) -> None:
@@ -74,7 +84,7 @@ class Unlabelled:
         self._held_bytes = self._bytes_in = self._bytes_out = self._decided = self._members = 0
 
     def look_for(self, needles: Needles) -> None:
-        """Search for these from now on."""
+        """Search for `needles` from now on."""
         self._needles = needles
         self._scrubber.look_for(needles)
 
@@ -97,13 +107,13 @@ class Unlabelled:
         yield from self._released(is_text=is_text)
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the bytes that were held back, at the end of the body."""
+        """Yield the held-back bytes at the end of the body."""
         self._end()
         yield from self._released()
 
     def _open(self, first: int) -> None:
-        """Choose the format by the first byte. No compressor begins raw deflate with bits that look like zlib: they are
-        padding, and zero.
+        """Choose the format by the first byte. No compressor begins raw deflate with bits that look like zlib, because
+        these bits are padding, and zero.
         """
         self._is_gzip = first == _GZIP[0]
         wbits = 31 if self._is_gzip else 15 if first & 0x8F == 8 else -15
@@ -166,14 +176,14 @@ class Unlabelled:
             )
 
     def _end(self) -> None:
-        """End the search of the stream: no more output comes."""
+        """End the search of the stream, which yields no more output."""
         self._stream = None
         self._search(b"", is_over=True)
         self._decided = self._bytes_out
 
     def _is_text_with(self, piece: bytes) -> bool:
-        """Return whether the whole body so far is UTF-8 without odd control characters, and no longer than can be text by
-        chance.
+        """Return whether the complete body so far is UTF-8 without odd control characters, and no longer than raw
+        deflate can look like text by chance.
         """
         if len(self._begin) <= _LOOKED_AT:
             self._begin += piece[: _LOOKED_AT + 1]
@@ -213,7 +223,7 @@ def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[byte
 
 
 def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """Yield the output of data up to its error: in parts that get smaller, and at last byte by byte."""
+    """Yield the output of data up to its error. The data is processed in ever smaller parts, and finally byte by byte."""
     for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8):
         if len(data) <= size:
             continue  # as one part it fails, that is known
@@ -228,7 +238,7 @@ def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[byt
 
 
 def _byte_by_byte(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """Yield the output of a few bytes up to an error, joined: each piece is searched by itself."""
+    """Yield the output of a few bytes up to an error, joined because each yielded piece is searched by itself."""
     last = bytearray()
     with contextlib.suppress(zlib.error):
         for at in range(len(data)):
@@ -241,7 +251,7 @@ def _byte_by_byte(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]
 
 
 def _behind(known: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces without the first `known` bytes of all."""
+    """Yield the pieces without the first `known` bytes of their concatenation."""
     for piece in pieces:
         yield piece[known:]
         known = max(0, known - len(piece))

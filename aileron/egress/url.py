@@ -1,16 +1,16 @@
-"""The one parser of URLs: text from a connector in, a `Url` or `RefusedError` out.
+"""The only parser of URLs: it takes a connector's text, and returns a `Url` or raises `RefusedError`.
 
-Policy, dial, SNI, `Host`, ledger and approval text all use the value made here, so no two parts can disagree about where
-a request goes. Pure; runs in the daemon on text a jailed connector chose, so every doubtful spelling is refused and
-nothing is repaired: an attack on two parsers needs a text that one of them repairs.
+Policy, dial, SNI, `Host`, ledger and approval text all use the value made here, so no two parts can disagree about
+where a request goes. Pure; runs in the daemon on text a jailed connector chose, so every doubtful spelling is refused
+and nothing is repaired, because an attack on two parsers needs a text that one of them repairs.
 
 Rules
-- Visible ASCII only, no backslash: what urllib or a browser would strip, fold or encode does not pass.
-- `https://` or `http://`, any case; for a WebSocket `wss://` or `ws://` instead, which a `Url` stores as on the wire:
-  HTTP with TLS and without. No userinfo, no fragment (neither has a meaning on the wire).
+- Visible ASCII only, no backslash: characters that urllib or a browser would strip, fold or encode are refused.
+- `https://` or `http://`, any case; for a WebSocket `wss://` or `ws://` instead, which a `Url` stores as `https` or
+  `http`, as on the wire. No userinfo, no fragment (neither has a meaning on the wire).
 - The host is a lower-cased RFC 1123 name or a canonical dotted quad. No trailing dot, no percent sign, no
   underscore, no IPv6 literal (a manifest cannot name one), no other spelling of an IPv4 address.
-- The port is 1 to 65535 without sign or leading zero; absent, it is the scheme's. An empty port is refused.
+- The port is 1 to 65535 without sign or leading zero; if absent, it is the scheme's default. An empty port is refused.
 - The target of CONNECT is only host and port, with the port written out and a name as host; the same rules apply.
 - Path and query go on the wire byte for byte. Dot segments, also as `%2e` or before a `;`, are refused, so the path
   that is recorded is the path that is served; `%2f`, `//` and `;x` are left alone, as services use them.
@@ -46,7 +46,7 @@ MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache)
 
 HTTP_SCHEMES: Final = {"https": "https", "http": "http"}
 WEBSOCKET_SCHEMES: Final = {"wss": "https", "ws": "http"}
-"""Schemes as they are written, each with the one that begins on the wire (RFC 6455 section 4.1)."""
+"""Schemes of WebSocket URLs, each with the HTTP scheme that is used on the wire (RFC 6455 section 4.1)."""
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 _VISIBLE: Final = re.compile(r"[\x21-\x5b\x5d-\x7e]*")  # visible ASCII without the backslash
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
@@ -58,7 +58,7 @@ _ENCODED_DOT: Final = re.compile(r"%2e", re.IGNORECASE)
 
 
 class Url(msgspec.Struct, frozen=True):
-    """A parsed URL. `path` begins with a slash; `query` is None when there is no `?`."""
+    """A parsed URL. `path` begins with a slash; `query` is None if the URL has no `?`."""
 
     scheme: str
     host: str
@@ -73,19 +73,19 @@ class Url(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        """Path and query as they go on the request line."""
+        """Path and query as they are in the request line."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
     def authority(self) -> str:
-        """Value of the `Host` field: the port only if it is not the scheme's default."""
+        """Value of the `Host` field, with the port only if it is not the scheme's default."""
         return self.host if self.port == _DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
 
 
 def parse_url(text: str, schemes: Mapping[str, str] = HTTP_SCHEMES) -> Url:
-    """Parse a URL. `schemes` maps each scheme that it can have to the scheme of the `Url`.
+    """Parse a URL. `schemes` maps each allowed scheme to the scheme of the `Url`.
 
-    RefusedError with a `url_*` reason for anything that two readers could understand differently.
+    Raises RefusedError with a `url_*` reason for text that two readers could understand differently.
     """
     if len(text) > MAX_URL_CHARS:
         raise RefusedError(Reason.URL_LENGTH, f"the URL has {len(text)} characters; at most {MAX_URL_CHARS}")
@@ -120,7 +120,9 @@ def _split(rest: str) -> tuple[str, str, str | None]:
 
 
 def parse_connect_target(text: str) -> HostPort:
-    """Parse the target of CONNECT (RFC 9110 section 9.3.6): a name and a port. RefusedError(url_*), (tunnel_address)."""
+    """Parse the target of CONNECT (RFC 9110 section 9.3.6): a name and a port. Raises RefusedError (url_* or
+    tunnel_address) if it is malformed.
+    """
     if len(text) > MAX_URL_CHARS:
         raise RefusedError(Reason.URL_LENGTH, f"the target has {len(text)} characters; at most {MAX_URL_CHARS}")
     if not _VISIBLE.fullmatch(text):
@@ -142,7 +144,7 @@ def _address() -> RefusedError:
 
 
 def _parse_authority(of: str, authority: str, default_port: int | None) -> tuple[str, int]:
-    """Return host and port; without a default, the port must be there. `of` names the parsed text in a refusal."""
+    """Return host and port. The port may be missing only if there is a default. `of` names the parsed text in a refusal."""
     if "@" in authority:
         raise RefusedError(
             Reason.URL_USERINFO, f"the {of} has userinfo (text before an @); it cannot carry credentials"
@@ -173,7 +175,7 @@ def _check_path(path: str) -> str:
 
 
 def has_dot_segment(path: str) -> bool:
-    """Return whether some server would take one of the path's segments for `.` or `..`, and so serve another path."""
+    """Return whether some server would interpret one of the path's segments as `.` or `..`, and so serve another path."""
     # `..;x`: some servers cut path parameters before they resolve dot segments.
     return any(_ENCODED_DOT.sub(".", segment.partition(";")[0]) in {".", ".."} for segment in path.split("/"))
 

@@ -2,21 +2,22 @@
 
 Runs in the daemon, called by the executor for each `websocket_open` frame. It trusts neither the connector nor the service.
 
-    1 count · 2 admit · 3 resolve and check every address · 4 renew what is lent if it must be
-    5 get the secrets that could have been sent there, lend, inject · 6 write down, durably · 7 connect, verify TLS
+    1 count · 2 admit · 3 resolve and check every address · 4 renew the credential if necessary
+    5 get the secrets that could have been sent there, lend, inject · 6 record durably · 7 connect, verify TLS
     8 the handshake, and the first message if the credential is in it · 9 messages both ways (messages.py)
-    10 close · 11 write down the end
+    10 close · 11 record the end
 
 Rules
-- The opening request is a GET: all of rules.py applies to it, and the credential is added as to any other. The fields
-  of the handshake are written only here, before a credential is added: what is signed is what is sent.
-- A step that only reads (a preview) gets none: the effect of a message cannot be checked.
+- The opening request is a GET: all of rules.py applies to it, and the credential is added as to any other request. The
+  fields of the handshake are written only here, before a credential is added, so that exactly what is signed is sent.
+- A step that only reads (a preview) gets no WebSocket, because the effect of a message cannot be checked.
 - Each WebSocket has a new connection, in HTTP/1.1: after the handshake, only its two ends know its state.
-- No extension is offered, and none accepted: compressed messages could not be searched.
-- A response that opens no WebSocket is relayed like the response to a request, scrubbed, of at most `HELD_BYTES`.
+- No extension is offered or accepted, because compressed messages could not be searched.
+- A response that opens no WebSocket is scrubbed and relayed like the response to a request, up to `HELD_BYTES`.
 - A first message with the credential is sent before the connector learns that the WebSocket is open; it never sees the message.
 - The secret is lent until the WebSocket is closed. A secret that is bound or lent meanwhile is searched for from then on.
-- If 6 was reached, 11 follows, cancellation included; if a rule refused it, that is written down before the error is raised.
+- If 6 was reached, 11 follows, cancellation included. If a rule refused the WebSocket, the refusal is recorded before
+  the error is raised.
 
 Source: RFC 6455 section 4; docs/reference/egress.md. Not here: frames of the jail (the executor's broker), the socket (dial.py).
 """
@@ -69,7 +70,9 @@ Answer = WebSocket | EgressResponse
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class WebSocketRequest:
-    """A connector's request for a WebSocket: unchecked text. `credential` names a kind, never a secret."""
+    """A connector's request for a WebSocket, as unchecked text. `credential` is the name of a kind of credential, never
+    a secret.
+    """
 
     url: str
     headers: tuple[Field, ...] = ()
@@ -78,8 +81,8 @@ class WebSocketRequest:
 
 
 class WebSockets:
-    """The WebSockets of one daemon, made from the parts of its `Egress`: names, trust in certificates, places, the way to
-    the vault.
+    """The WebSockets of one daemon, made with the parts of its `Egress`: the resolver, the trusted certificates, the
+    places, the way to the vault.
     """
 
     def __init__(
@@ -91,7 +94,9 @@ class WebSockets:
         lender: Lender,
         ca_pem: str | None,
     ) -> None:
-        """Take `tls`, which offers only HTTP/1.1; `ca_pem` are the authorities that it trusts beside the system's."""
+        """Take `tls`, which offers only HTTP/1.1. `ca_pem` are the certificate authorities that `tls` trusts in
+        addition to the system's.
+        """
         self.resolve: Final = resolve
         self.tls: Final = tls
         self.slots: Final = slots
@@ -103,7 +108,7 @@ class WebSockets:
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
         """Return a context manager that opens a WebSocket when entered, and closes it when left. `deadline` as in
-        `anyio.current_time()`. AileronError as `Egress.open`.
+        `anyio.current_time()`. Raises AileronError as `Egress.open` does.
         """
 
         def begin() -> _Opening:
@@ -175,7 +180,7 @@ class _Opening(HttpPassage[Answer]):
         raise unreachable("exchange", destination, ConnectionProblem(words, retriable=False))
 
     def _admit(self) -> AllowedRequest:
-        """Do step 2: parse, then check every rule that needs no look-up."""
+        """Do step 2: parse the URL, then check every rule that needs no look-up of the host."""
         asked = self._request
         url = parse_url(asked.url, WEBSOCKET_SCHEMES)
         self._destination = url.destination
@@ -201,7 +206,7 @@ class _Opening(HttpPassage[Answer]):
         )
 
     def _prepare(self, admitted: AllowedRequest) -> Injection:
-        """Do step 5: return the request as it goes out, with what is lent for it."""
+        """Do step 5: lend the credential, and return the request with the credential in it."""
         lender, use = self._websockets.lender, admitted.use
         self._bound = lender.needles(admitted.url.destination)
         fields = without_parts(admitted.fields) if use is not None or self._is_whole_only() else admitted.fields
@@ -217,7 +222,9 @@ class _Opening(HttpPassage[Answer]):
         return injection
 
     def _opened(self, connection: Connection, answer: httpcore2.Response) -> WebSocket:
-        """Return the open WebSocket after a 101. BadAnswerError for a handshake that does not follow RFC 6455 section 4.1."""
+        """Return the open WebSocket after a 101. Raises BadAnswerError for a handshake that does not follow RFC 6455
+        section 4.1.
+        """
         chosen = check_handshake(self._key, self._request.subprotocols, answer.headers)
         head = read_response_head("HEAD", 200, answer.headers)  # the other checks of a response's fields
         fields, hits = scrub_fields(head.fields, self._needles())
@@ -237,7 +244,9 @@ class _Opening(HttpPassage[Answer]):
         return websocket
 
     async def _refusal(self, answer: httpcore2.Response) -> EgressResponse:
-        """Return the whole response of a service that opened no WebSocket. BadAnswerError if it is longer than is relayed."""
+        """Return the complete response of a service that opened no WebSocket. Raises BadAnswerError if the response is
+        longer than HELD_BYTES.
+        """
         head = read_response_head("GET", answer.status, answer.headers)
         if self._is_whole_only():
             check_whole(head)
@@ -252,7 +261,7 @@ class _Opening(HttpPassage[Answer]):
         return response
 
     async def _end(self, error: BaseException | None) -> None:
-        """Do steps 10 and 11."""
+        """Close the WebSocket and record its end (steps 10 and 11)."""
         if self._websocket is not None:
             self._websocket.end()
         await self._end_answer()
@@ -264,7 +273,7 @@ class _Opening(HttpPassage[Answer]):
         await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        """Return the report. Its sizes are those of all frames; if no WebSocket was opened, those of the response's body."""
+        """Return the report. Its sizes are those of all frames, or of the response's body if no WebSocket was opened."""
         seen = self._websocket or self._body
         return RequestReport(
             number=self._number,
@@ -279,7 +288,7 @@ class _Opening(HttpPassage[Answer]):
 
 
 def check_subprotocols(offered: tuple[str, ...]) -> None:
-    """Raise RefusedError if the subprotocols are too many, or cannot stand in a field of the handshake."""
+    """Raise RefusedError if there are too many subprotocols, or one cannot be in a field of the handshake."""
     if len(offered) > MAX_SUBPROTOCOLS or not all(map(TOKEN.fullmatch, offered)):
         raise RefusedError(
             Reason.HEADER_VALUE,
@@ -288,7 +297,9 @@ def check_subprotocols(offered: tuple[str, ...]) -> None:
 
 
 def check_handshake(key: str, subprotocols: tuple[str, ...], fields: list[tuple[bytes, bytes]]) -> str | None:
-    """Return the subprotocol that the service chose in its 101. BadAnswerError if it does not accept this very handshake."""
+    """Return the subprotocol that the service chose in its 101, or None. Raises BadAnswerError if the service does not
+    accept this very handshake.
+    """
 
     def values(name: bytes) -> list[str]:
         return [value.decode("latin-1").strip() for found, value in fields if found.lower() == name]

@@ -4,7 +4,7 @@ Pure; runs in the daemon.
 
 Rules
 - A password goes with the binding's user name, both in UTF-8.
-- A token is sent in one place only: the connector's query must have no `access_token` beside it.
+- A token is sent in one place only: the connector's query must not have an `access_token` as well.
 
 Source: RFC 6750, RFC 7617. Not here: a key in a field that a manifest names (key.py), the renewal of tokens (oauth/).
 """
@@ -27,7 +27,9 @@ _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may
 
 
 def with_field(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Outgoing:
-    """Return the request with the secret in field `name`, in place of `{key}` in `form`. AileronError(binding_failed)."""
+    """Return the request with the header field `name`: `form`, with the secret in place of `{key}`. Raises
+    AileronError(binding_failed) if the secret cannot be sent.
+    """
     secret = sendable(use, lent)
     value = form.replace("{key}", secret.decode("latin-1"))
     if not is_field_value(value) or secret != secret.strip(b" "):
@@ -44,7 +46,9 @@ def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injec
 
 
 def _basic_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return the pair and its base64 beside the plain secrets: so a base64 of that base64 is found as well."""
+    """Return the user:password pair and its base64, in addition to the plain secrets, so that a base64 of that base64
+    is found as well.
+    """
     pairs = {_pair(lent.username or "", secret) for secret in plain_roots(lent)}
     return plain_roots(lent).union(pairs, map(base64.b64encode, pairs))
 

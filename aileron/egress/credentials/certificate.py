@@ -1,4 +1,4 @@
-"""A client certificate: it is not part of the request; the connection is made with it.
+"""A client certificate. It is not part of the request; it is presented when the connection is made.
 
 Pure but for the clock; runs in the daemon. The private key is never sent.
 

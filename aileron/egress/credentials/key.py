@@ -4,8 +4,9 @@ first message.
 Pure; runs in the daemon.
 
 Rules
-- The key stands in one place, where the connector can have no field, parameter, member or part of a path of its own.
-- In a header field, `{key}` in `format` is replaced. A secret that no header can carry is refused only there.
+- The key is in one place. The connector cannot have a field, parameter, member or part of a path of its own there.
+- In a header field, `{key}` in `format` is replaced. A secret that no header can carry is refused only for a header
+  field.
 
 Source: docs/reference/connector-manifest.md. Not here: places in a path or a body (egress/places.py).
 """
@@ -35,7 +36,7 @@ from aileron.model.secret import Secret
 __all__ = ["API_KEY", "NEVER_A_CREDENTIAL"]
 
 NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "upgrade", "te"})
-"""`field_key`s of the fields that frame or route a request."""
+"""Names (as `field_key`) of the fields that frame or route a request, so that none of them can carry a credential."""
 
 
 def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
@@ -57,7 +58,9 @@ def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injecti
 
 
 def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Outgoing:
-    """Return the request with the key in its path or body. rules.py has checked that the place is there."""
+    """Return the request with the key in its path or body. rules.py has checked that the request has the place for the
+    key.
+    """
     secret, need = sendable(use, lent), use.need
     assert not request.is_streamed or need.body is UNSET, "the engine holds what a key goes into"
     try:
@@ -70,8 +73,8 @@ def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -
 
 
 def _message(use: CredentialUse, lent: LentCredential, form: str) -> Secret:
-    """Return the first message with the key. In a text that begins with a brace or bracket, the key is escaped as part
-    of a JSON string.
+    """Return the first message of the WebSocket, with the key in it. In a text that begins with a brace or bracket, the
+    key is escaped as part of a JSON string.
     """
     secret = sendable(use, lent)
     try:

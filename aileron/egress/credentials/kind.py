@@ -1,7 +1,7 @@
-"""The properties of a kind of credential in egress, in one value each, so that a new kind is added in one place.
+"""The properties of a kind of credential in egress. Each kind is one value, so that a new kind is added in one place.
 
-Pure. Each part belongs to a step (rules.py, engine.py); its default is what most kinds need. All but `put` and
-`roots` deal with the declaration (`CredentialNeed`), before anything is lent.
+Pure. Each field of `Kind` belongs to a step (rules.py, engine.py), and its default is what most kinds need. All fields
+but `put` and `roots` deal with the declaration (`CredentialNeed`), before anything is lent.
 
 Not here: the kinds (key.py, authorization.py, signatures.py, certificate.py, login.py).
 """
@@ -24,8 +24,9 @@ __all__ = ["Kind", "OnRefusal"]
 
 AnswerFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 OnRefusal: TypeAlias = Literal["relay", "renew", "answer", "explain"]
-"""Reaction to a refusal by the service: its response is passed on; the token is renewed (renewing.py); the challenge is
-answered (challenged.py); or its words about a signature become a failure that says how to fix it (signing/refused.py).
+"""Reaction to a refusal by the service: `relay` passes the response on; `renew` renews the token (renewing.py);
+`answer` answers the challenge (challenged.py); `explain` turns the service's words about a signature into a failure
+that says how to fix it (signing/refused.py).
 """
 
 
@@ -62,32 +63,36 @@ def _all_relayed(fields: AnswerFields) -> AnswerFields:
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of credential. The functions that refuse raise RefusedError; `fields` are the connector's."""
+    """A kind of credential. Its functions that refuse raise RefusedError. The parameter `fields` is the connector's
+    header fields.
+    """
 
     put: Callable[[CredentialUse, LentCredential, Outgoing], Injection]
-    """Function that returns the request with this loan in it. AileronError(binding_failed) if this secret cannot be
-    sent this way.
+    """Function that returns the request with this loan in it. Raises AileronError(binding_failed) if the secret cannot
+    be sent as this kind.
     """
     roots: Callable[[LentCredential], frozenset[bytes]] = plain_roots
-    """Function that returns the secrets to search responses for; nothing that `put` would refuse."""
+    """Function that returns the secrets to search responses for. It leaves out secrets that `put` would refuse."""
     reserved: Callable[[CredentialNeed], frozenset[str]] = _authorization
-    """Function that returns the `field_key`s that a connector must not set beside the credential."""
+    """Function that returns the `field_key`s that a connector must not set in addition to the credential."""
     parameters: Callable[[CredentialNeed], frozenset[str]] = _none
-    """Function that returns the query parameters that a connector must not set: a server could take them for the credential."""
+    """Function that returns the query parameters that a connector must not set, because a server could take them for
+    the credential.
+    """
     check_used: Callable[[CredentialNeed, bool], None] = _everywhere
-    """Function that refuses requests in which the credential has no place. Its flag is True for a WebSocket's handshake."""
+    """Function that refuses requests which cannot carry the credential. Its flag is True for a WebSocket's handshake."""
     check_url: Callable[[CredentialNeed, Url, bool], None] = _any_url
-    """Function that refuses a URL without a place for the credential, or one that must not be requested with it. Its
-    flag is True in a preview.
+    """Function that refuses a URL that has no place for the credential, or that must not be requested with it. The
+    function's flag is True in a preview.
     """
     own_fields: Callable[[Url, Sequence[Field]], tuple[Field, ...]] = _all_fields
-    """Function that returns the fields without those that a client library put in the credential's place."""
+    """Function that returns the connector's fields, except those that a client library set as its own credential."""
     given_hash: Callable[[Url, Sequence[Field]], str | None] = _no_hash
-    """Function that returns the SHA-256, in hex, that the connector states for its body."""
+    """Function that returns the SHA-256, in hex, that the connector states for its body; None if it states none."""
     held_bytes: Callable[[CredentialNeed, Url, Sequence[Field]], int | None] = _nothing_held
-    """Function that returns the most bytes of a streamed body that has to be whole first (held.py); None: it is sent as
-    it comes.
+    """Function that returns the maximum size, in bytes, of a streamed body that must be complete before it is sent
+    (held.py). None: the body is sent as it comes.
     """
     relayed: Callable[[AnswerFields], AnswerFields] = _all_relayed
-    """Function that returns the fields of a response without those that reveal something about the secret."""
+    """Function that returns the fields of a response, except those that reveal something about the secret."""
     on_refusal: OnRefusal = "relay"

@@ -1,10 +1,10 @@
-"""The vault's loan for one request, the check that it can be sent as it is, and the error if it cannot.
+"""The vault's loan for one request, the check that the secret can be sent as it is, and the error if it cannot.
 
 Runs in the daemon. The loan goes to the wire and nowhere else: never into a log, an exception or a repr.
 
 Rules
-- A secret that could end a header field (CR, LF, NUL) is refused here although the vault refuses to store it; so is one too
-  short or too long to be scrubbed.
+- A secret that could end a header field (CR, LF, NUL) is refused here although the vault refuses to store it; so is a
+  secret that is too short or too long to be scrubbed.
 - A message names the binding and what is wrong with the value, never the value.
 
 Source: RFC 9110 section 5.5. Not here: how a kind of credential is sent (the other modules of this package).
@@ -36,9 +36,9 @@ _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class LentCredential(msgspec.Struct, frozen=True):
-    """The vault's loan for one request. `username` is for `basic`, `digest` and logins, and for keys with an ID beside
-    them (`aws_sigv4`, `oauth2_client`); `details` only for logins. `stored`: where the secret is, for the person who
-    has to replace it.
+    """The vault's loan for one request. `username` is for `basic`, `digest` and logins, and for keys that come with an
+    ID (`aws_sigv4`, `oauth2_client`); `details` only for logins. `stored` is the location of the secret, for the person
+    who has to replace it.
 
     `round`: for `digest`, the challenge that this request answers; None while the service has sent none
     (challenged.py).
@@ -56,55 +56,63 @@ class Lender(Protocol):
     """The vault and the renewal of its tokens, as egress sees them."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether `ready` has nothing to do. Quick, and without a wait; called before each request and stream."""
+        """Return whether `ready` has nothing to do. Fast and never waits, as it is called before each request and stream."""
         ...
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Return when what `lend` would give is usable, and `needles` are known: a token that has expired, or will
-        soon, is renewed; a token that the vault does not have yet is requested; and a secret that is kept elsewhere is
-        fetched.
+        """Wait until the credential that `lend` would give is usable, and `needles` are known. A token that has
+        expired, or will soon, is renewed; a token that the vault does not have yet is requested; a secret that is
+        stored outside the vault is fetched.
 
-        `use` None: for a request without a credential. `deadline` as in `anyio.current_time()`; the caller can be
-        cancelled sooner, and what was begun goes on. AileronError: vault_locked, binding_required, binding_failed or
-        network_error.
+        `use` is None for a request without a credential. `deadline` as in `anyio.current_time()`. If the caller is
+        cancelled sooner, a renewal that has begun continues. Raises AileronError (vault_locked, binding_required,
+        binding_failed or network_error).
         """
         ...
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Renew a token that a service refused (401). Return True if `lend` would now give another token. Else as `ready`."""
+        """Renew a token that a service refused (401). Return True if `lend` would now give another token. Deadline and
+        errors are those of `ready`.
+        """
         ...
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """Lend the credential for as long as the context is open: until the response is over. Quick, and without a wait.
+        """Lend the credential while the context is open, that is until the response is over. Fast and never waits.
 
-        AileronError(vault_locked) or AileronError(binding_required) when there is nothing to lend.
+        Raises AileronError (vault_locked, binding_required) if there is nothing to lend.
         """
         ...
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return all secrets that any connector could have sent there, and those replaced lately, to search responses for.
+        """Return the needles to search responses for: all secrets that any connector could have sent to the
+        destination, and those that were replaced lately.
 
-        The same object until they change: it is called for every piece of an answer. Quick, and without a wait.
-        AileronError(vault_locked) if they cannot be known now, AileronError(binding_failed) if they are too many.
+        Fast and never waits, and returns the same object until the secrets change, because it is called for every piece
+        of a response. Raises AileronError(vault_locked) if the secrets cannot be known now,
+        AileronError(binding_failed) if they are too many.
         """
         ...
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether `needles` would have any, if they could be known: also while the vault is locked, and for
-        secrets that became unreadable when the vault was replaced by another. As quick: it is called for each piece of
-        a stream.
+        """Return whether any secret is bound for the destination. Works while the vault is locked, and for secrets that
+        became unreadable when the vault was replaced by another. As fast as `needles`, because it is called for each
+        piece of a stream.
         """
         ...
 
 
 def plain_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return the bytes to search responses for, of a secret that is sent as it is; empty for one that `sendable` refuses."""
+    """Return the bytes to search responses for, if the secret is sent as it is. Empty for a secret that `sendable`
+    refuses.
+    """
     secret = lent.secret.reveal()
     return frozenset({secret}) if _why_not_sent(secret) is None else frozenset()
 
 
 def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
-    """Return the secret's bytes as they are sent. AileronError(binding_failed) if it cannot be sent as it is."""
+    """Return the secret's bytes as they are sent. Raises AileronError(binding_failed) if the secret cannot be sent as
+    it is.
+    """
     secret = lent.secret.reveal()
     if (why := _why_not_sent(secret)) is not None:
         raise unusable(use, lent, why)
@@ -112,14 +120,14 @@ def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
 
 
 def _why_not_sent(secret: bytes) -> str | None:
-    """Return why the secret cannot be sent as it is, as the end of "the secret …"; None if it can be."""
+    """Return why the secret cannot be sent as it is, worded as the end of "the secret …"; None if it can be sent."""
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
         return f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long"
     return "holds a control character (CR, LF, NUL or another)" if _CONTROL.search(secret) else None
 
 
 def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
-    """Raise AileronError(binding_failed) for a user name that this kind cannot have."""
+    """Raise AileronError(binding_failed) for a user name that is not valid for this kind of credential."""
     try:
         check_username(use.need.kind, lent.username)
     except ValueError as error:
@@ -130,6 +138,6 @@ def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
 
 
 def unusable(use: CredentialUse, lent: LentCredential, what: str) -> AileronError:
-    """Return a `binding_failed` error that says how to fix it."""
+    """Return a `binding_failed` error that says how to fix the secret."""
     message = f"the secret of {use.binding} {what}; {cure_for(use.binding, lent.stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

@@ -1,4 +1,4 @@
-"""A credential that logs in: it is never sent in an HTTP request (egress/login.py does that).
+"""A credential for logging in. It is never sent in an HTTP request; egress/login.py uses it.
 
 Pure; runs in the daemon.
 """

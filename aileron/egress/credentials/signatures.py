@@ -1,12 +1,15 @@
-"""Credentials that sign a request or prove their possession, and are not sent themselves: `aws_sigv4`, `hmac`, `digest`.
+"""Credentials that sign a request or prove that the sender has them, and are not sent themselves: `aws_sigv4`, `hmac`,
+`digest`.
 
-Pure but for the clock; runs in the daemon, as the last step before the wire: what is signed is what is sent.
+Pure but for the clock; runs in the daemon, as the last step before the wire, so that exactly what is signed is sent.
 
 Rules
-- A signature is searched for only in the answer to its own request, as each request has another. The key is always searched for.
+- A signature is searched for only in the response to its own request, as each request has a different signature. The
+  key is searched for in every response.
 - The connector's own signature is replaced where client libraries make one (`aws_sigv4`), and refused elsewhere.
-- `digest` is the answer to a challenge; before one, nothing is added. A WebSocket's handshake is sent once, so it cannot use it.
-- A body that is signed or sent twice must be whole (held.py).
+- `digest` answers a challenge; before the first challenge, nothing is added. A WebSocket's handshake is sent only once,
+  so it cannot use `digest`.
+- A body that is signed or sent twice must be complete first (held.py).
 
 Source: docs/reference/egress.md. Not here: how each signature is made (egress/signing/).
 """
@@ -64,7 +67,7 @@ def _put_aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inj
 
 
 def _aws_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return each secret part of the stored document; the document itself is not sent."""
+    """Return the secret parts of the stored document. The document itself is never sent, so it need not be searched for."""
     try:
         return frozenset(AwsKey.parse(lent.username, lent.secret).secrets)
     except ValueError:
@@ -87,7 +90,9 @@ def _given_sha256(url: Url, fields: Sequence[Field]) -> str | None:
 
 
 def _held_for_aws(need: CredentialNeed, url: Url, fields: Sequence[Field]) -> int | None:
-    """Return SIGNED_BYTES, or None if the connector gave the body's hash or the signature does not cover the body."""
+    """Return the maximum size of a streamed body that must be complete before it is signed: SIGNED_BYTES. None if the
+    connector gave the body's hash, or the signature does not cover the body.
+    """
     given = given_payload(url, fields)
     service = need.aws.service if need.aws else ""
     return None if given is not None or is_unhashed(url, service, given) else SIGNED_BYTES

@@ -1,13 +1,13 @@
 """AWS Signature Version 4 over a request as it goes on the wire: in a header field, or in its query (presigned).
 
-Pure; runs in the daemon, on a request that passed every rule (rules.py). The signed text is made here from the very value
-that is sent, without what a proxy may change on the way.
+Pure; runs in the daemon, on a request that passed every rule (rules.py). The signed text is made here from the
+`Outgoing` that is sent, without the fields that a proxy may change on the way.
 
 Rules
 - S3's path is signed as it is served: decoded once and encoded once, `//` and all. For every other service, doubled
   slashes count as one, and the encoded path is encoded again.
-- Query parameters are decoded, encoded in the one canonical way, and sorted by name and then value; `a` is `a=`. A `+` is a blank
-  for some servers and a plus for others: it goes on the wire as `%20`, its meaning in forms.
+- Query parameters are decoded, encoded in the one canonical way, and sorted by name and then value; `a` is `a=`. A `+`
+  is a blank for some servers and a plus for others, so it goes on the wire as `%20`, its meaning in forms.
 - Values of header fields of one name are joined by commas, trimmed, and with single blanks inside.
 - `host` and all fields except those in `_UNSIGNED` are signed.
 
@@ -41,24 +41,26 @@ _UNSIGNED: Final = frozenset(
      "sec-websocket-version", "te", "traceparent", "tracestate", "transfer-encoding", "upgrade", "user-agent", "via",
      "x-amzn-trace-id"}
 )  # fmt: skip
-"""Header fields that are not signed: those that proxies and load balancers change or drop, and those of one hop: the
-framing, which the hash of the body covers better, and the handshake of a WebSocket, which a proxy makes anew.
+"""Header fields that are not signed: fields that proxies and load balancers change or drop, and hop-by-hop fields. The
+latter are the framing, which the hash of the body covers better, and the handshake of a WebSocket, which a proxy makes
+anew.
 """
 _BLANKS: Final = re.compile(r"[ \t]+")
 _SLASHES: Final = re.compile(r"/{2,}")
 
 
 def is_s3(service: str) -> bool:
-    """Return whether S3's rules hold for the service."""
+    """Return whether S3's rules apply to the service."""
     return service in _S3
 
 
 def signed(
     request: Outgoing, key: AwsKey, scope: AwsScope, at: datetime.datetime, payload: str
 ) -> tuple[Outgoing, str]:
-    """Return the request with its date, session token and `Authorization`, and the signature, in hex.
+    """Return the request with its date, session token and `Authorization`, and the signature in hex.
 
-    `payload` is the SHA-256 of the body in hex, or S3's placeholder for it. The request has none of these fields yet.
+    `payload` is the SHA-256 of the body in hex, or S3's placeholder for the hash. The request has none of the added
+    fields yet.
     """
     moment = f"{at.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}"
     added = [("X-Amz-Date", moment)]
@@ -77,7 +79,7 @@ def signed(
 def presigned(
     request: Outgoing, key: AwsKey, scope: AwsScope, at: datetime.datetime, payload: str, expires_s: int
 ) -> tuple[Outgoing, str]:
-    """Return the request with the signature in its query, and the signature, in hex. The caller bounds `expires_s`."""
+    """Return the request with the signature in its query, and the signature in hex. The caller limits `expires_s`."""
     moment = f"{at.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}"
     parameters = [
         ("X-Amz-Algorithm", ALGORITHM),
@@ -97,7 +99,7 @@ def presigned(
 
 
 def canonical_request(request: Outgoing, service: str, payload: str) -> tuple[str, str]:
-    """Return the text whose hash is signed, and the names of the signed fields, joined by semicolons."""
+    """Return the canonical request, whose hash is signed, and the names of the signed fields, joined by semicolons."""
     fields = _signed_fields(request.fields)
     names = ";".join(name for name, _value in fields)
     lines = "".join(f"{name}:{value}\n" for name, value in fields)
@@ -125,7 +127,7 @@ def _once(text: str) -> str:
 
 
 def _signed_fields(fields: Sequence[Field]) -> list[tuple[str, str]]:
-    """Return the signed fields, sorted by name in lower case, with all values of a name in one."""
+    """Return the signed fields, sorted by name in lower case, with all values of a name joined into one."""
     values: dict[str, list[str]] = {}
     for name, value in fields:
         if name.lower() not in _UNSIGNED:

@@ -1,18 +1,19 @@
-"""The check of an AWS operation that a query names: some are refused in a preview, and some always.
+"""The check of the AWS operation in a query: some operations are refused in a preview, and some always.
 
 Pure; runs in the daemon, on what a jailed connector wrote. The service is the one in the manifest.
 
 Rules
-- Query APIs (EC2, IAM, SQS) take an operation of any kind in a `GET`: a preview, which can only read, must name none.
-- S3 Express gives out keys for a session. These are unknown to Aileron, so it cannot search responses for them: such
-  requests are refused.
+- Query APIs (EC2, IAM, SQS) accept any operation in a `GET`, so a preview, which can only read, must specify none.
+- S3 Express gives out keys for a session. Aileron does not know these keys and cannot search responses for them, so
+  requests for them are refused.
 - A name is matched in every spelling that a server might take for it (places.py).
 
 >>> from aileron.egress.url import parse_url
 >>> check_operation(parse_url("https://ec2.us-east-1.amazonaws.com/?marker=Action"), "ec2", is_read_only=True)
 
-Source: docs/reference/egress.md; EC2 API Reference, "Query Requests"; S3 API Reference, "CreateSession". Not here: STS, for which
-no manifest can have requests signed (registry/manifest_signing.py); bodies, which query APIs read only in a `POST`.
+Source: docs/reference/egress.md; EC2 API Reference, "Query Requests"; S3 API Reference, "CreateSession". Not here: STS,
+as no manifest can have requests to it signed (registry/manifest_signing.py); bodies, which query APIs read only in a
+`POST`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ __all__ = ["check_operation"]
 
 
 def check_operation(url: Url, service: str, *, is_read_only: bool) -> None:
-    """Raise RefusedError for an operation that gives out keys, or that a preview cannot have; `is_read_only`: this is a
-    preview.
-    """
+    """Raise RefusedError for an operation that gives out keys, or that is not allowed in a preview (`is_read_only`)."""
     names = {parameter_key(pair.partition("=")[0]) for pair in re.split("[&;]", url.query or "")}
     if is_read_only and "action" in names:
         raise RefusedError(

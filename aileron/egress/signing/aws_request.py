@@ -1,14 +1,18 @@
-"""Remove a client library's own signature, made with its placeholder key; read the hash it states for the body; sign anew.
+"""Replace a client library's own signature, which was made with a placeholder key, and read the hash that it states for
+the body.
 
-Pure; runs in the daemon, on what a jailed connector wrote. An unmodified boto3 signs each request with whatever key it was given.
-That signature is worth nothing. It is left out, not refused, so that the library needs no change.
+Pure; runs in the daemon, on what a jailed connector wrote. An unmodified boto3 signs each request with the key that it
+was given, here a placeholder. That worthless signature is removed, not refused, so that the library needs no change.
 
 Rules
-- These are left out: an `Authorization` that begins with `AWS4-HMAC-SHA256`, `X-Amz-Date`, `Date`, `X-Amz-Security-Token`,
-  and the signature's parameters of a presigned URL. Any other `Authorization`, and a signature of another version, is refused.
-- A URL that came presigned is presigned again, for `MAX_EXPIRES_S` at most: a connector chooses the form by the request it sends.
-- `x-amz-content-sha256` of the connector is kept if it is a hash: the body must have it (engine.py). An unhashed body needs TLS.
-- A body in signed chunks is refused: they were signed with the placeholder key.
+- Removed are an `Authorization` that begins with `AWS4-HMAC-SHA256`, `X-Amz-Date`, `Date`, `X-Amz-Security-Token`, and
+  the signature's parameters of a presigned URL. Any other `Authorization`, and a signature of another version, is
+  refused.
+- A URL that the connector presigned is presigned again, for at most `MAX_EXPIRES_S`. The form of the connector's
+  request thus chooses the form of the signature.
+- The connector's `x-amz-content-sha256` is kept if it is a hash, and the body must have that hash (engine.py). An
+  unhashed body needs TLS.
+- A body in signed chunks is refused, because the chunks were signed with the placeholder key.
 
 Source: docs/reference/egress.md. Not here: the text that is signed (aws.py).
 """
@@ -41,7 +45,9 @@ __all__ = [
 ]
 
 MAX_EXPIRES_S: Final = 300
-"""Five minutes, in seconds: a presigned URL is used when it is made, and clocks may differ; AWS takes up to seven days."""
+"""Maximum lifetime of a presigned URL in seconds: five minutes, as it is used when it is made, and clocks may differ.
+AWS accepts up to seven days.
+"""
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _UNHASHED: Final = frozenset({aws.UNSIGNED_PAYLOAD, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"})
@@ -55,12 +61,12 @@ _EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
 
 def without_own_signature(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the connector's fields, except those of a signature of this version."""
+    """Return the connector's fields, except those that belong to a Signature Version 4."""
     return tuple(field for field in fields if not _is_of_a_signature(field))
 
 
 def check_own_query(url: Url) -> None:
-    """Raise RefusedError if the connector's URL is signed in another way than this version's."""
+    """Raise RefusedError if the connector's URL is signed in another way than Signature Version 4."""
     names = {_name(pair): pair for pair in (url.query or "").split("&")}
     algorithm = unquote(names.get("x-amz-algorithm", "").partition("=")[2])
     if names.keys() >= _OF_VERSION_2:
@@ -76,9 +82,10 @@ def check_own_query(url: Url) -> None:
 
 
 def given_payload(url: Url, fields: Sequence[Field]) -> str | None:
-    """Return the connector's statement about its body: its SHA-256 in hex, or a placeholder for it; None if it makes none.
+    """Return the connector's statement about its body: the SHA-256 in hex, or a placeholder for it; None if the
+    connector states neither.
 
-    RefusedError(body_signature) for a body that cannot be signed.
+    Raises RefusedError(body_signature) for a body that cannot be signed.
     """
     values = {value.strip(" \t") for name, value in fields if field_key(name) == "x-amz-content-sha256"}
     if not values:
@@ -108,14 +115,16 @@ def is_sha256(given: str) -> bool:
 
 
 def is_unhashed(url: Url, service: str, given: str | None) -> bool:
-    """Return whether the signature does not cover the body: because the connector said so, or because S3's presigned URLs
-    are made before there is a body.
+    """Return whether the signature does not cover the body. The connector can state that; and S3's presigned URLs are
+    made before there is a body.
     """
     return given in _UNHASHED or (given is None and aws.is_s3(service) and _is_presigned(url.query))
 
 
 def sign_for_aws(request: Outgoing, key: AwsKey, scope: AwsScope, at: datetime.datetime) -> tuple[Outgoing, str]:
-    """Return the signed request, and its signature in hex. Its fields must have no signature; its query may have one."""
+    """Return the signed request, and its signature in hex. The request's fields must not contain a signature; its query
+    may.
+    """
     given = given_payload(request.url, request.fields)
     if not _is_presigned(request.url.query):
         return aws.signed(request, key, scope, at, given or _hash(request))
@@ -141,7 +150,7 @@ def _is_presigned(query: str | None) -> bool:
 
 
 def _expires_s(query: str) -> int:
-    """Return the connector's expiry in seconds, within the bound."""
+    """Return the lifetime in seconds that the connector's presigned URL requests, within the bound."""
     for pair in query.split("&"):
         if _name(pair) == "x-amz-expires" and re.fullmatch(r"[0-9]{1,9}", pair.partition("=")[2]):
             return max(1, min(int(pair.partition("=")[2]), MAX_EXPIRES_S))

@@ -6,10 +6,12 @@ trusted, and on a connector's request. The answer goes to the wire and nowhere e
 Rules
 - If there are several challenges, the one with the strongest hash function is answered: SHA-512/256, SHA-256, then MD5;
   with or without `-sess`. The first one wins a tie.
-- Only `qop=auth` is answered: without it (RFC 2069) the same nonce gives the same answer, and `auth-int` is hardly used.
-- A field that is malformed or too long is ignored; so is a challenge with too many parameters, with one twice, or with a
-  realm that is not ASCII: nothing says how it was encoded.
-- A service's own proof that it knows the password (`rspauth`) is not relayed: a connector could try guesses on it.
+- Only `qop=auth` is answered: without `qop` (RFC 2069) the same nonce gives the same answer, and `auth-int` is hardly
+  used.
+- A field that is malformed or too long is ignored; so is a challenge with too many parameters, with a parameter twice,
+  or with a realm that is not ASCII, because its encoding is unknown.
+- A service's own proof that it knows the password (`rspauth`) is not relayed, because a connector could test guesses
+  against it.
 - Names and passwords are hashed in UTF-8, the only charset that RFC 7616 knows.
 
 >>> asked = 'Digest realm="a", nonce="n", qop="auth"'
@@ -37,14 +39,14 @@ from aileron.egress.outgoing import Outgoing
 __all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges", "without_proof"]
 
 MAX_FIELD_CHARACTERS: Final = 8 << 10
-"""8 KiB of all `WWW-Authenticate` fields of a response: usual ones have some 200 characters; a Kerberos ticket is not
-needed here.
+"""Maximum number of characters of all `WWW-Authenticate` fields of a response together: 8 KiB. A usual field has some
+200 characters; a Kerberos ticket is not needed here.
 """
 MAX_CHALLENGES: Final = 16
 MAX_PARAMETERS: Final = 32
-"""Parameters of one challenge: RFC 7616 knows nine."""
+"""Maximum number of parameters of one challenge. RFC 7616 defines nine."""
 MAX_VALUE_CHARACTERS: Final = 1024
-"""Characters of a realm, nonce or opaque, which are sent back with each request."""
+"""Maximum number of characters of a realm, nonce or opaque. These are sent back with each request."""
 _CNONCE_BYTES: Final = 16
 
 _TOKEN: Final = TOKEN.pattern
@@ -64,14 +66,14 @@ class _Hash(NamedTuple):
 
 
 _HASHES: Final = {"md5": _Hash("md5", 0), "sha-256": _Hash("sha256", 1), "sha-512-256": _Hash("sha512_256", 2)}
-"""Hash functions of RFC 7616, section 6.1, by their name there."""
+"""Hash functions of RFC 7616, section 6.1. The keys are their names there, in lower case."""
 _SESSION: Final = "-sess"
 _PROOFS: Final = frozenset({b"authentication-info", b"proxy-authentication-info"})
 """Fields of RFC 7615 that carry the service's proof (RFC 7616 section 3.5)."""
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """A service's challenge. `algorithm` as it is spelled there; None: not stated, which means MD5."""
+    """A service's challenge. `algorithm` has the service's spelling; None if the service stated none, which means MD5."""
 
     realm: str
     nonce: str
@@ -80,38 +82,38 @@ class Challenge(msgspec.Struct, frozen=True):
     is_userhash: bool = False
     """True if the user name must be hashed."""
     is_stale: bool = False
-    """True if the previous answer was right, but its nonce too old."""
+    """True if the previous answer was right, but its nonce was too old."""
 
     @property
     def is_session(self) -> bool:
-        """True if the key is made of the first nonces (`-sess`)."""
+        """True if the algorithm is a session variant (`-sess`), in which the key is made from the first nonces."""
         return (self.algorithm or "").lower().endswith(_SESSION)
 
     @property
     def function(self) -> _Hash | None:
-        """The hash function; None if it is not known here."""
+        """The hash function; None if the function is not supported here."""
         return _HASHES.get((self.algorithm or "md5").lower().removesuffix(_SESSION))
 
     def digest(self, *parts: bytes) -> bytes:
-        """Return H of RFC 7616, section 3.3, of the parts joined by colons, in hexadecimal."""
+        """Return the hash of the parts joined by colons, in hexadecimal: H of RFC 7616, section 3.3."""
         assert self.function is not None
         return hashlib.new(self.function.name, b":".join(parts), usedforsecurity=False).hexdigest().encode("ascii")
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """The contents of a 401: the challenge to answer, if one can be answered, and all schemes, in lower case."""
+    """The contents of a 401: the challenge to answer, if any can be answered, and all schemes, in lower case."""
 
     best: Challenge | None
     schemes: frozenset[str]
 
     @property
     def is_stale(self) -> bool:
-        """True if the previous answer was right, but its nonce too old."""
+        """True if the previous answer was right, but its nonce was too old."""
         return self.best is not None and self.best.is_stale
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A single answer to a challenge: its client nonce, and its number with both nonces, counted from 1."""
+    """An answer to a challenge: its client nonce, and how often this pair of nonces was used, counted from 1."""
 
     challenge: Challenge
     cnonce: str
@@ -119,8 +121,8 @@ class Round(msgspec.Struct, frozen=True):
 
     @classmethod
     def first(cls, challenge: Challenge) -> Self:
-        """Return the first round of a new challenge. The client nonce is kept with it: the key of `-sess` is made of the
-        first one.
+        """Return the first round of a new challenge. The client nonce is stored with it, because the key of `-sess` is
+        made from the first client nonce.
         """
         return cls(challenge, secrets.token_hex(_CNONCE_BYTES))
 
@@ -131,7 +133,7 @@ class Round(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Answer:
-    """The value of `Authorization`, and the proof in it."""
+    """The value of `Authorization`, and the proof that the value contains."""
 
     field: str
     response: str
@@ -154,7 +156,7 @@ def read_challenges(values: Iterable[str]) -> Offered:
 
 
 def without_proof(fields: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the fields of a response without those with the service's own proof."""
+    """Return the fields of a response, except those that carry the service's own proof."""
     return tuple((name, value) for name, value in fields if name.lower() not in _PROOFS)
 
 
@@ -163,9 +165,10 @@ def _strength(challenge: Challenge) -> int:
 
 
 def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
-    """Return the challenges of one field: the scheme in lower case, and its parameters; None if there are too many, or one twice.
+    """Return the challenges of one field: each scheme in lower case, and its parameters. The parameters are None if
+    they are too many, or one occurs twice.
 
-    A malformed field gives [].
+    A malformed field gives an empty list.
     """
     found: list[tuple[str, dict[str, str] | None]] = []
     at = _skip(value, 0)
@@ -190,7 +193,7 @@ def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
 
 
 def _begins(value: str, at: int) -> bool:
-    """Return whether a parameter begins at this index, after blanks."""
+    """Return whether a parameter begins at index `at`, possibly after blanks."""
     return _PARAMETER.match(value, _skip(value, at)) is not None
 
 
@@ -205,7 +208,7 @@ def _unquoted(parameter: re.Match[str]) -> str:
 
 
 def _digest_of(parameters: dict[str, str] | None) -> Challenge | None:
-    """Return the challenge of these parameters; None if it cannot be answered."""
+    """Return the challenge with these parameters; None if the challenge cannot be answered."""
     if parameters is None or not {"realm", "nonce"} <= parameters.keys():
         return None
     qop = {option.strip().lower() for option in parameters.get("qop", "").split(",")}

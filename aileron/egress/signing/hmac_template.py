@@ -1,9 +1,10 @@
-"""Sign a request with an HMAC, as a manifest's template says: webhooks, and APIs that have a signature of their own.
+"""Sign a request with an HMAC, as a manifest's template specifies, for webhooks and for APIs that have a signature of
+their own.
 
 Pure: the request, the time and the ID are arguments. Runs in the daemon, as the last step before the wire.
 
 Rules
-- Placeholders are replaced in one pass: text of a path or a body is never taken for a placeholder.
+- Placeholders are replaced in one pass, so that text of a path or a body is never taken for a placeholder.
 - A body is signed as bytes, whatever they are. Time and ID are the same everywhere in one request.
 - The key is never sent.
 
@@ -14,7 +15,7 @@ Rules
 >>> signed.fields[0][1].removesuffix(signed.signature)
 't=1614265330,v1='
 
-Source: RFC 2104; docs/reference/connector-manifest.md#signed-messages. Not here: which templates there can be
+Source: RFC 2104; docs/reference/connector-manifest.md#signed-messages. Not here: which templates are valid
 (registry/manifest_signing.py), reading a stored text as a key (model/request_signing.py).
 """
 
@@ -49,7 +50,7 @@ class Occasion(msgspec.Struct, frozen=True):
 
     @classmethod
     def now(cls) -> Self:
-        """Return the time of this machine's clock, with a random ID."""
+        """Return an occasion with the current time of this machine's clock and a random ID."""
         return cls(math.floor(time_of_day().timestamp() * 1000), secrets.token_hex(_ID_BYTES))
 
 
@@ -62,7 +63,7 @@ class Signed:
 
 
 def signs_body(template: HmacTemplate) -> bool:
-    """Return whether the body must be whole before the request is signed."""
+    """Return whether the signature covers the body, which must then be complete before the request is signed."""
     return not template.placeholders.isdisjoint({"body", "body_sha256"})
 
 
@@ -72,8 +73,8 @@ def signs_time(template: HmacTemplate) -> bool:
 
 
 def sign(template: HmacTemplate, stored: bytes, request: Outgoing, at: Occasion) -> Signed:
-    """Sign a request. `stored` is the key as it was stored. ValueError, which quotes nothing of it, if it cannot be a key;
-    or for an unknown placeholder, which no manifest has.
+    """Sign a request. `stored` is the key as it was stored. Raises ValueError if `stored` cannot be a key, without
+    quoting it, or for an unknown placeholder, which no manifest has.
     """
     key = hmac_key(template.key, stored)
     message = _filled(template.message, lambda name: _value(name, request, at))
@@ -112,4 +113,4 @@ _VALUES: Final[dict[str, Callable[[Outgoing, Occasion], str | bytes]]] = {
     "time_ms": lambda _request, at: str(at.time_ms),
     "id": lambda _request, at: at.id,
 }
-"""The value of each of `PLACEHOLDERS`; a test checks that none is missing."""
+"""Functions that return the value of each of `PLACEHOLDERS`. A test checks that no placeholder is missing."""

@@ -1,15 +1,17 @@
-"""A signed request that the service refused because of its signature, turned into a failure that says how to fix it.
+"""A refusal by the service because of a request's signature, turned into a failure that says how to fix it.
 
-Runs in the daemon, around an exchange of the engine's, or the handshake of a WebSocket. The service is not trusted: it may
-lie about a signature, but that only makes this request fail. Its words are read, and never quoted except for the name of a
-region or a service.
+Runs in the daemon, around an exchange of the engine's, or the handshake of a WebSocket. The service is not trusted: it
+may lie about a signature, but a lie only makes this request fail. The text of its response is read, and never quoted
+except for the name of a region or a service.
 
 Rules
-- Only responses 400, 401 and 403 of at most `HELD_BYTES` are read: their error code, clock (`Date`) and region.
-- Only what no connector can fix becomes a failure: this machine's clock, the manifest's region, the key. All else is relayed:
-  `AccessDenied` comes from a policy, and a wrong parameter from the connector.
+- Only responses 400, 401 and 403 of at most `HELD_BYTES` are read, and only for their error code, clock (`Date`) and
+  region.
+- A refusal becomes a failure only if no connector can fix the cause: this machine's clock, the manifest's region, the
+  key. Every other refusal is relayed: `AccessDenied` comes from a policy, and a wrong parameter from the connector.
 - Services do not say in a form that programs can read why they refuse an HMAC. Only the clock is compared, if the time is signed.
-- The clock is checked first: some services call a signature wrong if it is too old. Then the region, then the key.
+- The clock is checked first, because some services report an old signature as a wrong one. Then the region is checked,
+  then the key.
 
 Source: AWS General Reference, "Common errors"; S3 API Reference, "Error responses". Not here: the signature (aws.py),
 renewable tokens (renewing.py).
@@ -39,7 +41,9 @@ __all__ = ["MAX_SKEW_S", "RefusedSignatures", "failure_of"]
 _T = TypeVar("_T", bound=Answer)
 
 MAX_SKEW_S: Final = 300.0
-"""Five minutes between two clocks, in seconds: most services accept a signature that old, S3 one of 15 minutes."""
+"""Maximum difference in seconds between this machine's clock and a service's: five minutes. Most services accept a
+signature that is so old, S3 one of 15 minutes.
+"""
 _LOOKED_AT: Final = frozenset({400, 401, 403})
 
 _CLOCK: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
@@ -62,7 +66,9 @@ _OUT_OF_TIME: Final = re.compile(
 
 
 class RefusedSignatures(Around[_T]):
-    """The exchange of a signed request: its response, or the failure if the service refused the signature."""
+    """The exchange of a signed request. Entering it returns the response, or raises the failure if the service refused
+    the signature.
+    """
 
     def __init__(self, exchange: Exchange[_T], url: str, use: CredentialUse) -> None:
         super().__init__()
@@ -87,7 +93,9 @@ def failure_of(
     stored: Stored | None,
     now: datetime.datetime,
 ) -> AileronError | None:
-    """Return the failure that a held response reports about the signature; None if it reports none, and is relayed."""
+    """Return the failure about the signature that a held response reports. Return None if it reports none; then it is
+    relayed.
+    """
     fields = {name.lower(): value for name, value in response.headers}
     if use.need.hmac:
         is_off = abs(skew_s := _skew_s(response, now)) > MAX_SKEW_S
@@ -107,7 +115,7 @@ def failure_of(
 
 
 def _code(fields: dict[str, str], body: bytes) -> str | None:
-    """Return the error code from a header field, from XML or from JSON."""
+    """Return the error code of a response, from a header field, XML or JSON; None if the response has none."""
     named = re.match(r"[A-Za-z]{1,64}", fields.get("x-amzn-errortype", "").rpartition("#")[2])
     if named is not None:
         return named[0]
@@ -116,7 +124,9 @@ def _code(fields: dict[str, str], body: bytes) -> str | None:
 
 
 def _skew_s(response: EgressResponse, now: datetime.datetime) -> float:
-    """Return the seconds by which this machine's clock is ahead of the service's; 0 if the service does not state its time."""
+    """Return the number of seconds by which this machine's clock is ahead of the service's; 0 if the service does not
+    state its time.
+    """
     theirs = server_time(response.headers)
     return 0.0 if theirs is None else (now - theirs).total_seconds()
 
@@ -124,8 +134,8 @@ def _skew_s(response: EgressResponse, now: datetime.datetime) -> float:
 def _scope(
     fields: dict[str, str], body: bytes, code: str | None, status: int, use: CredentialUse
 ) -> tuple[str, str | None] | None:
-    """Return `region` or `service`, if the request's was wrong, and the expected one if the service names it; None if
-    neither was wrong.
+    """Return `region` or `service`, if the request's region or service was wrong, and the expected value if the service
+    states it. Return None if both were right.
     """
     service = _OTHER_SERVICE.search(body)
     if service is not None:

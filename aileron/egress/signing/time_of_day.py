@@ -1,7 +1,7 @@
 """The time of day for signatures and certificates: the only place in egress that reads it.
 
-Runs in the daemon. No wait ends by it: setting the clock could stretch such a wait (tests/runs/test_limits.py). A wrong time
-makes a signature that the service refuses (refused.py).
+Runs in the daemon. No wait depends on it, because setting the clock could prolong such a wait
+(tests/runs/test_limits.py). With a wrong time, a service refuses the signature (refused.py).
 """
 
 from __future__ import annotations

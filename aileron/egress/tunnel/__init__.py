@@ -1,8 +1,8 @@
-"""The way out of a cell: an HTTP proxy that supports only CONNECT, and checks the name with which TLS begins.
+"""The way out of a cell: an HTTP proxy that supports only CONNECT, and checks the server name at the beginning of TLS.
 
-connect_head.py reads the request · policy.py decides whether it is allowed · client_hello.py, hello_watch.py check the name
-in TLS · answers.py refusals to the client · journal.py what the ledger gets · relay.py bytes both ways · way_out.py does
-all of it, in order
+connect_head.py reads the request · policy.py decides whether it is allowed · client_hello.py and hello_watch.py check
+the name in TLS · answers.py makes refusals for the client · journal.py defines the rows of the ledger · relay.py relays
+bytes both ways · way_out.py calls all of them in order
 
 The daemon has the socket, and knows the session of each connection (daemon/http/tunnels.py).
 """

@@ -1,11 +1,12 @@
 """The refusals that a client of the proxy gets: an HTTP response before the tunnel is open, one TLS alert afterwards.
 
-Pure. The text of a refusal has our words and the destination, or, if there is none, the client's text in quotes:
-visible ASCII, sent only to the client that wrote it.
+Pure. The text of a refusal has our words and the destination. If the destination could not be parsed, the refusal
+quotes the client's text: visible ASCII, sent only to the client that wrote it.
 
 Rules
-- Clients show different parts of a response, and most show one: the status, the reason phrase (pip), a field, or the body. So
-  all of them give the reason. `Aileron-Reason` is for programs: a value of refusal.Reason, or a failure class.
+- Clients show different parts of a response, and most show only one: the status, the reason phrase (pip), a field, or
+  the body. So each of these parts gives the reason. `Aileron-Reason` is for programs: a value of refusal.Reason, or a
+  failure class.
 - An alert only has its code: unrecognized_name, or internal_error if the host could not be reached.
 
 Source: RFC 9110 sections 9.3.6 and 15, RFC 9112 section 4, RFC 8446 section 6; docs/reference/cell-egress.md.
@@ -38,7 +39,7 @@ _STATUS: Final = {
     Reason.TUNNEL_SLOW.value: 408,
     Reason.HOST_UNANSWERED.value: 504,
 }
-"""Status of each reason; every other one is 403."""
+"""Status of a refusal by its reason. Every other reason has 403."""
 _PHRASE_CHARACTERS: Final = 400
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 _ALERT: Final = b"\x15\x03\x03\x00\x02\x02"  # an alert record, TLS 1.2 as in all later versions, two bytes, fatal
@@ -46,7 +47,7 @@ UNREACHABLE_ALERT: Final = _ALERT + bytes((80,))  # internal_error
 
 
 def refusal_answer(reason: str, text: str) -> bytes:
-    """Return the whole response. `reason` is a value of Reason, or a failure class such as `network_error`."""
+    """Return the complete response. `reason` is a value of Reason, or a failure class such as `network_error`."""
     phrase = _UNPRINTABLE.sub("?", text)[:_PHRASE_CHARACTERS]
     body = f"aileron: {_UNPRINTABLE.sub('?', text)}\n".encode("ascii")
     status = _STATUS.get(reason, _FORBIDDEN)
@@ -62,5 +63,5 @@ def refusal_answer(reason: str, text: str) -> bytes:
 
 
 def alert_of(reason: Reason) -> bytes:
-    """Return the alert that follows the 200; empty if the client did not begin TLS."""
+    """Return the alert that follows the 200 response. Empty if the client did not begin TLS."""
     return b"" if reason is Reason.TUNNEL_NO_TLS else _ALERT + bytes((112,))  # unrecognized_name, RFC 6066 section 3

@@ -1,16 +1,18 @@
-r"""A reader of the ClientHello with which TLS begins: of the server's name, and of extensions that can hide another name.
+r"""A reader of the ClientHello with which TLS begins. It extracts the server's name, and extensions that can hide
+another name.
 
-Pure, and incremental: records and packets may cut the message anywhere. Runs in the daemon on what an agent in a cell wrote,
-which goes on to a server that will read the same bytes. So bytes that two readers could understand differently are refused, and
+Pure, and incremental: records and packets may cut the message anywhere. Runs in the daemon on bytes that an agent in a
+cell wrote, and that a server will read as well. So bytes that two readers could understand differently are refused, and
 nothing is repaired.
 
 Rules
-- There are only handshake records, none empty; they hold one handshake message, a ClientHello, that ends where a record ends,
-  of at most HELLO_BYTES.
+- All records are handshake records, none empty. They hold exactly one handshake message, a ClientHello of at most
+  HELLO_BYTES, which ends where a record ends.
 - Every length is exact. No extension comes twice.
-- There is one name, of the only type that exists, in ASCII. A message with no name or with several is refused.
-- ALPN and ECH are reported, not judged. Nothing here can tell whether encrypted_client_hello hides a name, or nothing
-  (GREASE).
+- The ClientHello has exactly one name, of the only type that exists, in ASCII. A message with no name or with several
+  is refused.
+- ALPN and ECH are reported, not judged. It is impossible to tell here whether encrypted_client_hello hides a name, or
+  nothing (GREASE).
 
 Source: RFC 8446 sections 4.1.2, 4.2 and 5.1; RFC 6066 section 3; RFC 7301; draft-ietf-tls-esni (encrypted_client_hello, and
 the older encrypted_server_name).
@@ -44,8 +46,8 @@ _HOST_NAME: Final = 0
 
 
 class ClientHello(msgspec.Struct, frozen=True):
-    """The contents of a ClientHello. `name` is the outer one, in lower case; `may_hide`: it has an extension that can hold
-    another.
+    """The contents of a ClientHello. `name` is the outer name, in lower case. `may_hide`: an extension can hold another
+    name.
     """
 
     name: str
@@ -54,7 +56,9 @@ class ClientHello(msgspec.Struct, frozen=True):
 
 
 class HelloReader:
-    """A reader of one ClientHello, fed as it comes. It cannot be used after RefusedError, or after its end."""
+    """A reader of one ClientHello, which takes bytes as they arrive. It cannot be used after RefusedError, or after its
+    end.
+    """
 
     def __init__(self) -> None:
         self._read = bytearray()
@@ -62,10 +66,11 @@ class HelloReader:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> ClientHello | None:
-        """Take more bytes, and return the ClientHello; None while it is incomplete. Bytes after its last record are
+        """Take more bytes, and return the ClientHello, or None while it is incomplete. Bytes after its last record are
         ignored, and not counted in `consumed`.
 
-                RefusedError(tunnel_no_tls), (tunnel_no_name), (tunnel_other_name).
+        Raises RefusedError: tunnel_no_tls if the bytes are not a ClientHello, tunnel_no_name if it has no server name,
+        tunnel_other_name if it has several names or one that is not a host name.
         """
         self._read += data
         while (payload := self._next_record()) is not None:
@@ -78,7 +83,7 @@ class HelloReader:
 
     @property
     def consumed(self) -> int:
-        """Number of the fed bytes that belong to the records of the ClientHello."""
+        """Number of bytes taken so far that belong to the records of the ClientHello."""
         return self._taken
 
     def _next_record(self) -> bytes | None:
@@ -96,7 +101,7 @@ class HelloReader:
         return bytes(self._read[begin:end])
 
     def _size(self) -> int | None:
-        """Return the size of the whole message with its head; None if it is not known yet."""
+        """Return the size of the complete message with its header; None if the size is not known yet."""
         if self._message[:1] != bytes((_CLIENT_HELLO,)):
             raise _no_tls("it is another message of the handshake")
         if len(self._message) < _MESSAGE_HEAD:
@@ -108,7 +113,9 @@ class HelloReader:
 
 
 def _check_record_head(head: bytes) -> None:
-    """Refuse a record head as soon as one of its bytes is wrong: a client of another protocol may be waiting for an answer."""
+    """Raise RefusedError as soon as a byte of a record's header is wrong, because a client of another protocol may be
+    waiting for an answer.
+    """
     if not bytes((HANDSHAKE, 3)).startswith(head[:2]):
         raise _no_tls("it is no record of a handshake")
     if len(head) == _RECORD_HEAD and not 0 < int.from_bytes(head[3:], "big") <= _MAX_RECORD:
@@ -116,14 +123,14 @@ def _check_record_head(head: bytes) -> None:
 
 
 class _Bytes:
-    """Bytes that are taken from the front; every one must be taken."""
+    """A byte string that is consumed from the front. All bytes must be consumed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """Take the next bytes."""
+        """Take and return the next `size` bytes."""
         end = self._at + size
         if end > len(self._data):
             raise _no_tls("a length in it is wrong")
@@ -131,11 +138,11 @@ class _Bytes:
         return taken
 
     def number(self, size: int) -> int:
-        """Take the next bytes as a number."""
+        """Take the next `size` bytes and return them as a number."""
         return int.from_bytes(self.take(size), "big")
 
     def vector(self, size: int, least: int = 0) -> _Bytes:
-        """Take a length of `size` bytes, and then as many bytes as it says."""
+        """Take a length field of `size` bytes, and return as many further bytes as the field states."""
         length = self.number(size)
         if length < least:
             raise _no_tls("a length in it is wrong")
@@ -152,7 +159,7 @@ class _Bytes:
             raise _no_tls("a length in it is wrong")
 
     def rest(self) -> bytes:
-        """Take all bytes that are left."""
+        """Take and return all bytes that are left."""
         return self.take(len(self._data) - self._at)
 
 

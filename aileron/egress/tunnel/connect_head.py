@@ -1,13 +1,16 @@
-r"""A reader of a `CONNECT host:port` head of HTTP/1.1, as clients of a proxy write it: bytes in, a destination out.
+r"""A reader of a `CONNECT host:port` head of HTTP/1.1, as clients of a proxy write it. It takes bytes and returns a
+destination.
 
-Pure. Runs in the daemon on what an agent in a cell wrote, and so refuses text that two readers could understand differently.
+Pure. Runs in the daemon on bytes that an agent in a cell wrote, and so refuses text that two readers could understand
+differently.
 
 Rules
 - The method is CONNECT. Any other method is refused: plain HTTP cannot leave a cell.
 - Lines end in CRLF. No control characters, no folded fields, at most HEAD_BYTES and MAX_FIELDS. The values of
   fields are ignored: none can change the destination of the tunnel, and there is no proxy password.
 - HTTP/1.0 is accepted too: Python's http.client, and so pip, uses it before 3.12.
-- A byte that no head has is refused at once: a client that speaks TLS or SOCKS to the proxy is not waited for.
+- A byte that cannot occur in a head is refused at once, so that nobody waits for a client that speaks TLS or SOCKS to
+  the proxy.
 
 Source: RFC 9112 sections 2 to 5, RFC 9110 section 9.3.6. Not here: parsing the host and the port (url.py).
 
@@ -36,11 +39,13 @@ _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.[01]")
 _FIELD: Final = re.compile(_TOKEN + rb":[\t\x20-\x7e\x80-\xff]*")
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
-"""A control character, a line feed alone, or a carriage return that no line feed can follow any more."""
+"""A control character, a line feed without a carriage return, or a carriage return that cannot be followed by a line
+feed.
+"""
 
 
 class HeadReader:
-    """A reader of one head, fed as it comes."""
+    """A reader of one head, which takes bytes as they arrive."""
 
     def __init__(self) -> None:
         self._read = bytearray()
@@ -48,8 +53,8 @@ class HeadReader:
         """Bytes that came after the head."""
 
     def feed(self, data: bytes) -> HostPort | None:
-        """Take more bytes, and return the destination; None while the head is incomplete. RefusedError(tunnel_head),
-        (tunnel_method), (tunnel_address), (url_*).
+        """Take more bytes, and return the destination, or None while the head is incomplete. Raises RefusedError
+        (tunnel_head, tunnel_method, tunnel_address or url_*).
         """
         seen = max(0, len(self._read) - len(_END) + 1)  # an end can have begun in earlier bytes
         self._read += data

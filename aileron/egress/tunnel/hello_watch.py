@@ -1,15 +1,17 @@
-"""The check that the name stays the same until the server has responded: a client can send a second ClientHello, even unasked.
+"""The check that the name stays the same until the server has responded, because a client can send a second
+ClientHello, even unasked.
 
-Pure. Runs in the daemon, between the two ends of a tunnel, for the first few kilobytes of it. After the first ClientHello,
-a client can name a host in clear only in another one: because the server sent HelloRetryRequest, or in the hope that it will.
+Pure. Runs in the daemon, between the two ends of a tunnel, for the first few kilobytes of it. After the first
+ClientHello, a client can state a host name in clear only in another ClientHello, which it sends because the server sent
+HelloRetryRequest, or in the hope that the server will.
 
 Rules
-- Until the server's ServerHello has passed, every handshake record from the client must belong to a ClientHello with the
-  name of the first. Other records (early data, a change of cipher spec, an alert) are not examined.
-- A ServerHello that is no HelloRetryRequest ends the watch: what follows concerns only the two ends. After one that is, the
-  client's next ClientHello is the last.
+- Until the server's ServerHello has passed, every handshake record from the client must belong to a ClientHello with
+  the name of the first ClientHello. Other records (early data, a change of cipher spec, an alert) are not examined.
+- A ServerHello that is not a HelloRetryRequest ends the watch, because the rest concerns only the two ends. After a
+  HelloRetryRequest, the client's next ClientHello is the last.
 - A server that responds with something else than TLS, or with no ServerHello within ANSWER_BYTES, ends the watch:
-  whoever controls that server hears what the client says anyway.
+  whoever controls that server receives everything that the client sends anyway.
 
 Source: RFC 8446 sections 4.1.3, 4.1.4, 4.2.10 and 5. Not here: the first ClientHello (client_hello.py).
 """
@@ -28,13 +30,15 @@ _HEAD: Final = 5
 _ALERT: Final = 21
 _SERVER_HELLO: Final = 2
 _ANSWER: Final = 38
-"""Bytes of a ServerHello up to the end of its random: type, length, version, random."""
+"""Number of bytes of a ServerHello up to the end of its random value: type, length, version, random."""
 _RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-"""The random that marks a HelloRetryRequest: SHA-256 of that word (RFC 8446 section 4.1.3)."""
+"""The random value that marks a HelloRetryRequest: SHA-256 of that word (RFC 8446 section 4.1.3)."""
 
 
 def check_name(found: str, wanted: str) -> None:
-    """Raise RefusedError(tunnel_other_name) unless the ClientHello names the host of CONNECT. Both are in lower case."""
+    """Raise RefusedError(tunnel_other_name) unless the ClientHello's name (`found`) is the host of CONNECT (`wanted`).
+    Both are in lower case.
+    """
     if found != wanted:
         raise RefusedError(
             Reason.TUNNEL_OTHER_NAME,
@@ -43,10 +47,10 @@ def check_name(found: str, wanted: str) -> None:
 
 
 class HelloWatch:
-    """The watch on one tunnel: on both directions after the first ClientHello, until it `is_over`."""
+    """The watch on one tunnel, in both directions, from the end of the first ClientHello until `is_over`."""
 
     def __init__(self, name: str) -> None:
-        """Take `name`, that of the first ClientHello, which has been checked."""
+        """Take `name`, the checked name in the first ClientHello."""
         self._name = name
         self.is_over = False
         self._is_retried = False
@@ -58,8 +62,8 @@ class HelloWatch:
         self._answered = b""
 
     def from_client(self, data: bytes) -> None:
-        """Check bytes of the client. RefusedError for another name, or another handshake message before its time: then do
-        not send `data`.
+        """Check bytes of the client. Raises RefusedError for another name, or for another handshake message before its
+        time; then `data` must not be sent.
         """
         while data and not self.is_over:
             if not self._left:
@@ -89,7 +93,7 @@ class HelloWatch:
             self.is_over = self._is_retried
 
     def from_host(self, data: bytes) -> None:
-        """Look at bytes of the server; they are let through, whatever they are."""
+        """Examine bytes of the server. They may be sent on in any case."""
         if self.is_over or self._is_retried:
             return
         self._answered += data
@@ -101,7 +105,9 @@ class HelloWatch:
             self.is_over = True
 
     def _take_records(self) -> None:
-        """Collect the handshake messages of `_answered` in `_answer`; anything that is not TLS ends the watch."""
+        """Collect the handshake messages in `_answered`, the server's bytes, into `_answer`. Bytes that are not TLS end
+        the watch.
+        """
         at, found = 0, b""
         while len(self._answered) - at >= _HEAD:
             kind, end = self._answered[at], at + _HEAD + int.from_bytes(self._answered[at + 3 : at + _HEAD], "big")

@@ -1,7 +1,7 @@
 """The interface that tunnels need of the ledger, as a Protocol, and the values written there: openings, ends and refusals.
 
-The daemon passes in the journal. A tunnel is in it before the first packet to the host, and again when it is over: after a crash
-the ledger says that it was open, but not how many bytes went.
+The daemon passes in the journal. A tunnel is recorded before the first packet to the host, and again when it is over.
+After a crash the ledger says that the tunnel was open, but not how many bytes it carried.
 
 Source: docs/reference/audit-events.md. Not here: how a row becomes durable (audit/log.py).
 """
@@ -26,7 +26,9 @@ class TunnelIntent(msgspec.Struct, frozen=True):
 
 
 class TunnelReport(msgspec.Struct, frozen=True):
-    """The end of a tunnel. Bytes are those of TLS in each direction; `address` None: no connection was made."""
+    """The end of a tunnel. The byte counts are those of TLS in each direction; `address` is None if no connection was
+    made.
+    """
 
     session: str
     destination: HostPort
@@ -41,15 +43,15 @@ class TunnelJournal(Protocol):
     """The ledger, as tunnels see it."""
 
     async def opened(self, intent: TunnelIntent) -> str:
-        """Write down that a tunnel opens, and return its id; durable when it returns. An error here stops the tunnel."""
+        """Record that a tunnel opens, and return its id. The record is durable on return; an error stops the tunnel."""
         ...
 
     async def closed(self, tunnel: str, report: TunnelReport) -> None:
-        """Write down how a tunnel ended."""
+        """Record how a tunnel ended."""
         ...
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """Write down that a tunnel was refused, the first of its kind at once and others with a count. The destination is
-        the agent's text, bounded.
+        """Record that a tunnel was refused: the first refusal of its kind at once, the others with a count. The
+        destination is the agent's text, truncated.
         """
         ...

@@ -1,11 +1,12 @@
-"""The decision which hosts a cell's agent can reach: those that its session lists, or that another policy admits.
+"""The decision which hosts a cell's agent can reach: hosts that its session lists, or that another policy admits.
 
-The part that decides is pure. Runs in the daemon; the destination is the agent's, parsed and in its only spelling.
+The function `listed` is pure. Runs in the daemon; the destination is the agent's, parsed and in its canonical spelling.
 
 Rules
-- A host is listed if a pattern of the session matches it (model/host_pattern.py): by the exact name and port, or by `*.` before
-  at least two labels. Only listed hosts are admitted here; the policy that asks a person wraps this one.
-- Admission says nothing about addresses: these are checked afterwards, for every tunnel (steps.py).
+- A host is listed if a pattern of the session matches it (model/host_pattern.py): by the exact name and port, or by
+  `*.` in front of at least two labels. Only listed hosts are admitted here; the policy that asks a person wraps this
+  one.
+- Admission does not cover addresses, which are checked afterwards, for every tunnel (steps.py).
 
 Source: docs/reference/cell-egress.md. Not here: asking a person (daemon/), the session's list (daemon/http/sessions.py).
 """
@@ -24,7 +25,7 @@ __all__ = ["Admitted", "Cell", "HostPolicy", "Refused", "listed"]
 
 
 class Cell(Protocol):
-    """An open session whose agent is in a cell, as far as tunnels need it."""
+    """An open session whose agent is in a cell, with the properties that tunnels need."""
 
     @property
     def id(self) -> str:
@@ -38,11 +39,11 @@ class Cell(Protocol):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The policy's decision that this cell can reach this host."""
+    """The policy's decision that a cell can reach a host."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The policy's refusal: the reason, and the text for the agent, which says how to change it."""
+    """The policy's decision that a cell can reach a host."""
 
     reason: Reason
     text: str
@@ -52,12 +53,16 @@ class HostPolicy(Protocol):
     """The policy that decides which hosts a cell can reach."""
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
-        """Decide. This may wait for a person; it is cancelled when the client no longer waits."""
+        """Decide whether the cell can reach the destination. This may wait for a person, and is cancelled when the
+        client no longer waits.
+        """
         ...
 
 
 def listed(hosts: tuple[HostPattern, ...], destination: HostPort) -> Admitted | Refused:
-    """Admit a destination that one of these patterns matches. The text of a refusal names the option that lists the host."""
+    """Admit a destination that one of these patterns matches, and refuse every other. The text of a refusal names the
+    option with which a session lists the host.
+    """
     if any(pattern.matches(destination) for pattern in hosts):
         return Admitted()
     host, port = destination.host, destination.port

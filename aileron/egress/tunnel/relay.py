@@ -3,14 +3,16 @@
 Runs in the daemon; trusts neither end, and does not interpret the bytes.
 
 Rules
-- Each direction has one piece at a time: a side that does not read stops the other one (back-pressure). At most one piece is
-  held then; a piece that moves is in the scratch buffer that all relays share, from one system call to the next.
+- Each direction has one piece at a time, so a side that does not read stops the other side (back-pressure), with at
+  most one piece in memory. A piece that is being moved is in the scratch buffer that all relays share, from one system
+  call to the next.
 - Until the watch is over, it checks each piece first; a piece that it refuses is not sent on.
-- The end of one direction is passed on (shutdown(2)), and the other goes on, with HALF_IDLE_S as its limit.
-- A side that accepts nothing more ends only the direction to it. Bytes that it sent before it closed, such as an early response,
-  are still in the kernel's queue, and are passed on (tcp(7): a reset leaves what was received).
+- The end of one direction is passed on (shutdown(2)), and the other direction continues, with HALF_IDLE_S as its idle
+  limit.
+- If a side accepts no more bytes, only the direction to that side ends. Bytes that it sent before it closed, such as an
+  early response, are still in the kernel's queue, and are passed on (tcp(7): a reset leaves what was received).
 - A piece is counted when the other side's kernel has all of it.
-- A side that always has more to send does not keep the loop busy.
+- A side that always has more to send does not block the event loop.
 
 Not here: the watch (hello_watch.py), the opening of both sockets (way_out.py).
 """
@@ -57,7 +59,7 @@ _Way = tuple[socket.socket, socket.socket, _Check, Callable[[int], None], Ended,
 
 
 class Flow:
-    """The bytes that went in each direction, and the time of the last ones, as `anyio.current_time()`."""
+    """Number of bytes that went in each direction, and the time of the last bytes, as `anyio.current_time()`."""
 
     def __init__(self) -> None:
         self.bytes_up = 0
@@ -77,12 +79,12 @@ class Flow:
 
     @property
     def idle_at(self) -> float:
-        """Time at which the relay has been idle for too long, if nothing moves until then."""
+        """Time at which the relay will have been idle for too long if no more bytes move."""
         return self.moved_at + (IDLE_S if self.open_halves == 2 else HALF_IDLE_S)
 
 
 async def receive(sock: socket.socket, size: int) -> bytes:
-    """Return some bytes, or none at the end. Raises OSError."""
+    """Return some bytes, or none at the end. Raises OSError if the connection broke."""
     waited = False
     while True:
         try:
@@ -97,7 +99,7 @@ async def receive(sock: socket.socket, size: int) -> bytes:
 
 
 async def send_all(sock: socket.socket, data: bytes) -> None:
-    """Send all bytes. Raises OSError."""
+    """Send all bytes. Raises OSError if the connection broke."""
     rest = memoryview(data)
     while rest:
         try:
@@ -107,9 +109,9 @@ async def send_all(sock: socket.socket, data: bytes) -> None:
 
 
 async def say_and_end(sock: socket.socket, answer: bytes) -> None:
-    """Send the last bytes, and wait a moment until the peer has taken them. A socket closed with unread bytes could lose
-    them on their way, and if it is closed before the peer has written, the peer learns only of the close. Never raises; the
-    socket stays the caller's.
+    """Send the last bytes, and wait a moment until the peer has taken them. If a socket is closed with unread bytes,
+    its sent bytes could be lost, and if it is closed before the peer has written, the peer notices only the close.
+    Never raises. The caller still has to close the socket.
     """
     with anyio.move_on_after(ANSWER_S), contextlib.suppress(OSError):
         await send_all(sock, answer)
@@ -194,8 +196,8 @@ class _Relay:
                 sink.shutdown(socket.SHUT_WR)
 
     async def _received(self, source: socket.socket) -> int:
-        """Read into the scratch, and return the number of bytes. The caller must take them out before it waits. Raises
-        OSError.
+        """Read into the scratch buffer, and return the number of bytes. The caller must take the bytes out before it
+        waits. Raises OSError if the connection broke.
         """
         while True:
             try:
@@ -216,14 +218,14 @@ class _Relay:
         self._scope.cancel()
 
     def _note(self, why: Ended) -> None:
-        """Keep the reason of the end: the first one causes the others."""
+        """Store the reason of the end, unless one is stored already: the first reason causes the others."""
         if self._ended == "closed":
             self._ended = why
 
 
 async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
-    """Send a whole piece. Bytes that do not fit at once are copied, as other relays use the scratch during the wait. Raises
-    OSError.
+    """Send a complete piece. Bytes that do not fit at once are copied, because other relays use the scratch buffer
+    during the wait. Raises OSError if the connection broke.
     """
     try:
         sent = sink.send(piece)
@@ -236,9 +238,9 @@ async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
 async def relay(
     client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
 ) -> Ended:
-    """Relay until the end, and return its reason. Both sockets stay open, and the caller's. RefusedError of the watch: the
-    piece was not sent on.
+    """Relay until the end, and return the reason of the end. Both sockets stay open; the caller has to close them.
+    Raises RefusedError if the watch refuses a piece, which is then not sent on.
 
-        `scratch` has PIECE_BYTES; all relays of the loop can share one.
+        `scratch` is a buffer of PIECE_BYTES, which all relays of an event loop can share.
     """
     return await _Relay(client, host, flow, watch, scratch).run()

@@ -1,21 +1,21 @@
 """Tunnels out of a cell: CONNECT for one host and port, then TLS with that name, to an address that was checked.
 
-Runs in the daemon, once for each connection of the cell's door. It trusts neither the agent, nor the resolver, nor the host.
-The session was established before (daemon/http/tunnels.py).
+Runs in the daemon, once for each connection of the cell's door. It trusts neither the agent, nor the resolver, nor the
+host. The caller has determined the session (daemon/http/tunnels.py).
 
     1 a place among the open tunnels · 2 the head of CONNECT (connect_head.py) · 3 is the host admitted (policy.py)
     4 resolve and check every address (steps.py) · 5 send 200, read the ClientHello: its name must be the host (client_hello.py)
-    6 write down, durably · 7 connect, and pass the ClientHello on · 8 bytes both ways, counted (relay.py) · 9 write down the
-    end
+    6 record durably · 7 connect, and pass the ClientHello on · 8 bytes both ways, counted (relay.py) · 9 record the end
 
 Rules
-- Nothing is looked up before 3 has passed. No packet goes to the host before 6 has returned, nor if the ClientHello has
-  another name.
-- The addresses checked at 4 are dialled at 7: a second look-up cannot give others.
+- Nothing is looked up before 3 has passed. No packet goes to the host before 6 has returned, and none at all if the
+  ClientHello has another name.
+- The addresses checked at 4 are dialled at 7, so a second look-up cannot give other addresses.
 - Nothing is decrypted, and no credential is added. The contents of TLS are not visible: neither the Host field, nor other
   names that the host serves, nor hosts that it forwards to (docs/explanation/limitations.md).
-- Loopback and private addresses need the user's `egress.private`; forbidden ones, and the daemon's port, are never dialled.
-- A refusal is reported to the agent and in the ledger. So is an end that neither side caused.
+- Loopback and private addresses need the user's `egress.private`; forbidden addresses, and the daemon's port, are never
+  dialled.
+- A refusal is reported to the agent and recorded in the ledger, and so is an end that neither side caused.
 - Every wait has a deadline. If 6 was reached, 9 follows, cancellation included.
 
 Source: docs/reference/cell-egress.md, docs/adr/0063-connect-from-a-cell.md.
@@ -59,7 +59,7 @@ ADMIT_S: Final = (
 REACH_S: Final = 20.0  # a look-up (5 s) or a connection (10 s); each has its own bound in steps.py
 _MINUTE_S: Final = 60.0
 _SAID: Final = 300
-"""Characters of a destination that are written down; a parsed one has fewer."""
+"""Maximum number of characters of a destination that are recorded. A parsed destination has fewer."""
 
 
 class WayOut:
@@ -73,7 +73,7 @@ class WayOut:
         resolve: Resolver,
         own_port: int | None = None,
     ) -> None:
-        """Take `own_port`: the daemon's port on loopback, to which no tunnel leads."""
+        """Take `own_port`, the daemon's port on loopback, which no tunnel may reach."""
         self.policy: Final = policy
         self.journal: Final = journal
         self.resolve: Final = resolve
@@ -85,7 +85,7 @@ class WayOut:
         self.scratch: Final = memoryview(bytearray(PIECE_BYTES))
 
     def adopt(self, settings: Settings) -> None:
-        """Apply new settings from now on."""
+        """Apply new settings to tunnels that are opened from now on."""
         self.private = settings.egress_private
 
     @property
@@ -94,12 +94,12 @@ class WayOut:
         return tuple(self._open)
 
     def end_session(self, session: str) -> None:
-        """End all tunnels of a session that is over; nothing more passes in either direction."""
+        """End all tunnels of a session that is over. No more bytes pass in either direction."""
         for tunnel in tuple(self._open.get(session, ())):
             tunnel.end("session ended")
 
     async def carry(self, client: socket.socket, cell: Cell) -> None:
-        """Serve one connection from its first byte to its last, and close it. It raises nothing but cancellation."""
+        """Serve one connection from its first byte to its last, and close it. Raises nothing except on cancellation."""
         with contextlib.closing(client), anyio.CancelScope() as scope:
             tunnel = _Tunnel(self, client, cell, scope)
             if (problem := self._no_place(cell.id)) is None:
@@ -113,7 +113,7 @@ class WayOut:
                     self._turned_away -= 1
 
     def _no_place(self, session: str) -> str | None:
-        """Return why there is no place for another tunnel; None if there is one."""
+        """Return why another tunnel cannot be opened now; None if it can."""
         if len(self._open.get(session, ())) >= MAX_OF_A_SESSION:
             return f"{MAX_OF_A_SESSION} connections of this cell are open: close some"
         if sum(map(len, self._open.values())) >= MAX_TUNNELS:
@@ -147,7 +147,7 @@ class WayOut:
 
 
 class _Rate(msgspec.Struct):
-    """The tunnels of a session that were opened in the minute that ends at `until`."""
+    """The number of tunnels that a session opened in the minute that ends at `until`."""
 
     until: float
     opened: int = 0
@@ -158,7 +158,7 @@ class _Rate(msgspec.Struct):
 
 
 class _Told(Exception):
-    """The tunnel was refused; the text is for the client, and `reason`, as in answers.py, for the ledger too."""
+    """The tunnel was refused. The text is for the client; `reason`, as in answers.py, is for the ledger too."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -166,11 +166,11 @@ class _Told(Exception):
 
 
 class _Gone(Exception):
-    """The client closed before there was a tunnel: no response can be sent."""
+    """The client closed the connection before a tunnel was open, so no response can be sent."""
 
 
 class _Tunnel:
-    """A connection of a client."""
+    """A client's connection and the tunnel that is opened for it."""
 
     def __init__(self, way: WayOut, client: socket.socket, cell: Cell, scope: anyio.CancelScope) -> None:
         self._way = way
@@ -178,7 +178,7 @@ class _Tunnel:
         self._cell = cell
         self._scope = scope
         self._early = b""
-        """Bytes of the client that were read, but not used yet."""
+        """Bytes that were read from the client but not used yet."""
         self._asked = "unknown"
         self._is_gone = False
         self._why_cancelled = "stopping"
@@ -189,7 +189,7 @@ class _Tunnel:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Serve the whole connection."""
+        """Serve the connection from its first byte to its last."""
         try:
             destination, addresses = await self._before_200()
         except _Told as no:
@@ -208,7 +208,7 @@ class _Tunnel:
         await self._through(destination, addresses, hello, watch)
 
     async def turn_away(self, problem: str) -> None:
-        """Tell a client that there is no place, once its request has come."""
+        """Refuse the tunnel for lack of a place, once the client's request has arrived."""
         with contextlib.suppress(_Gone, OSError, RefusedError):
             self._asked = str(await self._head(ANSWER_S))
         reason = Reason.TUNNEL_LIMIT.value
@@ -217,7 +217,9 @@ class _Tunnel:
     # Before the tunnel stands
 
     async def _before_200(self) -> tuple[HostPort, tuple[str, ...]]:
-        """Do steps 2 to 4; every refusal becomes one exception."""
+        """Read the head of CONNECT, have the host admitted, and resolve and check its addresses (steps 2 to 4). Every
+        refusal is raised as _Told.
+        """
         try:
             destination = await self._head(HEAD_S)
             self._asked = str(destination)
@@ -243,14 +245,16 @@ class _Tunnel:
         raise RefusedError(Reason.TUNNEL_SLOW, f"no whole CONNECT request came within {wait_s:.0f} seconds")
 
     async def _more(self, size: int) -> bytes:
-        """Return more bytes of the client. Raises _Gone at the end."""
+        """Return more bytes of the client. Raises _Gone if the client has closed the connection."""
         data = await receive(self._client, size)
         if not data:
             raise _Gone
         return data
 
     async def _admitted(self, destination: HostPort) -> None:
-        """Do step 3, for as long as the client waits."""
+        """Have the policy admit the host (step 3), while the client waits. Raises RefusedError if the host is refused
+        or nobody decided, _Gone if the client disconnected.
+        """
         decided: Admitted | Refused | AileronError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._until_gone, tasks.cancel_scope)
@@ -279,8 +283,8 @@ class _Tunnel:
         raise RefusedError(Reason.HOST_UNANSWERED, text)
 
     async def _until_gone(self, waiting: anyio.CancelScope) -> None:
-        """Watch whether the client closes. Its early bytes are kept, up to a bound; beyond it the client is no longer
-        watched.
+        """Watch whether the client disconnects, and cancel `waiting` then. The client's early bytes are stored up to a
+        bound; beyond the bound the client is no longer watched.
         """
         try:
             while len(self._early) < HELLO_BYTES:
@@ -296,7 +300,9 @@ class _Tunnel:
     # The ClientHello
 
     async def _hello(self, destination: HostPort) -> tuple[ClientHello, HelloWatch]:
-        """Do step 5. All bytes read from the client are in `_early`, and have been checked."""
+        """Send 200, then read and check the ClientHello (step 5). On return, all bytes read from the client are in
+        `_early`, and have been checked.
+        """
         reader, data = HelloReader(), self._early
         with anyio.move_on_after(HELLO_S):
             while (hello := reader.feed(data)) is None:
@@ -313,7 +319,7 @@ class _Tunnel:
     async def _through(
         self, destination: HostPort, addresses: tuple[str, ...], hello: ClientHello, watch: HelloWatch
     ) -> None:
-        """Do steps 6 to 9."""
+        """Record the opening, connect, relay the bytes, and record the end (steps 6 to 9)."""
         session = self._cell.id
         flow, began, address, reason = Flow(), anyio.current_time(), None, "stopping"
         try:
@@ -347,7 +353,7 @@ class _Tunnel:
                 await written(lambda: self._way.journal.closed(tunnel, report))
 
     async def _opened(self, intent: TunnelIntent) -> str:
-        """Write down that the tunnel opens, and return its id. AileronError."""
+        """Record that the tunnel opens, and return its id. Raises AileronError if it cannot be recorded."""
         made = ""
 
         async def write() -> None:
@@ -360,7 +366,7 @@ class _Tunnel:
     # Refusals, to the ledger and to the client
 
     async def _refuse(self, reason: str, answer: bytes) -> None:
-        """Write down a refusal first, as every refusal is; then send it to the client."""
+        """Record a refusal, and then send it to the client."""
         with contextlib.suppress(AileronError):  # no packet left: the client is refused even without a row
             await written(lambda: self._way.journal.refused(self._cell.id, self._asked[:_SAID], reason))
         await say_and_end(self._client, answer)
