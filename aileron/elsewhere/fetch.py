@@ -1,7 +1,7 @@
-"""Fetches the value of a reference to a secret elsewhere, from the program or server that keeps it.
+"""Fetches the value of a reference to a secret from the program or server that stores the secret.
 
-Runs in the daemon. Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: when a value is fetched,
-and whether it is the approved one.
+Runs in the daemon. Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: the time of fetching, and
+checking that a value is the approved one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Fetcher"]
 
 
 class Fetcher:
-    """The fetcher of secrets from other stores; one for each daemon.
+    """The fetcher for secrets in other stores. Each daemon has one.
 
-    `environment` is the daemon's. The module that runs a program names the variables that the program gets. If HOME is not
+    `environment` is the daemon's. Each program gets only the variables that its module lists. If HOME is not
     set, it is taken from the password database.
     """
 
@@ -33,18 +33,18 @@ class Fetcher:
         self._environment: Final = {**environment, "HOME": environment.get("HOME") or os.path.expanduser("~")}
 
     def pinned(self, reference: SecretReference, token: str | None) -> Elsewhere:
-        """Return the reference pinned to the program that reads it, which is looked up now.
+        """Return the reference pinned to the path of the program that reads it. The path is looked up now.
 
-        Raise AileronError(binding_failed) if the program is not installed. Reads the file system.
+        Raises AileronError(binding_failed) if the program is not installed. Reads the file system.
         """
         program = None if reference.kind == "vault" else self._programs.found(reference.kind, str(reference))
         return Elsewhere(str(reference), program=program, token=token)
 
     async def fetch(self, elsewhere: Elsewhere, token: Secret | None, deadline: float) -> Secret:
-        """Return the current value. `token` is the value of the secret that `elsewhere.token` names. `deadline` is in the time
-        of `anyio.current_time()`.
+        """Return the current value of the secret. `token` is the value of the secret that `elsewhere.token` names.
+        `deadline` is in the time of `anyio.current_time()`.
 
-        AileronError(binding_failed), (network_error).
+        Raises AileronError: binding_failed if the store does not give the secret, network_error if a server cannot be reached.
         """
         reference, token_name = elsewhere.parsed, elsewhere.token or ""
         if reference.kind == "vault":

@@ -1,12 +1,12 @@
 """Reads one field of one secret over HTTP from the key-value store (version 2) of HashiCorp Vault or OpenBao.
 
-The server is not trusted with more than its token: it cannot redirect us, its responses are bounded, and its address is
-checked like that of any destination. Nothing that it says is quoted.
+The server is trusted with nothing but its token: it cannot redirect the request, its responses are bounded, and its address
+is checked like that of any destination. No part of a response is quoted.
 
 Rules
-- TLS, but for a host that the user's `egress.private_plain` names. An address that is not public needs `egress.private`.
+- TLS is required, except for a host in the user's `egress.private_plain`. An address that is not public needs `egress.private`.
 - A redirect is an error: a standby node would send the token somewhere that nobody approved.
-- Nothing is tried again here.
+- A failed request is not repeated here.
 
 Source: HashiCorp, "KV secrets engine - version 2 (API)", "HTTP status codes". Not here: namespaces, other ways to authenticate.
 """
@@ -30,7 +30,7 @@ from aileron.model.secret_reference import SecretReference
 __all__ = ["KeyValueStores"]
 
 MAX_ANSWER_BYTES: Final = 256 << 10
-"""256 KiB: a secret of 64 KiB, escaped as JSON, and other fields beside it."""
+"""256 KiB for a response: a secret of 64 KiB, escaped as JSON, and other fields."""
 
 
 class _Versioned(msgspec.Struct):
@@ -42,19 +42,19 @@ class _Answer(msgspec.Struct):
 
 
 class KeyValueStores:
-    """The client for key-value servers. One for each daemon."""
+    """The client for key-value servers. Each daemon has one."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
         self.adopt(settings)
 
     def adopt(self, settings: Settings) -> None:
-        """Use these settings from now on."""
+        """Use these settings for all later requests."""
         self._settings = settings
 
     async def read(self, reference: SecretReference, token: Secret, token_name: str, deadline: float) -> Secret:
-        """Return the value of a field. `deadline` is in the time of `anyio.current_time()`. AileronError(binding_failed),
-        (network_error).
+        """Return the value of a field. `deadline` is in the time of `anyio.current_time()`. Raises AileronError:
+        binding_failed if the server does not give the field, network_error if it cannot be reached.
         """
         to = reference.host
         assert to is not None
@@ -113,7 +113,9 @@ def _refusal(reference: SecretReference, to: HostPort, status: int, token: str) 
 
 
 def _unanswered(reference: SecretReference, error: AileronError) -> AileronError:
-    """Return the error for a request that got no response. Its text is ours, and quotes nothing that was sent or received."""
+    """Return the error for a request that got no response. Its text is written here, and quotes no data that was sent or
+    received.
+    """
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
         return unfetched(str(reference), "not_allowed", failure.message, f"the host is {reference.host}")

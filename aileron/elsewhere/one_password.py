@@ -1,9 +1,10 @@
-"""Reads secrets from 1Password with its program: `op read`, with a reference in 1Password's own form.
+"""Reads secrets from 1Password with its program `op`. It runs `op read` with a reference in 1Password's own form.
 
 Access comes either from the user's 1Password app, which `op` asks by itself, or from a service account whose token is a secret
-of the vault. That token is in the program's environment while it runs, a second or so, because `op` takes it in no other way.
+of the vault. That token is in the program's environment while the program runs, about a second, because `op` accepts a token
+in no other way.
 
-Source: 1Password, "op read", "Use service accounts with 1Password CLI". Not here: how a program is run (programs.py).
+Source: 1Password, "op read", "Use service accounts with 1Password CLI". Not here: running a program (programs.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aileron.model.secret_reference import SecretReference
 __all__ = ["from_op"]
 
 _PASSED_ON: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "USER", "LOGNAME")
-"""Environment variables that tell `op` where its settings are and how to ask the app."""
+"""Environment variables by which `op` finds its settings and the 1Password app."""
 _VARIABLE: Final = "OP_SERVICE_ACCOUNT_TOKEN"
 
 
@@ -34,7 +35,7 @@ async def from_op(
     environment: Mapping[str, str],
     deadline: float,
 ) -> Secret:
-    """Return the value of a field. AileronError(binding_failed)."""
+    """Return the value of a field. Raises AileronError(binding_failed) if `op` does not print it."""
     given = {**chosen(environment, *_PASSED_ON), "PATH": programs.search_path(program), "LC_ALL": "C.UTF-8"}
     if token is not None:
         given[_VARIABLE] = token_text(reference, token, token_name)
@@ -45,7 +46,7 @@ async def from_op(
 
 
 def _why(reference: SecretReference, ended: Ended) -> AileronError:
-    """Return the error that the output of `op` points to. The output is searched but not quoted."""
+    """Return the error that the output of `op` indicates. The output is searched but not quoted."""
     if ended.says(b"isn't a", b"isn't an", b"does not have a field", b"could not find", b"no item"):
         what = "1Password has no such vault, item or field, or does not show it to this account"
         return unfetched(

@@ -1,14 +1,14 @@
-"""Reads secrets from pass(1): an entry's first line, as its users expect; all of an entry that is a key, a certificate or
-JSON.
+"""Reads secrets from pass(1). The value is an entry's first line, as users of pass expect; a key, a certificate or JSON is
+the complete entry.
 
 Rules
-- The daemon's environment, which comes from the person who started it, tells where the store and gpg's keys are: HOME, or else
-  the password database; PASSWORD_STORE_DIR and GNUPGHOME if they are set.
+- The daemon's environment, which comes from the person who started it, determines the location of the store and of gpg's
+  keys: HOME, or else the password database; PASSWORD_STORE_DIR and GNUPGHOME if they are set.
 - An entry is a file of the store. A directory is not: `pass show` would print its listing, and succeed.
-- gpg(1) must never ask for a passphrase: nobody is there to type it, and people learn to answer a prompt that can appear at
-  any hour. A passphrase that gpg-agent(1) remembers is used.
+- gpg(1) must never ask for a passphrase: no person may be present to type it, and people must not learn to answer a prompt
+  that can appear at any time. A passphrase that gpg-agent(1) remembers is used.
 
-Source: pass(1), gpg(1) `--pinentry-mode`. Not here: how a program is run (programs.py).
+Source: pass(1), gpg(1) `--pinentry-mode`. Not here: running a program (programs.py).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from aileron.model.secret_reference import SecretReference
 __all__ = ["from_pass"]
 
 _PASSED_ON: Final = ("HOME", "GNUPGHOME", "PASSWORD_STORE_DIR", "XDG_RUNTIME_DIR", "USER", "LOGNAME")
-"""Environment variables that tell where the store is, and where gpg finds its keys and its agent."""
+"""Environment variables that determine where the store is, and where gpg finds its keys and its agent."""
 _NEVER_ASK: Final = "--batch --no-tty --pinentry-mode=error"
 
 
 async def from_pass(
     programs: Programs, program: str, reference: SecretReference, environment: Mapping[str, str], deadline: float
 ) -> Secret:
-    """Return the value of an entry. AileronError(binding_failed)."""
+    """Return the value of an entry. Raises AileronError(binding_failed) if the entry is missing or cannot be decrypted."""
     entry = "/".join(reference.path)
     # Left behind at the deadline: a home directory on a network may never answer.
     is_entry = await anyio.to_thread.run_sync(_is_entry, entry, environment, abandon_on_cancel=True)
@@ -62,7 +62,9 @@ def _is_entry(entry: str, environment: Mapping[str, str]) -> bool:
 
 
 def _where(entry: str, environment: Mapping[str, str]) -> str:
-    """Return the fix for a missing entry. It does not say where the store is: the caller that started the run also reads it."""
+    """Return the fix for a missing entry. It does not say where the store is, because the caller that started the run also
+    reads the fix.
+    """
     cure = f"add it with `pass insert '{entry}'`, or name another"
     if environment.get("PASSWORD_STORE_DIR"):
         return cure
@@ -70,7 +72,7 @@ def _where(entry: str, environment: Mapping[str, str]) -> str:
 
 
 def _why(reference: SecretReference, entry: str, ended: Ended) -> AileronError:
-    """Return the error that gpg's English output points to. The output is searched but not quoted.
+    """Return the error that gpg's English output indicates. The output is searched but not quoted.
 
     A locked key and a missing key give the same error.
     """

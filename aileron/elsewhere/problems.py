@@ -1,7 +1,7 @@
-"""The failures of fetching a secret, in our own words, each with its fix.
+"""The failures of fetching a secret, in Aileron's own words, each with its fix.
 
 Rules
-- Nothing that a program or a server said is quoted: it may be the secret, or reveal part of it.
+- No output of a program or a server is quoted, because it may be the secret, or reveal part of it.
 - Each failure has a `details.code` from a closed list; the audit trail has the code and no message.
 
 Source: docs/reference/bindings.md, "Secrets that are kept elsewhere".
@@ -30,12 +30,14 @@ ProblemCode = Literal[
     "not_allowed",
     "changed",
 ]
-"""The codes of `details.code`. `changed` comes from the vault (vault/opened.py): the fetched value is not the approved one."""
+"""The values of `details.code`. `changed` comes from the vault (vault/opened.py) if the fetched value is not the approved one."""
 CODES: Final[tuple[str, ...]] = get_args(ProblemCode)
 
 
 def unfetched(reference: str, code: ProblemCode, what: str, cure: str, *, retriable: bool = False) -> AileronError:
-    """Return the `binding_failed` error for a store that does not give the secret. `what` and `cure` are our own text."""
+    """Return the `binding_failed` error for a store that does not give the secret. `what` and `cure` must be Aileron's own
+    text.
+    """
     return AileronError(
         FailureClass.BINDING_FAILED,
         f"the secret at {reference} cannot be fetched: {what}; {cure}",
@@ -46,7 +48,7 @@ def unfetched(reference: str, code: ProblemCode, what: str, cure: str, *, retria
 
 
 def unreached(reference: str, code: ProblemCode, what: str) -> AileronError:
-    """Return the `network_error` for a server that was not reached, or did not answer in time."""
+    """Return the `network_error` for a server that was not reached, or that did not answer in time."""
     return AileronError(
         FailureClass.NETWORK_ERROR,
         f"the secret at {reference} cannot be fetched: {what}",

@@ -1,16 +1,18 @@
-"""Finds and checks a program of the user's that prints a secret, runs it once within bounds, and ends it.
+"""Finds and checks a program of the user's that prints a secret, runs it once within bounds, and then ends it.
 
-Runs in the daemon; the program runs as the user, as it would in their shell. It could print anything, forever.
+Runs in the daemon; the program runs as the user, as it would in their shell. The program could print any data without end.
 
 Rules
-- The daemon's PATH may be an agent's choice. So programs are searched for only in the system's directories, and a program is
+- An agent may have set the daemon's PATH. So programs are searched for only in the system's directories, and a program is
   accepted only if it and its directory belong to the system and nobody else can write them. The path that was found is pinned
   with the reference, and checked again before each use.
-- No shell; nothing on standard input; no descriptor of the daemon's; an environment that names what is in it, one by one.
-- What it prints is read up to MAX_OUTPUT_BYTES. When it has ended, at the deadline, or when it prints more, its whole process
-  group is killed before the program itself is reaped: until then no other process can have its number. A process that has left
-  the group, as gpg-agent(1) does, goes on; if it still has the pipes open, it is not waited for.
-- Its standard error is searched for words that tell what is wrong, and goes nowhere.
+- A program runs without a shell, with empty standard input, without descriptors of the daemon, and with only the listed
+  environment variables.
+- The program's output is read up to MAX_OUTPUT_BYTES. When the program has ended, at the deadline, or when it prints more,
+  its whole process group is killed before the program itself is reaped, because until then no other process can have its
+  number. A process that has left the group, as gpg-agent(1) does, continues; if it still has the pipes open, it is not waited
+  for.
+- The program's standard error is searched for words that indicate the fault, and is then discarded.
 
 Source: execve(2), setsid(2), kill(2), pidfd_open(2). Not here: the choice of the program (password_store.py, one_password.py).
 """
@@ -34,12 +36,12 @@ __all__ = ["MAX_OUTPUT_BYTES", "SYSTEM_DIRECTORIES", "Ended", "Programs", "chose
 
 SYSTEM_DIRECTORIES: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/run/current-system/sw/bin")
 MAX_OUTPUT_BYTES: Final = 64 << 10
-"""64 KiB: the longest secret that a vault takes."""
+"""64 KiB for the output: the longest secret that a vault accepts."""
 _MAX_SAID_BYTES: Final = 4096
 _PIECE_BYTES: Final = 16 << 10
 _KILLED_S: Final = 2.0
-"""Seconds to wait for a killed program to end. It takes microseconds, except if the program hangs in the kernel; it is then
-left there.
+"""Seconds to wait for a killed program to end. It takes microseconds, unless the program hangs in the kernel; then the
+program is left there.
 """
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -57,21 +59,21 @@ class Ended(NamedTuple):
         return f"<ended with {self.status}>"
 
     def says(self, *words: bytes) -> bool:
-        """Return whether standard error has one of these words, regardless of case."""
+        """Return whether standard error contains one of these words, ignoring case."""
         said = self.said.lower()
         return any(word in said for word in words)
 
 
 class Programs:
-    """The programs that can be run: those in `directories` that belong to the user number `owner`."""
+    """The programs that can be run, that is, those in `directories` that belong to the user with the number `owner`."""
 
     def __init__(self, directories: tuple[str, ...] = SYSTEM_DIRECTORIES, owner: int = 0) -> None:
         self._directories: Final = directories
         self._owner: Final = owner
 
     def found(self, name: str, reference: str) -> str:
-        """Return the absolute path of a program. Raise AileronError(binding_failed) if there is no trusted one. Reads the file
-        system.
+        """Return the absolute path of a program. Raises AileronError(binding_failed) if there is no trusted program with
+        this name. Reads the file system.
         """
         for directory in self._directories:
             path = os.path.join(directory, name)
@@ -81,14 +83,13 @@ class Programs:
         raise unfetched(reference, "not_installed", f"there is no {name} of the system's in {where}", f"install {name}")
 
     def search_path(self, path: str) -> str:
-        """Return the PATH in which the program finds its own helpers."""
+        """Return the PATH in which the program finds its helper programs."""
         return ":".join(dict.fromkeys((os.path.dirname(path), *self._directories)))
 
     async def run(
         self, command: tuple[str, ...], environment: Mapping[str, str], reference: str, deadline: float
     ) -> Ended:
-        """Run a command to its end. Raise AileronError(binding_failed) if it does not start, prints too much, or takes too
-        long.
+        """Run a command to its end. Raises AileronError(binding_failed) if it does not start, prints too much, or takes too long.
 
         `deadline` is in the time of `anyio.current_time()`.
         """
@@ -104,9 +105,10 @@ class Programs:
         raise unfetched(reference, "timed_out", what, f"see that `{_shown(command)}` answers", retriable=True)
 
     def _start(self, command: tuple[str, ...], environment: Mapping[str, str], reference: str) -> _Running:
-        """Start the pinned program if it still exists and still belongs to the system. AileronError(binding_failed), OSError.
+        """Start the pinned program if it still exists and still belongs to the system. Raises AileronError(binding_failed)
+        if it does not, or OSError.
 
-        Waits for the disk. Cannot be cancelled halfway, because nobody would end the process that it had started.
+        Waits for the disk. The start cannot be cancelled halfway, because the started process would then never be ended.
         """
         path = command[0]
         if os.path.dirname(path) not in self._directories or not self._is_usable(path):
@@ -136,7 +138,7 @@ class Programs:
             raise
 
     def _is_usable(self, path: str) -> bool:
-        """Return whether path is a program that nobody but the system can have put there."""
+        """Return whether path is a program that only the system can have put there."""
         try:
             found, directory = os.stat(path), os.stat(os.path.dirname(path))
         except OSError:
@@ -146,12 +148,12 @@ class Programs:
 
 
 def chosen(environment: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return those of the named variables that are set."""
+    """Return those named variables that are set."""
     return {name: environment[name] for name in names if environment.get(name)}
 
 
 class _Running:
-    """A started program. When the block ends, the program has been ended with its process group, and reaped.
+    """A started program. When the block ends, the program and its process group have been killed, and the program reaped.
 
     Raises OSError if the program cannot be watched; the caller must then end it.
     """
@@ -187,14 +189,16 @@ class _Running:
 
     @property
     def status(self) -> int:
-        """The exit code of a program that has ended, or minus the signal's number. Reading it does not reap the program."""
+        """The exit code of a program that has ended, or minus the signal's number. Reading this property does not reap the
+        program.
+        """
         ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
         assert ended is not None, "it has ended"
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a program that is not reaped yet, so its number cannot belong to another process."""
+    """Kill the process group of a program that is not reaped yet, so that its number cannot belong to another process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -208,7 +212,7 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 async def _ended(running: _Running, reference: str) -> Ended:
     """Collect the output until the program has ended.
 
-    Raise AileronError(binding_failed) if it prints too much; the rest is not read.
+    Raises AileronError(binding_failed) if it prints too much; the rest is not read.
     """
     printed, said = bytearray(), bytearray()
 
@@ -238,7 +242,7 @@ async def _ended(running: _Running, reference: str) -> Ended:
 
 
 async def _pieces(pipe: int) -> AsyncIterator[bytes]:
-    """Yield data from a pipe until nobody has its other end open."""
+    """Yield data from a pipe until its other end is closed by all processes."""
     while True:
         await anyio.wait_readable(pipe)
         piece = os.read(pipe, _PIECE_BYTES)
@@ -248,9 +252,9 @@ async def _pieces(pipe: int) -> AsyncIterator[bytes]:
 
 
 def _drain(pipe: int, into: bytearray, most: int) -> None:
-    """Read the bytes that are in a pipe now, until `into` has `most` bytes.
+    """Read the bytes that are now in a pipe, until `into` has `most` bytes.
 
-    After the program has ended, that is all that it wrote.
+    After the program has ended, these bytes are all the rest of its output.
     """
     with contextlib.suppress(BlockingIOError):
         while len(into) < most and (piece := os.read(pipe, _PIECE_BYTES)):

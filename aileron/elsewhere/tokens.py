@@ -1,6 +1,6 @@
-"""The token that opens a store, as text of one line, which a header field and an environment variable can carry.
+"""The token that opens a store. It is text of one line, which a header field and an environment variable can carry.
 
-Runs in the daemon. Not here: which token is used, and where it is put (key_value.py, one_password.py).
+Runs in the daemon. Not here: the choice of the token, and sending it (key_value.py, one_password.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ __all__ = ["token_text"]
 
 
 def token_text(reference: SecretReference, token: Secret, name: str) -> str:
-    """Return the token's value. Raise AileronError(binding_failed), which quotes nothing of it, if no store can have issued
-    it.
+    """Return the token's value as text. Raises AileronError(binding_failed), which quotes no part of the value, if no store
+    can have issued the token.
     """
     try:
         text = token.reveal().decode("ascii")
