@@ -1,9 +1,9 @@
-"""The executor: it carries out one approved plan, with one jail for each step, to one outcome.
+"""The executor: it runs an approved plan to its outcome, with a jail of its own for each step.
 
 execute.py  the plan: steps, deadlines, retries          conversation.py  one step: frames with one jailed connector
 jails.py    the template and its children, for an event loop   channel.py  frames over a child's two pipes
 broker.py   each request of a connector, through egress   endings.py  how a child ended, as a failure (pure)
 retry.py    the schedule (pure)
 
-The executor accepts only an ApprovedPlan, holds no secret, and writes down each step before it begins.
+The executor accepts only an ApprovedPlan, holds no secret, and records each step before the step begins.
 """

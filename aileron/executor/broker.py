@@ -1,8 +1,9 @@
-"""The requests of a connector: each is checked against its step and sent through egress, and its response returned in frames.
+"""The requests of a connector: each is checked against its step and sent through egress, and its response is returned
+in frames.
 
-Runs in the daemon, one per try of a step. The connector is hostile: each of its requests is compared with the grant that
-was resolved before it started, never with its own statements. It can handle a failure of the network (`refused`); any other,
-above all a denied capability, ends the invocation.
+Runs in the daemon, one broker per try of a step. The connector is hostile: each of its requests is compared with the
+grant that was resolved before the connector started, never with its own statements. The connector can handle a network
+failure (`refused`); any other failure, above all a denied capability, ends the invocation.
 """
 
 from __future__ import annotations
@@ -44,25 +45,27 @@ from aileron_sandbox.frames.messages import (
 __all__ = ["Broker", "Request", "Send", "StreamsOut", "WayOut", "WebSocketsOut", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
-"""Chunks of a request body that wait for the upstream; the pipe before them gives the rest of the back-pressure."""
+"""Maximum number of chunks of a request body that wait for the upstream; the child's pipe gives the rest of the
+back-pressure.
+"""
 
 _FLUSH_S: Final = 5.0
-"""Seconds to send what a connector wrote to a stream before it closed it, as a kernel would; and for a service to respond
-to a WebSocket's close.
+"""Seconds to send the bytes that a connector wrote to a stream before closing it, as a kernel would. Also the seconds
+for a service to respond to a WebSocket's close.
 """
 _END_S: Final = 1.0
-"""Further seconds for the end of a stream, which goes on record."""
+"""Further seconds for the end of a stream, which is recorded."""
 _GOING_AWAY: Final = 1001
-"""Code of a WebSocket that the connector left without closing it (RFC 6455 section 7.4.1)."""
+"""Close code for a WebSocket that the connector abandoned without closing it (RFC 6455 section 7.4.1)."""
 
 Request = HttpRequest | TcpOpen | WebSocketOpen
 
 Send = Callable[[ToJail, bytes], Awaitable[None]]
-"""Type of a function that sends one frame to the connector, whole or, when cancelled, not at all."""
+"""Type of a function that sends one complete frame to the connector; if it is cancelled, it sends nothing."""
 
 
 class StreamsOut(Protocol):
-    """The interface through which streams of bytes leave."""
+    """The interface through which streams of bytes leave the daemon."""
 
     def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -72,7 +75,7 @@ class StreamsOut(Protocol):
 
 
 class WebSocketsOut(Protocol):
-    """The interface through which WebSockets leave."""
+    """The interface through which WebSockets leave the daemon."""
 
     def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -82,8 +85,8 @@ class WebSocketsOut(Protocol):
 
 
 class WayOut(Protocol):
-    """The interface through which requests leave: egress/engine.py, the only way out of the jail; for an author's cases,
-    responses from a file (trial/).
+    """The interface through which requests leave: egress/engine.py, the only way out of the jail. In an author's cases,
+    the responses come from a file instead (trial/).
     """
 
     @property
@@ -104,7 +107,7 @@ class WayOut(Protocol):
 
 
 def check_imported(function: HostFunction, step: Step) -> None:
-    """Raise AileronError(capability_denied) for a host function that the manifest does not import."""
+    """Raise AileronError(capability_denied) if the manifest does not import the host function."""
     if function not in step.grant.imports:
         raise AileronError(
             FailureClass.CAPABILITY_DENIED,
@@ -127,7 +130,7 @@ _End = (
 
 
 class _Open:
-    """A request or stream in progress: how to stop it, and where its bytes go."""
+    """A request or stream in progress, with the means to stop it, and the destination of its incoming bytes."""
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
@@ -140,13 +143,13 @@ class _Open:
 
     @property
     def ends(self) -> tuple[_End | None, ...]:
-        """All ends of these memory streams."""
+        """All ends of the entry's memory streams; None for a stream that it does not have."""
         return self.upload, self.body, self.said, self.to_say
 
 
 class Broker:
-    """The requests and streams of one try of one step. `serve` runs as a task for each; `deliver` routes the frames that
-    belong to one.
+    """The requests and streams of one try of one step. `serve` runs as a task for each request or stream; `deliver`
+    routes the frames that belong to one of them.
     """
 
     def __init__(self, egress: WayOut, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:
@@ -159,7 +162,7 @@ class Broker:
         self._open: dict[int, _Open] = {}
 
     def accept(self, request: Request) -> None:
-        """Note a new request, before its task runs, so that its chunks find it."""
+        """Register a new request before its task runs, so that its chunks can be routed to it."""
         entry = self._open[request.id] = _Open()
         if isinstance(request, WebSocketOpen):
             entry.said, entry.to_say = anyio.create_memory_object_stream[Part | Closed](_UPLOAD_CHUNKS)
@@ -167,9 +170,7 @@ class Broker:
             entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
 
     async def deliver(self, frame: Frame) -> None:
-        """Route a chunk, a message or a cancel to its request. Those of a request that is over are dropped, as it no longer
-        reads them.
-        """
+        """Route a chunk, a message or a cancel to its request. Frames for a request that is over are dropped."""
         message = frame.message
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
@@ -192,8 +193,8 @@ class Broker:
                     await entry.said.send(_said(message, frame.body))
 
     async def finish(self) -> None:
-        """Close the streams after the connector's last frame: what it wrote to them still goes out, as when any process
-        ends.
+        """Close the streams after the connector's last frame. Bytes that it wrote to the streams are still sent, as
+        when any process ends.
         """
         streams = [(entry, entry.hung_up) for entry in self._open.values() if entry.hung_up is not None]
         for entry, hung_up in streams:
@@ -203,7 +204,7 @@ class Broker:
                 await entry.over.wait()
 
     async def serve(self, request: Request, inline: bytes) -> None:
-        """Carry one request or stream out. AileronError when it must end the invocation."""
+        """Execute one request or stream. Raises AileronError if its failure must end the invocation."""
         entry = self._open[request.id]
         try:
             with entry.scope:
@@ -229,7 +230,9 @@ class Broker:
                     stream.close()
 
     async def _exchange(self, request: HttpRequest, body: bytes | AsyncIterator[bytes] | None) -> bool:
-        """Carry out one request, to the last chunk of its response. Return True: the final frame is out."""
+        """Execute one HTTP request, to the last chunk of its response. Return True, because the final frame has then
+        been sent.
+        """
         asked = EgressRequest(
             method=request.method,
             url=request.url,
@@ -248,8 +251,8 @@ class Broker:
         await self._send(Chunk(id=request_id, end=True), b"")
 
     async def _connect(self, request: TcpOpen, entry: _Open) -> bool:
-        """Carry out one stream, until both directions are over. Return False if the connector closed it and waits for the
-        final frame.
+        """Execute one stream, until both directions are over. Return False if the connector closed the stream and waits
+        for the final frame.
         """
         asked = StreamRequest(request.host, request.port, request.tls, request.command)
         streams = self._egress.streams
@@ -260,7 +263,7 @@ class Broker:
         return not entry.hung_up.is_set()
 
     async def _relay(self, stream_id: int, stream: Stream, entry: _Open, hung_up: anyio.Event) -> None:
-        """Relay bytes in both directions."""
+        """Relay bytes between the connector and the stream in both directions."""
 
         async def up() -> None:
             assert entry.body is not None  # `accept` gave every stream one
@@ -280,8 +283,8 @@ class Broker:
                 await stream.flush()
 
     async def _talk(self, request: WebSocketOpen, entry: _Open) -> bool:
-        """Carry out one WebSocket until it is closed, or relay the service's response if it opened none. Return False as
-        `_connect` does.
+        """Execute one WebSocket until it is closed, or relay the service's response if the service opened none. Return
+        False if the connector closed the WebSocket and waits for the final frame.
         """
         asked = WebSocketRequest(
             url=request.url,
@@ -302,7 +305,7 @@ class Broker:
         return not entry.hung_up.is_set()
 
     async def _converse(self, request_id: int, websocket: WebSocket, entry: _Open, hung_up: anyio.Event) -> None:
-        """Relay messages in both directions, until both sides have closed."""
+        """Relay messages in both directions, until both sides have closed the WebSocket."""
         both, is_closed = _BothWays(hung_up), False
 
         async def up() -> None:
@@ -344,7 +347,9 @@ class Broker:
 
 
 class _BothWays:
-    """The two directions of a stream or WebSocket. The first failure of either ends both and is raised, alone."""
+    """The two directions of a stream or WebSocket. The first failure of either direction ends both; only that failure
+    is raised.
+    """
 
     def __init__(self, hung_up: anyio.Event) -> None:
         self._hung_up: Final = hung_up
@@ -358,7 +363,7 @@ class _BothWays:
         down: Callable[[], Awaitable[None]],
         attend: Callable[[], Awaitable[None]],
     ) -> None:
-        """Run both directions until they are over, with `attend` beside them."""
+        """Run both directions until they are over, and `attend` concurrently."""
         async with anyio.create_task_group() as watching:
             watching.start_soon(self._close_when_told)
             watching.start_soon(self._carry, attend, anyio.CancelScope())

@@ -1,11 +1,13 @@
 """Frames over a child's two pipes, for an event loop.
 
-Runs in the daemon; the other end is a jailed connector, trusted with nothing. Tries the system call first and waits only on
-EAGAIN: a round trip then costs what the pipe costs. Its bounds: one read is at most _READ_BYTES, a frame at most what the codec
-allows, and a writer waits for the pipe, which is the back-pressure.
+Runs in the daemon; the other end is a jailed connector, trusted with nothing. The channel attempts the system call
+first and waits only on EAGAIN, so a round trip costs no more than the pipe does. Its bounds: one read has at most
+_READ_BYTES, a frame at most the size that the codec allows, and a writer waits for the pipe, which is the
+back-pressure.
 
-A child that always has another frame ready never makes `receive` wait, and would block the loop and its deadlines. So the
-time of reading is counted (`Share`): past a quarter of the loop's time the reader sleeps, and the child's pipe fills up.
+A child that always has another frame ready never makes `receive` wait, and would block the loop and its deadlines. So
+the time of reading is counted (`Share`): beyond a quarter of the loop's time the reader sleeps, and the child's pipe
+fills up.
 
 Not here: the meaning of frames (conversation.py), their legal order (aileron_sandbox.frames.session).
 """
@@ -26,33 +28,42 @@ __all__ = ["FrameChannel", "Share"]
 
 _READ_BYTES: Final = 256 << 10  # the pipe's size: one read empties it
 _SHARE: Final = 0.25
-"""Part of the loop's time for one connector's frames: four connectors that flood leave as much as one that computes would."""
+"""Fraction of the event loop's time for one connector's frames. Four connectors that flood the loop leave as much time
+as one that computes would.
+"""
 _AHEAD_S: Final = 0.005
-"""Seconds that a connector can use before it must wait: 200 small frames in a row, or 50 MB in large ones, are no flood."""
+"""Seconds of the loop's time that a connector can use before it must wait. 200 small frames in a row, or 50 MB in large
+frames, do not exceed it.
+"""
 _MOST_S: Final = 0.1
-"""Most seconds that one frame is charged: the most expensive takes 0.08 s to decode. If the clock shows more, this process
-had to wait for a processor meanwhile, and the connector must not wait four times as long for that.
+"""Maximum number of seconds that are charged for one frame; the most expensive frame takes 0.08 s to decode. If the
+clock shows more, this process had to wait for a processor meanwhile, and the connector must not wait four times as long
+because of that.
 """
 _FRAME_S: Final = 20e-6
-"""Seconds that a frame costs beside its decoding: for the session and the reaction to it (measured: 5 to 30 µs)."""
+"""Seconds that a frame costs in addition to its decoding, for the session and the reaction to the frame (measured: 5 to
+30 µs).
+"""
 
 
 class Share:
-    """The account of one connector's use of the loop's time; times in seconds of one monotonic clock."""
+    """A connector's use of the event loop's time. Times are in seconds of one monotonic clock."""
 
     def __init__(self, now: float) -> None:
         self._owed = 0.0
         self._at = now
 
     def pause_s(self, now: float, spent_s: float) -> float:
-        """Count `spent_s` more for one frame. Return the seconds to pause now; 0 while the connector keeps to its share."""
+        """Count `spent_s` more seconds for one frame. Return the seconds to pause now; 0 while the connector does not
+        exceed its share.
+        """
         self._owed = max(0.0, self._owed - (now - self._at) * _SHARE) + min(spent_s, _MOST_S)
         self._at = now
         return 0.0 if self._owed <= _AHEAD_S else self._owed / _SHARE
 
 
 class FrameChannel:
-    """A channel that sends and receives frames. One task sends, one receives. The descriptors belong to the Child."""
+    """A channel that sends and receives frames. One task sends, another receives. The descriptors belong to the Child."""
 
     def __init__(self, frames_in: int, frames_out: int) -> None:
         self._frames_in = frames_in
@@ -60,14 +71,15 @@ class FrameChannel:
         self._decoder = Decoder(FromJail)
         self._share = Share(time.monotonic())
         self._kept: Frame | None = None
-        """A frame that was taken from the decoder and counted; kept while the reader pauses, and afterwards if the pause
-        was cancelled.
+        """A frame that was taken from the decoder and counted. It is stored here while the reader pauses, and
+        afterwards if the pause was cancelled.
         """
 
     async def send(self, message: ToJail, body: bytes | memoryview = b"") -> None:
-        """Write one frame whole. BrokenPipeError when the child has closed its end.
+        """Write one complete frame. Raises BrokenPipeError if the child has closed its end.
 
-        If it is cancelled halfway, the stream is unusable: so only a task that ends with the conversation can be cancelled here.
+        If a send is cancelled halfway, the stream is unusable, so only a task that ends with the conversation may be
+        cancelled here.
         """
         header, payload = encode(message, body)
         parts: list[bytes | memoryview] = [header, payload] if len(payload) else [header]
@@ -80,7 +92,7 @@ class FrameChannel:
             parts = _rest(parts, written)
 
     async def receive(self) -> Frame | None:
-        """Return the next frame, or None at the end of the stream. FrameError for bytes that are not frames."""
+        """Return the next frame, or None at the end of the stream. Raises FrameError for bytes that are not frames."""
         if self._kept is not None:
             return self._taken()
         spent_s = 0.0
@@ -105,8 +117,8 @@ class FrameChannel:
                 return self._taken()
 
     def rest(self) -> Frame | None:
-        """Return a frame that is here already, once the child has left and sends nothing more; None if there is none.
-        FrameError as `receive`.
+        """Return a frame that has already arrived, or None. Call this once the child has left and sends nothing more.
+        Raises FrameError for bytes that are not frames.
         """
         if self._kept is not None:
             return self._taken()

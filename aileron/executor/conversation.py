@@ -1,15 +1,15 @@
 """The conversation of one try of one step: the frames between the supervisor and one jailed connector, to its end.
 
-Runs in the daemon; the other side is hostile. The result is the step's output or one AileronError; whatever happens, the
-caller ends the jail.
+Runs in the daemon; the other side is hostile. The result is the step's output or one AileronError. Whatever happens,
+the caller ends the jail.
 
 Rules
 - Every frame passes the session, which checks their order, before anything acts on it.
 - The first verdict wins: a denied capability, a broken protocol, the deadline, or the connector's own last frame.
-- After its last frame the connector has a moment to leave; a further frame then is a broken protocol. It has left when none of
-  its processes can make another system call (ADR 50).
-- The log pipe is read to its end and kept within _LOG_BYTES, with a mark where it was cut; control characters are made
-  visible, since people read it in terminals.
+- After its last frame the connector has a moment to leave; a further frame is a broken protocol. The connector has left
+  when none of its processes can make another system call (ADR 50).
+- The log pipe is read to its end, and at most _LOG_BYTES are stored, with a mark where the log was cut. Control
+  characters are made visible, since people read the log in terminals.
 """
 
 from __future__ import annotations
@@ -61,24 +61,28 @@ from aileron_sandbox.frames.session import HostSession
 __all__ = ["Claims", "HostConversation", "StepJournal"]
 
 MAX_CLAIMS: Final = 256
-"""Audit events of one step, over all of its tries: as many as its requests; each takes up to 16 KiB on disk for ever."""
+"""Maximum number of audit events of one step, over all of its tries: the same as the maximum of its requests. Each
+event takes up to 16 KiB on disk for ever.
+"""
 
 _LEAVE_S: Final = 1.0
-"""Seconds for a connector to leave after its last frame or the end of its stream; then it is killed. An interpreter needs a
-millisecond.
+"""Seconds for a connector to leave after its last frame or the end of its stream, before it is killed. An interpreter
+needs a millisecond.
 """
 _KILLED_S: Final = 10.0
-"""Seconds from SIGKILL until its end is reported: usually a millisecond, longer on a machine that is overloaded. The
-verdict must be true even then.
+"""Maximum seconds from SIGKILL until the connector's end is reported: usually a millisecond, longer on a machine that
+is overloaded. The verdict must be true even then.
 """
 _LOG_BYTES: Final = 64 << 10
-"""Bytes that are kept of one try's log: some hundred lines, enough for a traceback; 64 jails hold 4 MiB."""
+"""Maximum number of bytes stored of one try's log: some hundred lines, enough for a traceback. The logs of 64 jails
+take 4 MiB.
+"""
 _LOG_LINES: Final = 500
-"""Lines of the log that are written: each carries the run's and the connector's name, and 65,000 empty lines would be 8 MiB
-and a second.
+"""Maximum number of lines of the connector's log that are written to the daemon's log. Each line carries the run's and
+the connector's name; 65,000 empty lines would take 8 MiB and a second.
 """
 _LOG_TAIL: Final = 2000
-"""Characters of the log that go into a failure of unknown cause."""
+"""Maximum number of characters of the log that go into a failure of unknown cause."""
 _READ_BYTES: Final = 64 << 10
 _log = logging.getLogger("aileron.connector")
 
@@ -87,22 +91,22 @@ class StepJournal(EgressJournal, Protocol):
     """The ledger, as one step sees it."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """Record a fact in the connector's own words."""
+        """Record an audit event in the connector's own words."""
         ...
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """Report the progress that the connector states, for clients that watch; it is not recorded."""
+        """Report the progress that the connector states, for clients that watch the run. The progress is not recorded."""
         ...
 
 
 class Claims:
-    """The number of audit events that a step has written. One object per step, for all of its tries."""
+    """The number of audit events that a step has written, in one object for all tries of the step."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def count(self, connector: str) -> None:
-        """Count one more event. AileronError(resource_limit_exceeded) past MAX_CLAIMS."""
+        """Count one more event. Raises AileronError(resource_limit_exceeded) beyond MAX_CLAIMS."""
         self._count += 1
         if self._count > MAX_CLAIMS:
             raise endings.over_limit(
@@ -113,7 +117,7 @@ class Claims:
 class HostConversation:
     """The conversation of one try. Call `run` once.
 
-    `was_ready`: the connector sent `ready` while it was a spare. `leave_s` as _LEAVE_S.
+    `was_ready`: the connector sent `ready` while it was a spare. `leave_s` replaces _LEAVE_S.
     """
 
     def __init__(
@@ -154,7 +158,9 @@ class HostConversation:
         self._outbox, self._to_write = anyio.create_memory_object_stream[tuple[ToJail, bytes]](0)
 
     async def run(self, deadline: float) -> Any:
-        """Return the step's output. AileronError otherwise; `deadline` as in `anyio.current_time()`."""
+        """Return the step's output, or raise the AileronError that the try ended with. `deadline` as in
+        `anyio.current_time()`.
+        """
         with self._outbox, self._to_write, anyio.move_on_at(deadline) as scope:
             await self._talk(deadline)
         self._write_log()
@@ -168,7 +174,7 @@ class HostConversation:
 
     @property
     def said_ready(self) -> bool:
-        """True if the connector sent `ready` when it had loaded."""
+        """True if the connector sent `ready` after loading."""
         return self._said_ready
 
     @property
@@ -220,7 +226,7 @@ class HostConversation:
                 return
 
     async def _act(self, frame: Frame, broker: Broker, tasks: TaskGroup) -> bool:
-        """Carry out a frame. Return True if it is the connector's last."""
+        """Act on a frame. Return True if it is the connector's last frame."""
         match frame.message:
             case Result(output=output):
                 self._output, self._has_output = output, True
@@ -270,7 +276,7 @@ class HostConversation:
         await self._outbox.send((message, body))
 
     async def _write_frames(self, tasks: TaskGroup) -> None:
-        """Write one frame after the other, each whole. The session is told here, in the order of the wire."""
+        """Write one complete frame after the other. The session is informed here, in the order of the wire."""
         try:
             async for message, body in self._to_write:
                 if self._session.is_over:
@@ -287,7 +293,7 @@ class HostConversation:
             tasks.cancel_scope.cancel()
 
     async def _leave(self, tasks: TaskGroup) -> None:
-        """Wait for the connector to go after its last frame: nothing may follow."""
+        """Wait for the connector to leave after its last frame. No frame may follow."""
         try:
             await self._nothing_follows(tasks)
         except FrameError as error:
@@ -301,7 +307,7 @@ class HostConversation:
             await self._denied(ending)
 
     async def _nothing_follows(self, tasks: TaskGroup) -> None:
-        """Wait until the connector has left, and kill it if it stays. FrameError for a further frame."""
+        """Wait until the connector has left, and kill it if it stays. Raises FrameError for a further frame."""
         frame = None
         with anyio.move_on_after(self._leave_s) as waiting:
             tasks.start_soon(self._cancel_when_left, waiting)
@@ -322,22 +328,23 @@ class HostConversation:
         waiting.cancel()
 
     def _take_back(self) -> None:
-        """Discard the connector's last frame: something followed it that must not."""
+        """Discard the connector's last frame, because a frame followed that is not allowed there."""
         self._has_output = False
         self._verdict = None
 
     async def _denied(self, attempt: NetworkAttempt) -> None:
-        """Record a network attempt before the run ends, as a refused request is; then decide."""
+        """Record a network attempt before the run ends, as a refused request is recorded; then set the verdict."""
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
         granted = [f"network:{host}" for host in self._step.grant.hosts]
         self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:
-        """Decide after a stream that ended without a last frame: either the connector is gone, or it closed its end and
-        still runs.
+        """Set the verdict after a stream that ended without a last frame: either the connector is gone, or it closed
+        its end and still runs.
 
-        Its ending tells which, not the time that the report takes: a kill changes nothing for a connector that is gone.
+        The connector's ending distinguishes the two cases, not the time that the report takes, because a kill changes
+        nothing for a connector that is gone.
         """
         with anyio.move_on_after(self._leave_s):
             await self._jailed.wait_ended()
@@ -354,7 +361,7 @@ class HostConversation:
         self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
 
     async def _kill_and_wait(self, until: Callable[[], Awaitable[object]]) -> None:
-        """Kill the connector, and wait at most _KILLED_S until that is reported."""
+        """Kill the connector, and wait for `until`, which reports its end, for at most _KILLED_S."""
         self._jailed.child.kill()
         with anyio.move_on_after(_KILLED_S):
             await until()
@@ -366,12 +373,12 @@ class HostConversation:
             self._read_log(log)
 
     def _read_rest_of_log(self) -> None:
-        """Read the rest of the log: no process writes any more, so it is all in the pipe, which holds 64 KiB."""
+        """Read the rest of the log. No process writes any more, so all of it is in the pipe, which holds 64 KiB."""
         while self._read_log(self._jailed.child.log):
             pass
 
     def _read_log(self, log: int) -> bool:
-        """Take what is in the log, at most _READ_BYTES. Return False if there is nothing."""
+        """Read at most _READ_BYTES of the log. Return False if nothing can be read."""
         try:
             data = os.read(log, _READ_BYTES)
         except BlockingIOError:
@@ -400,6 +407,6 @@ class HostConversation:
 
 
 def _hosts(grant: Grant) -> list[GrantedHost]:
-    """Return what a connector is told about its destinations."""
+    """Return the description of its destinations that a connector gets."""
     logins = {} if grant.credential is None else {one.destination: one.protocol for one in grant.credential.need.logins}
     return [GrantedHost(host.host, host.port, host in grant.plain, logins.get(host)) for host in grant.hosts]

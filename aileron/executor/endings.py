@@ -1,7 +1,7 @@
-"""The failures that a connector's end, or its own report, is translated to. Pure.
+"""The failures that a connector's end, or the connector's own report, is translated to. Pure.
 
-The sandbox cannot know our failures, so its errors are translated here, once. A connector can claim only the classes that an
-honest one needs; any other class becomes `connector_runtime_error`.
+The sandbox cannot know our failures, so all of its errors are translated here. A connector can claim only the failure
+classes that an honest connector needs; any other class becomes `connector_runtime_error`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _USED_UP: Final = {
 }
 _TRANSIENT_STATUS: Final = frozenset({429, *range(500, 600)})
 _MAX_MESSAGE: Final = 2000
-"""Characters of a connector's own message that are kept: a person reads it, and the frame allows 64 KiB."""
+"""Maximum number of characters of a connector's own message in a failure. A person reads the message, and a frame
+allows 64 KiB.
+"""
 
 
 def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
@@ -79,7 +81,9 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
 
 
 def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list[str]) -> AileronError:
-    """Return the failure of a connector that bypassed the supervisor; `granted` are the hosts that it can reach through it."""
+    """Return the failure of a connector that bypassed the supervisor. `granted` are the hosts that the connector can
+    reach through the supervisor.
+    """
     destination = attempt.destination.removeprefix("network:")
     return AileronError(
         FailureClass.CAPABILITY_DENIED,
@@ -96,14 +100,14 @@ def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list
 
 
 def over_limit(limit: str, message: str) -> AileronError:
-    """Return the failure of a run that a limit ended, by the limit's name."""
+    """Return the failure of a run that was ended by the limit of this name."""
     return AileronError(
         FailureClass.RESOURCE_LIMIT_EXCEEDED, message, boundary=Boundary.SANDBOX, details={"limit": limit}
     )
 
 
 def broke_the_protocol(connector: str, why: str) -> AileronError:
-    """Return the failure of a connector that sent a frame that is not allowed, or not at that time."""
+    """Return the failure of a connector that sent a frame that is never allowed, or not at that time."""
     return _runtime_error(f"{connector} violated the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
 
 

@@ -1,13 +1,14 @@
-"""The executor of one approved plan: for each step, write down the start, jail the verified bytes, converse, reap, perhaps retry.
+"""The executor of approved plans. For each step: record the start, jail the verified bytes, converse, reap, perhaps
+retry.
 
-Runs in the daemon. `Executor.execute` takes an ApprovedPlan and nothing else, so nothing can be executed that did not pass
-the gate; its only caller is runs/carry_out.py. Steps run in order, the first failure ends the plan, and the
-output of the last step is the result.
+Runs in the daemon. `Executor.execute` accepts only an ApprovedPlan, so that no plan can be executed that did not pass
+the gate; its only caller is runs/carry_out.py. Steps run in order, the first failure ends the plan, and the output of
+the last step is the result.
 
-A try has a jail of its own: a spare with this connector loaded (spares.py), or else a new one. Either way the
-try's start is on record before the jail is told anything.
+Each try has a jail of its own: a spare with this connector loaded (spares.py), or else a new jail. In both cases the
+try's start is recorded before anything is sent to the jail.
 
-The step's deadline (`limits.timeout_s`, one for all its tries) begins when its first jail is asked for.
+The step's time (`limits.timeout_s`, shared by all its tries) begins when its first jail is requested.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ _JITTER_STEPS: Final = 1 << 16
 
 
 class RunJournal(Protocol):
-    """The ledger, as one run sees it. Each call is durable when it returns."""
+    """The ledger, as one run sees it. Each record is durable when its method returns."""
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """Record that a jail is about to be told what to do."""
+        """Record that a jail is about to be told to run the step."""
         ...
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """Record that a try failed in a way that may pass, and that another follows after `delay_s`."""
+        """Record that a try failed transiently, and that another try follows after `delay_s`."""
         ...
 
     def of_step(self, step: Step) -> StepJournal:
-        """Return the journal of what the step itself writes."""
+        """Return the journal for the step's own records."""
         ...
 
 
 class _Work(NamedTuple):
-    """The data of one step of a run, for all of its tries."""
+    """The data of one step of a run, shared by all of its tries."""
 
     step: Step
     run_id: str
@@ -59,11 +60,11 @@ class _Work(NamedTuple):
     meter: Meter
     claims: Claims
     deadline: float
-    """Deadline of the step, as `anyio.current_time()`."""
+    """Deadline of the step, as in `anyio.current_time()`."""
 
 
 class Executor:
-    """The executor of approved plans. One for each daemon."""
+    """The executor of approved plans. A daemon has exactly one."""
 
     def __init__(self, jails: Jails, egress: Egress, store: ConnectorStore, spares: Spares) -> None:
         self._jails = jails
@@ -72,8 +73,8 @@ class Executor:
         self._spares = spares
 
     def layers_ahead(self, plan: Plan) -> tuple[str, ...] | None:
-        """Return the layers of the plan's first jail, as the record of its start lists them; None if they are known only
-        when the jail is needed, because the template may still have to be started.
+        """Return the layers of the plan's first jail, as the record of the jail's start lists them. Return None if the
+        layers are known only when the jail is needed, because the template may still have to be started.
         """
         first = plan.steps[0] if plan.steps else None
         if first is None or self._store.known_kind(first.connector) != "python":
@@ -84,7 +85,7 @@ class Executor:
             return None
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
-        """Return the output of the last step. AileronError: the first failure."""
+        """Run all steps and return the output of the last. Raises AileronError for the first step that fails."""
         answers: dict[str, Any] = {}
         for step in approved.plan.steps:
             seen = approved.seen if step.changes_only_seen else None
@@ -118,7 +119,7 @@ class Executor:
         return output
 
     def _maybe_spare(self, step: Step) -> Spare | None:
-        """Take a spare of the step's connector, whichever kind of program it is; None if there is none."""
+        """Take a spare of the step's connector, whichever kind of program the connector is; None if there is no spare."""
         found = (self._spares.maybe_take(step.connector, policy_of(step, kind)) for kind in get_args(Kind))
         return next((spare for spare in found if spare is not None), None)
 
@@ -155,7 +156,7 @@ def policy_of(step: Step, kind: Kind) -> Policy:
 
 
 def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float | None:
-    """Return the seconds until the next try, or None if there is none."""
+    """Return the seconds until the next try; None if no further try follows."""
     if not step.idempotent or retries >= retry.MAX_RETRIES or not retry.is_transient(failure):
         return None
     jitter = secrets.randbelow(_JITTER_STEPS) / _JITTER_STEPS
@@ -164,7 +165,7 @@ def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float |
 
 
 def _final(error: AileronError, step: Step, retries: int) -> AileronError:
-    """Return the failure for the caller: only an idempotent step is called retriable, and tries are counted."""
+    """Return the failure for the caller: it is retriable only if the step is idempotent, and states the number of tries."""
     failure = error.failure
     details = {**failure.details, "step": step.id}
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:

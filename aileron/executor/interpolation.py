@@ -1,9 +1,9 @@
-"""The results of earlier steps, put into the arguments of the next.
+"""The insertion of the results of earlier steps into the arguments of the next step.
 
-Pure. The results come from an upstream, through a connector: they become arguments, as values, and nothing in them is read as a
-reference. Their places are fixed in the plan that was approved.
+Pure. The results come from an upstream, through a connector. They become arguments as values, and no text in a result
+is interpreted as a reference. The places of the results are fixed in the approved plan.
 
-Source: docs/reference/action-file.md, References. Not here: the references that a file can have (actions/references.py).
+Source: docs/reference/action-file.md, References. Not here: the references in an action file (actions/references.py).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ __all__ = ["with_answers"]
 
 
 def with_answers(step: Step, answers: Mapping[str, Any]) -> Step:
-    """Return the step with each of its places filled from `answers`, which has results by step id; `filled` still lists the
-    places.
+    """Return the step with each of its places filled from `answers`, which has the results by step id. `filled` still
+    lists the places.
 
-    AileronError(bad_input) if a result has no such value, or one that cannot stand in a text, or the arguments get too large.
+    Raises AileronError(bad_input) if a result has no such value, a value cannot be inserted into a text, or the
+    arguments get too large.
     """
     if not step.filled:
         return step
@@ -72,7 +73,7 @@ def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
 
 
 def _put(args: dict[str, Any], at: str, value: Any) -> None:
-    """Store the value at a JSON pointer (RFC 6901) that the plan's own arguments have."""
+    """Store the value at a JSON pointer (RFC 6901), which exists in the plan's own arguments."""
     *way, last = (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
     inside: Any = args
     for part in way:

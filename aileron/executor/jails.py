@@ -1,16 +1,17 @@
 """The templates and their children, for an event loop: start, wait for a child's end without blocking, restart a dead template.
 
-Runs in the daemon. One task for each template (below `serve`) reads its messages and wakes the tasks that wait for a child.
-There is one for Python, unless it was unused for long. Others are started when one is first needed, and few are kept: one
-for each set of libraries of compiled programs, shared by all static ones, and one for Python that may fork, whose children
-have control groups.
+Runs in the daemon. One task for each template (below `serve`) reads its messages and wakes the tasks that wait for a
+child. One template is for Python, unless it was unused for long. Others are started when they are first needed, and
+only few run at a time: one for each set of libraries of compiled programs, shared by all static programs, and one for
+Python that may fork, whose children have control groups.
 
-A template is replaced after _RENEW_AFTER children, because all of them share its memory layout and hash seed; children of the old
-one end there.
+A template is replaced after _RENEW_AFTER children, because all children share the template's memory layout and hash
+seed. The old template stays until its last child has ended.
 
-A template is started in the daemon's main thread, before the loop or on the loop itself: started in a worker thread it would be
-killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). It takes 100 ms. The loop waits for the first one for Python when it is
-needed; it goes on while a later one for Python starts (`prepare`).
+A template is started in the daemon's main thread, before the event loop or on the loop itself: a template that a worker
+thread started would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). The start takes 100 ms. The loop
+waits for the first Python template when that is needed; while a later Python template starts, the loop continues
+(`prepare`).
 """
 
 from __future__ import annotations
@@ -39,46 +40,50 @@ from aileron_sandbox.unavailable import JailUnavailable
 __all__ = ["IDLE_S", "Jailed", "Jails"]
 
 IDLE_S: Final = 600.0
-"""Seconds after which an unused template ends: it holds 50 MiB with its children and the copy of Python in their root, and
-saves 100 ms of the next run. Between two calls of an agent that works, a model thinks for seconds, and a person takes
-minutes to decide.
+"""Seconds after which an unused template ends. A template holds 50 MiB with its children and the copy of Python in
+their root, and saves 100 ms of the next run. Between two calls of an active agent, a model thinks for seconds, and a
+person takes minutes to decide.
 """
 _LOOKS: Final = 10
-"""Checks for unused templates within IDLE_S: a template ends a minute late at most."""
+"""Number of checks for unused templates within IDLE_S, so that a template ends at most a minute late."""
 _START_S: Final = 20.0
-"""Seconds for a template to start, without blocking the loop; then the run that needs it fails with the reason."""
+"""Maximum seconds for a template to start, without blocking the loop. Beyond it the run that needs the template fails
+with the reason.
+"""
 
 _REAP_DEADLINE_S: Final = 10.0
-"""Seconds from SIGKILL until it is reaped: usually a millisecond. Past this something is wrong with the machine, and the
-log says so.
+"""Maximum seconds from SIGKILL until a connector is reaped; usually this takes a millisecond. If it takes longer,
+something is wrong with the machine, and this is logged.
 """
 _MAX_RUNNING: Final = 64
-"""Running connectors of one template, beside its spares: two cores are saturated by eight."""
+"""Maximum number of running connectors of one template, in addition to its spares. Two cores are saturated by eight."""
 _FEW_RUNNING: Final = 4
-"""Running connectors from which on the processors are busy: no result gets faster by returning before a jail is reaped, and
-hearing of its leaving is work.
+"""Number of running connectors from which the processors count as busy. Then returning before a jail is reaped makes no
+result faster, and detecting that a connector has left is extra work.
 """
 _MAX_LEAVING: Final = 8
-"""Leaving connectors of one template that are reaped in the background, which takes 1 to 2 ms each: as many as eight
-callers leave at once. Beyond it `end` waits, so that they never pile up.
+"""Maximum number of leaving connectors of one template that are reaped in the background: enough for eight callers that
+leave at once. Reaping takes 1 to 2 ms each. Beyond it `end` waits, so that leaving connectors never pile up.
 """
 _MAX_STARTED: Final = 4
-"""Templates beside Python's: for the sets of libraries in use, and for Python that may fork. Each is a process of 10 MiB
-with two children that wait; most compiled connectors are static and share one.
+"""Maximum number of templates in addition to Python's: for the sets of libraries in use, and for Python that may fork.
+Each is a process of 10 MiB with two children that wait. Most compiled connectors are static and share one template.
 """
 _RENEW_AFTER: Final = 10_000
-"""Children after which a template is replaced: at most, on a machine of two cores, another memory layout every ten seconds;
-100 ms each.
+"""Number of children after which a template is replaced. On a machine of two cores this happens at most every ten
+seconds, and costs 100 ms each time.
 """
 _TREES: Final = "trees"
 _Kind = ElfRuntime | Literal["trees"]
-"""Type of a template that is started on demand: for compiled programs with these libraries, or for Python that may fork."""
+"""Type of a template that is started on demand: for compiled programs with a set of libraries (ElfRuntime), or for
+Python that may fork (`trees`).
+"""
 _log = logging.getLogger(__name__)
 
 
 class Jailed:
-    """A running connector: the pipes of its Child, and its end to await. `is_spare` is True until a run takes it, and
-    `is_leaving` once its run is over and it only has to be reaped.
+    """A running connector, with the pipes of its Child and an end that can be awaited. `is_spare` is True until a run
+    takes the connector. `is_leaving` is True once the connector's run is over and it only has to be reaped.
     """
 
     def __init__(self, child: Child, warm: _Warm, *, is_spare: bool) -> None:
@@ -98,25 +103,27 @@ class Jailed:
 
     @property
     def ending(self) -> Ending | None:
-        """The way it ended, once every process of it is gone; None before."""
+        """The way the connector ended, once all of its processes are gone; None before."""
         return self._child.ending or self._lost
 
     @property
     def is_outdated(self) -> bool:
-        """True if its template is gone, or about to be."""
+        """True if the connector's template is gone or being replaced."""
         return self._warm.is_retired
 
     @property
     def has_left(self) -> bool:
-        """True once none of its processes can do anything any more (`Child.has_left`), though they may still exist."""
+        """True once none of the connector's processes can do anything any more (`Child.has_left`), though they may
+        still exist.
+        """
         return self._child.has_left or self._lost is not None
 
     async def wait_left(self) -> None:
-        """Wait until it `has_left`, which is before its end or with it."""
+        """Wait until the connector `has_left`, which happens before its end or at the same time."""
         await self._left.wait()
 
     async def wait_ended(self) -> Ending:
-        """Wait until every process of the child is gone, and return how it ended."""
+        """Wait until all processes of the child are gone, and return how it ended."""
         await self._ended.wait()
         ending = self.ending
         if ending is None:
@@ -124,7 +131,7 @@ class Jailed:
         return ending
 
     async def _watch(self) -> None:
-        """Check all of its processes while it runs, if the kernel does not do that by itself."""
+        """Check all processes of the connector periodically while it runs, unless the kernel limits them by itself."""
         with self._watching:
             period_s = WATCH_PERIOD_S
             while self._child.ending is None:
@@ -157,7 +164,7 @@ class _Warm:
     def __init__(self, template: Template, used_at: float) -> None:
         self.template = template
         self.used_at = used_at
-        """Time of its last use, by the clock of its Jails."""
+        """Time of the template's last use, by the clock of its Jails."""
         self.running: dict[int, Jailed] = {}
         self.opened = 0
         self.is_retired = False
@@ -172,20 +179,20 @@ class _Warm:
 
     @property
     def leaving(self) -> int:
-        """Number of connectors that only have to be reaped."""
+        """Number of connectors whose run is over and that only have to be reaped."""
         return sum(jailed.is_leaving for jailed in self.running.values())
 
     @property
     def is_full(self) -> bool:
-        """True if no more connectors can run."""
+        """True if no more connectors can run in the template."""
         return self.in_use >= _MAX_RUNNING
 
     def is_unused_since(self, time: float) -> bool:
-        """Return whether no connector runs in the template, and it was not asked for since `time`."""
+        """Return whether no connector runs in the template, and the template was not requested since `time`."""
         return not self.running and self.used_at <= time
 
     async def wake(self) -> None:
-        """Wake the tasks that wait for children. Ends with TemplateGone, by cancellation, or after `stop`."""
+        """Wake the tasks that wait for children. Ends with TemplateGone, on cancellation, or after `stop`."""
         with anyio.CancelScope() as self._scope:
             while not self._is_stopped:
                 await anyio.wait_readable(self.template.fileno())
@@ -195,13 +202,13 @@ class _Warm:
                         jailed._changed()
 
     def stop(self) -> None:
-        """End `wake`: no task waits any more."""
+        """End `wake`, because no task waits any more."""
         self._is_stopped = True
         if self._scope is not None:
             self._scope.cancel()
 
     def retire(self) -> None:
-        """Open nothing more in this template; `stop` once the last child has ended."""
+        """Open no more connectors in this template, and call `stop` once the last child has ended."""
         self.is_retired = True
         self._stop_if_left()
 
@@ -215,7 +222,7 @@ class _Warm:
             self.stop()
 
     def died(self) -> None:
-        """Mark the template as gone, with all connectors that ran in it."""
+        """Mark the template, and all connectors that ran in it, as gone."""
         self.is_retired = self.is_dead = True
         for jailed in list(self.running.values()):
             jailed._template_died()
@@ -223,7 +230,7 @@ class _Warm:
 
 
 class Jails:
-    """The owner of the templates. `serve` must run in a task group for as long as jails are opened."""
+    """The owner of the templates. `serve` must run in a task group while jails are opened."""
 
     def __init__(
         self,
@@ -234,9 +241,10 @@ class Jails:
         starting: Starting | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to start the template for Python, unless it is `starting` already. Raises JailUnavailable.
+        """Begin to start the template for Python, unless `starting` passes one that was begun already. Raises
+        JailUnavailable if no template can be started.
 
-        `clock` returns seconds since any fixed time; unused templates end by it.
+        `clock` returns seconds since any fixed time, and determines when unused templates end.
         """
         self._runtime = runtime
         self._mode: Final = mode
@@ -253,22 +261,23 @@ class Jails:
 
     @property
     def mode(self) -> Mode:
-        """Mode of the jails: what confines them."""
+        """Mode of the jails, that is the mechanism that confines them."""
         return self._mode
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers in force for every jail of a Python connector. Errors as `layers_of`."""
+        """The layers in force for every jail of a Python connector. Raises the errors of `layers_of`."""
         return self.layers_of(Policy(), None)
 
     def wait_until_ready(self) -> None:
-        """Wait for the template of Python. JailUnavailable, with the fix, if this machine cannot make jails."""
+        """Wait for the template of Python. Raises JailUnavailable, with the fix, if this machine cannot make jails."""
         self._python_now()
 
     async def prepare(self, policy: Policy, runtime: ElfRuntime | None) -> None:
-        """Wait for the template of Python without blocking the loop, if such a jail needs it and it has ended.
+        """Wait for the template of Python without blocking the event loop, if such a jail needs the template and the
+        previous one has ended.
 
-        Errors as `open`.
+        Raises the errors of `open`.
         """
         if runtime is not None or policy.profile != "python" or self._has_python:
             return
@@ -286,8 +295,8 @@ class Jails:
             self._warm(policy, runtime)
 
     def layers_ahead(self, policy: Policy) -> tuple[str, ...] | None:
-        """Return the layers as `layers_of` does, for Python; None if its template has ended: then it begins to start.
-        Errors as `open`.
+        """Return the layers as `layers_of` does, for Python. Return None if the template has ended, and begin to start
+        another. Raises the errors of `open`.
         """
         if policy.profile == "python" and not self._has_python:
             self._start_ahead()
@@ -295,13 +304,15 @@ class Jails:
         return self.layers_of(policy, None)
 
     def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
-        """Return the layers in force for a jail that is opened with the same arguments. Starts the template if need be;
-        errors as `open`.
+        """Return the layers in force for a jail that is opened with the same arguments. Start the template if
+        necessary. Raises the errors of `open`.
         """
         return self._warm(policy, runtime).template.layers(policy.profile)
 
     def is_current(self, jailed: Jailed, runtime: ElfRuntime | None) -> bool:
-        """Return whether another such connector would now be started in the same template. `runtime` None: Python."""
+        """Return whether another connector of this kind would now be started in the same template. `runtime` is None
+        for Python.
+        """
         if jailed.is_outdated:
             return False
         if runtime is not None:
@@ -309,7 +320,7 @@ class Jails:
         return jailed._warm is self._python and jailed._warm is self._warm(Policy(), None)
 
     async def serve(self) -> None:
-        """Wake the tasks that wait, and end unused templates. Ends only by cancellation."""
+        """Wake the waiting tasks, and end unused templates. Ends only on cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 if self._python is not None:
@@ -321,7 +332,7 @@ class Jails:
             self._tasks = None
 
     def end_unused(self) -> None:
-        """End the templates in which no connector ran for IDLE_S. The next run starts another."""
+        """End the templates in which no connector ran for IDLE_S. The next run starts a new template."""
         before = self._clock() - IDLE_S
         if self._starting is not None and self._asked_at <= before and not self._is_waited_for.locked():
             self._starting.close()
@@ -334,7 +345,7 @@ class Jails:
 
     @property
     def running(self) -> int:
-        """Number of connectors that work for a run now."""
+        """Number of connectors that are now working for a run."""
         return sum(warm.in_use for warm in self._all())
 
     def _all(self) -> list[_Warm]:
@@ -343,24 +354,24 @@ class Jails:
 
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
-        """Open a jailed run of `program`, and `end` it when the block is left, however that happens. `runtime` None:
-        Python. Errors as `begin`.
+        """Open a jailed run of `program`, and `end` it when the block is left, however that happens. `runtime` is None
+        for Python. Raises the errors of `begin`.
         """
         async with self.ended(self.begin(program, policy, runtime)) as jailed:
             yield jailed
 
     @asynccontextmanager
     async def ended(self, jailed: Jailed) -> AsyncIterator[Jailed]:
-        """Yield a jail that has begun, and `end` it when the block is left."""
+        """Yield a jail that was begun, and `end` it when the block is left."""
         try:
             yield jailed
         finally:
             await self.end(jailed)
 
     def begin(self, program: int, policy: Policy, runtime: ElfRuntime | None, *, is_spare: bool = False) -> Jailed:
-        """Start a jail; the caller must `end` it. It has taken `program` by the time this returns.
+        """Start a jail; the caller must `end` it. On return, `program` is no longer needed.
 
-        AileronError: busy if too many are running, sandbox_unavailable if no template can be started.
+        Raises AileronError: busy if too many jails are running, sandbox_unavailable if no template can be started.
         """
         warm = self._warm(policy, runtime)
         if warm.is_full and not is_spare:
@@ -374,14 +385,16 @@ class Jails:
         return jailed
 
     def hand_over(self, spare: Jailed) -> None:
-        """Turn a spare into a run's connector, which counts as running. AileronError(busy) if too many are running."""
+        """Turn a spare into a run's connector, which counts as running. Raises AileronError(busy) if too many
+        connectors are running.
+        """
         if spare._warm.is_full:
             raise _busy()
         spare.is_spare = False
 
     async def end(self, jailed: Jailed) -> None:
-        """Kill the connector if need be, and wait until it is reaped; also while the caller is being cancelled. A connector
-        that has left already can do nothing: it is reaped in the background, unless many are.
+        """Kill the connector if necessary, and wait until it is reaped, also while the caller is being cancelled. A
+        connector that has already left can do nothing, so it is reaped in the background, unless many are.
         """
         jailed._watching.cancel()
         is_harmless = jailed.has_left and jailed.ending is None
@@ -393,7 +406,7 @@ class Jails:
             await self._reap(jailed)
 
     async def _reap(self, jailed: Jailed) -> None:
-        """Kill the connector, wait until it is reaped, and release its resources."""
+        """Kill the connector, wait until it is reaped, and release the connector's resources."""
         if jailed.ending is None:
             jailed.child.kill()
         try:
@@ -431,7 +444,7 @@ class Jails:
         return python
 
     def _start_ahead(self) -> None:
-        """Begin to start the template of Python, if there is none. Errors are left to the run that needs it."""
+        """Begin to start the template of Python, if there is none. Errors are raised in the run that needs the template."""
         if not self._has_python and self._starting is None:
             self._asked_at = self._clock()
             with contextlib.suppress(JailUnavailable):
@@ -442,14 +455,18 @@ class Jails:
         return self._python is not None and not self._python.is_dead
 
     def _python_now(self) -> _Warm:
-        """Return the template of Python; start it and wait for it if there is none. Raises JailUnavailable."""
+        """Return the template of Python. Start the template and wait for it if there is none. Raises JailUnavailable if
+        it cannot be started.
+        """
         if self._python is None or self._python.is_dead:
             starting, self._starting = self._starting or Template.begin(self._runtime, mode=self._mode), None
             return self._use(starting)
         return self._python
 
     def _use(self, starting: Starting) -> _Warm:
-        """Open all further Python connectors in this template. Raises JailUnavailable."""
+        """Open all further Python connectors in the template that is starting. Raises JailUnavailable if it could not
+        be started.
+        """
         if self._waiting is not None:
             self._waiting.cancel()  # the template's message is read here, so that task would not be woken
         self._python = python = _Warm(starting.finish(), self._clock())
@@ -490,7 +507,9 @@ class Jails:
         return Template.start(self._runtime, mode=self._mode, memory_by="groups")
 
     def _end_the_idlest(self) -> None:
-        """End the least recently used template that no run uses, with its spares. AileronError(busy) if all are in use."""
+        """End the least recently used template that no run uses, with its spares. Raises AileronError(busy) if all
+        templates are in use.
+        """
         idle = next((kind for kind, warm in self._started.items() if not warm.in_use), None)
         if idle is None:
             raise _busy()
@@ -501,7 +520,9 @@ class Jails:
         warm.retire()
 
     def _renew_python(self, old: _Warm) -> _Warm:
-        """Start another template; children of this one end there. If none can be started, this one stays in use."""
+        """Start a template that replaces `old`, whose children end there. If no template can be started, `old` stays in
+        use.
+        """
         old.opened = 0
         try:
             renewed = self._use(Template.begin(self._runtime, mode=self._mode))

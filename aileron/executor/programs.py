@@ -1,4 +1,4 @@
-"""A connector's verified bytes, for the code that starts a jail with them.
+"""A connector's verified bytes, for the code that starts a jail with these bytes.
 
 Runs in the daemon. Not here: the files, and their verification (registry/content.py).
 """
@@ -24,7 +24,7 @@ class Program(Protocol):
 
     @property
     def program_fd(self) -> int:
-        """Sealed descriptor of exactly the bytes that were hashed."""
+        """Sealed descriptor of exactly the hashed bytes."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class Program(Protocol):
 
     @property
     def stamp(self) -> object:
-        """Stamp of the files from before they were read (`ConnectorStore.stamp`)."""
+        """Stamp of the connector's files, taken before they were read (`ConnectorStore.stamp`)."""
         ...
 
 
@@ -42,12 +42,12 @@ class ConnectorStore(Protocol):
     """The store that verified connector bytes come from."""
 
     def open(self, pin: ConnectorPin) -> AbstractContextManager[Program]:
-        """Read the files once, hash those bytes, and seal them. AileronError hash_mismatch or not_found."""
+        """Read the files once, hash the bytes, and seal them. Raises AileronError: hash_mismatch or not_found."""
         ...
 
     def open_kept(self, pin: ConnectorPin) -> AbstractContextManager[Program] | None:
-        """Open bytes that were verified before, if they are small and their files were not touched since; None otherwise.
-        Reads nothing, so it can be called on the event loop.
+        """Open bytes that were verified before, if they are small and their files were not touched since; None
+        otherwise. Does no I/O on the files, so it can be called on the event loop.
         """
         ...
 
@@ -56,14 +56,14 @@ class ConnectorStore(Protocol):
         ...
 
     def known_kind(self, pin: ConnectorPin) -> Kind | None:
-        """Return the kind of program that was found at the last verification, without reading it again; None if it was not
-        verified yet.
+        """Return the kind of program that the last verification determined, without reading the program again. None if
+        it was not verified yet.
         """
         ...
 
 
 async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextManager[Program]:
-    """Open the bytes of `pin`, for one jail. AileronError hash_mismatch or not_found."""
+    """Open the bytes of `pin`, for one jail. Raises AileronError: hash_mismatch or not_found."""
     kept = store.open_kept(pin)
     if kept is not None:
         return kept
@@ -72,8 +72,8 @@ async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextMan
 
 
 async def runtime_of(pin: ConnectorPin, kind: Kind, program: int) -> ElfRuntime | None:
-    """Return the files that a compiled program needs to see, None for Python. AileronError if this machine does not have
-    them.
+    """Return the files that a compiled program needs in its jail, None for Python. Raises AileronError if this machine
+    does not have these files.
     """
     if kind == "python":
         return None

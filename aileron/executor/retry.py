@@ -1,9 +1,10 @@
 """The schedule of retries: when a failed step is tried again, and after how long. Pure.
 
-At most 3 more tries, after 1, 2 and 4 s with jitter, and only if the step says it is idempotent, the failure is transient
-(`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's deadline. A `Retry-After`
-in whole seconds is honoured if it is longer. A refused connection, because nothing listens there, is reported at once: a service
-that is starting takes longer than these seconds, and a person waits for the result.
+A step gets at most 3 more tries, after 1, 2 and 4 s with jitter, and only if the step is declared idempotent, the
+failure is transient (`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's
+deadline. A `Retry-After` in whole seconds is honoured if it is longer. A connection that is refused because nothing
+listens there is reported at once: a service that is starting takes longer than these seconds, and a person waits for
+the result.
 
 >>> delay_s(0, retry_after_s=None, jitter=0.0)
 1.0
@@ -38,7 +39,7 @@ def is_transient(failure: Failure) -> bool:
 
 
 def is_lasting(details: Mapping[str, Any]) -> bool:
-    """Return whether the same request fails until something is changed, from the details of a `network_error`."""
+    """Return whether the same request fails until something is changed, judged by the details of a `network_error`."""
     reason = details.get("reason")  # any JSON value: a list cannot be looked up in a set
     return isinstance(reason, str) and reason in _LASTING
 
@@ -50,6 +51,6 @@ def retry_after_s(failure: Failure) -> int | None:
 
 
 def delay_s(retries_so_far: int, *, retry_after_s: int | None, jitter: float) -> float:
-    """Return the seconds to wait before the next try; `jitter` is from [0, 1)."""
+    """Return the seconds to wait before the next try. `jitter` is in [0, 1)."""
     scheduled = float(2**retries_so_far) * (1 + _JITTER_SHARE * jitter)
     return max(scheduled, float(retry_after_s or 0))

@@ -1,19 +1,22 @@
-"""Spares: jails started ahead, in which a recently used connector waits, loaded and confined, for the next run that needs it.
+"""Spares: jails that are started in advance, in which a recently used connector waits, loaded and confined, for its
+next run.
 
-Runs in the daemon; a connector that waits is as hostile as one that runs. A spare is a jail like any other (jails.py), of
-one connector's verified bytes, that has not been told anything: no arguments, no hosts, no run. The run that takes it sends
-`invoke`, and from then on it belongs only to that run. It is used once.
+Runs in the daemon; a waiting connector is as hostile as a running one. A spare is a jail like any other (jails.py),
+with one connector's verified bytes, which has not been told anything: no arguments, no hosts, no run. The run that
+takes the spare sends `invoke`, and from then on the spare belongs only to that run. A spare is used only once.
 
 Rules
 - A spare is made after a successful run of the same connector, and never while other runs need the processors.
-- It is used only if all that it depends on is unchanged: the pin, the files, the limits, layers and
-  template, and the `fence`, which covers everything else that makes a spare unusable (settings, the vault's lock, the actions).
-- Before `invoke` a connector can only load, and send `ready` once. Another frame, output, a connection, an exit, or more
-  processor time than loading takes ends the spare and goes on record, and no other is made of that connector for some
-  time.
-- A compiled connector is used only after it sent `ready`, in one piece, and only if it sends it in its runs.
+- A spare is used only if everything that it depends on is unchanged: the pin, the files, the limits, layers and
+  template, and the `fence`, which covers everything else that makes a spare unusable (settings, the vault's lock, the
+  actions).
+- Before `invoke` a connector can only load, and send `ready` once. Another frame, output, a connection, an exit, or
+  more processor time than loading takes ends the spare and is recorded, and no other spare of that connector is made
+  for some time.
+- A spare of a compiled connector is used only after the connector sent `ready`, in one piece, and only if it sends
+  `ready` in its runs.
 
-All of this stays within `Bounds`.
+The number and the resources of spares stay within `Bounds`.
 
 Source: docs/adr/0048-spares.md. Not here: making a jail (jails.py), the frames of a run (conversation.py).
 """
@@ -45,18 +48,18 @@ from aileron_sandbox.policy import Policy
 __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
 
 _LATER_S: Final = 0.002
-"""Seconds after a run until its successor is made: the result goes out first."""
+"""Seconds after a run until a spare for the next run is made, so that the result goes out first."""
 _LAST_WORDS_S: Final = 1.0
-"""Seconds from a spare's closing its frames until it has ended."""
+"""Maximum seconds from the time a spare closes its frames until it has ended."""
 _READY_BYTES: Final = 256
-"""Bytes that are read of a waiting connector's frames: `ready` is 20 to 40, depending on its encoding."""
+"""Maximum number of bytes that are read of a waiting connector's frames: `ready` has 20 to 40, depending on its encoding."""
 _PREFIX_BYTES: Final = 8
-"""Bytes before the header of a frame: its length, and that of its body."""
+"""Bytes before the header of a frame: the length of the header, and that of the body."""
 _MOST_QUIET: Final = 256
-"""Connectors whose early acts are remembered."""
+"""Maximum number of connectors whose early acts are remembered."""
 
 Early = Literal["frame", "output", "network", "exit", "resources"]
-"""An act of a connector before it was told what to do."""
+"""An act of a connector before `invoke` told it what to do."""
 _log = logging.getLogger(__name__)
 
 
@@ -64,29 +67,33 @@ class Bounds(msgspec.Struct, frozen=True):
     """The limits of spares: their number, lifetime and resources."""
 
     each: int = 2
-    """Spares of one connector: while one is used and the next one is made, there is another."""
+    """Maximum number of spares of one connector: while one is used and the next is being made, a second is available."""
     most: int = 8
-    """Spares in all: the connectors of four actions in turn; 2 MB each beside what they share."""
+    """Maximum number of spares in all: the connectors of four actions in turn. Each takes 2 MB in addition to the
+    memory that it shares.
+    """
     lifetime_s: float = 30.0
-    """Seconds that a spare waits: an agent's calls follow one another within seconds. What a connector has loaded is never
-    older.
+    """Seconds for which a spare waits. An agent's calls follow one another within seconds, and nothing that a connector
+    has loaded is older than this.
     """
     busy: int = 2
-    """Running connectors from which no spare is made: two use two cores, and a spare would be ready no sooner than it is
-    needed.
+    """Number of running connectors from which no spare is made: two use two cores, and a spare would be ready no sooner
+    than it is needed.
     """
     look_s: float = 1.0
     """Seconds between two checks of waiting spares."""
     cpu_s: float = 2.0
-    """Seconds of processor time of one spare: the largest client libraries take half a second to load."""
+    """Maximum seconds of processor time of one spare. The largest client libraries take half a second to load."""
     memory_bytes: int = 256 << 20
-    """Bytes of all spares together, including what each shares with the template (8 MiB, measured)."""
+    """Maximum memory of all spares together, in bytes, including the part that each shares with the template (8 MiB,
+    measured).
+    """
     least_free: float = 0.1
-    """Fraction of the machine's memory that must be free for spares to be kept."""
+    """Fraction of the machine's memory that must be free; below it all spares are ended."""
     short_s: float = 10.0
     """Seconds without spares after memory was short."""
     quiet_s: float = 60.0
-    """Seconds without spares for a connector that acted early; twice as long each time, up to `quietest_s`."""
+    """Seconds without spares for a connector that acted early. They double each time, up to `quietest_s`."""
     quietest_s: float = 3600.0
 
 
@@ -94,8 +101,8 @@ class SpareJournal(Protocol):
     """The ledger, as spares see it."""
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """Record that a spare of `pin` was ended for an early act; `destination` is where it tried to connect, in its own
-        words.
+        """Record that a spare of `pin` was ended for an early act. `destination` is where the spare tried to connect,
+        in the connector's own words.
         """
         ...
 
@@ -116,24 +123,24 @@ class Spare(msgspec.Struct, eq=False):
     stamp: object
     fence: object
     until: float
-    """Time at which it is discarded; as `anyio.current_time()`."""
+    """Time at which the spare is discarded, as in `anyio.current_time()`."""
     said_ready: bool = False
-    """True once it has sent `ready`."""
+    """True once the spare has sent `ready`."""
     early: Early | None = None
-    """Early act of the connector, as far as that was checked."""
+    """Early act of the connector, if a check has detected one."""
 
 
 class _Quiet(msgspec.Struct):
-    """The period in which a connector that acted early has no spares."""
+    """The period during which a connector that acted early gets no spares."""
 
     until: float
     lasts_s: float
 
 
 class Spares:
-    """The spares of one daemon. None are made while `serve` does not run.
+    """The spares of one daemon. No spares are made unless `serve` is running.
 
-    `fence` returns another value whenever no waiting spare can be used any more, whatever its connector.
+    `fence` returns a different value whenever all waiting spares have become unusable, whatever their connectors.
     """
 
     def __init__(
@@ -163,7 +170,7 @@ class Spares:
         return tuple(spare.jailed for spare in self._waiting)
 
     async def serve(self) -> None:
-        """Make spares that are wanted, and check those that wait. Ends only by cancellation, and all spares with it."""
+        """Make spares that are wanted, and check those that wait. Ends only on cancellation, and then ends all spares."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._make)
@@ -176,9 +183,10 @@ class Spares:
             self._wanted.clear()
 
     def maybe_take(self, pin: ConnectorPin, policy: Policy) -> Spare | None:
-        """Take a spare for a try of this connector under these limits, or None. The caller has to end its jail.
+        """Take a spare for a try of this connector under these limits; None if there is none. The caller has to end the
+        spare's jail.
 
-        AileronError(busy) if too many are running.
+        Raises AileronError(busy) if too many connectors are running.
         """
         key = _Key(pin, policy)
         for spare in [spare for spare in self._waiting if spare.key == key]:
@@ -193,9 +201,10 @@ class Spares:
         return None
 
     def want(self, pin: ConnectorPin, policy: Policy, *, was_spare: bool) -> None:
-        """Ask for a spare after a successful run of this connector; if that run used one, for as many as are allowed.
+        """Request a spare after a successful run of this connector. If that run used a spare, request as many as are
+        allowed.
 
-        Ignored in the mode without namespaces: there a process that waits is one more that others can see.
+        Ignored in the mode without namespaces, where each waiting process is one more that others can see.
         """
         if self._jails.mode != "namespaces":
             return
@@ -224,7 +233,9 @@ class Spares:
             raise
 
     def _discard(self, spare: Spare, early: Early | None = None) -> None:
-        """End a spare that is no longer in the list; if it acted early, on record and with consequences."""
+        """End a spare that is no longer in the list. If the spare acted early, record that, and make no spares of its
+        connector for a while.
+        """
         if early is None and not spare.jailed.is_outdated:  # else its template may have ended, and the spare with it
             early = _acted(spare)
         if early is not None:
@@ -334,12 +345,12 @@ class _Used(NamedTuple):
     cpu_s: list[float]
     """Seconds of processor time of each spare."""
     is_short: bool
-    """True if all spares together use more memory than allowed, or the machine is short of it."""
+    """True if all spares together use more memory than allowed, or the machine is short of memory."""
 
 
 def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
-    """Return what these processes use. Run it in a thread: it reads files. A process that is gone, or not started yet, uses
-    nothing. OSError.
+    """Return the resources that these processes use. Reads files, so run it in a thread. A process that is gone, or not
+    started yet, uses nothing. Raises OSError.
     """
     import psutil  # 17 ms, and only where there are spares
 
@@ -360,7 +371,7 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
 
 
 def _acted(spare: Spare) -> Early | None:
-    """Return the connector's early act, if there was one. After a run has taken it, its frames are checked by that run."""
+    """Return the connector's early act, or None. Once a run has taken the spare, that run checks its frames."""
     spare.early = spare.early or _acts(spare)  # a frame can be read only once
     return spare.early
 
@@ -385,7 +396,7 @@ def _acts(spare: Spare) -> Early | None:
 
 
 def _hears_ready(spare: Spare) -> bool:
-    """Take the connector's output. Return whether that is `ready`, whole, for the first time, and nothing else."""
+    """Read the connector's output. Return whether the output is exactly one complete `ready`, and the first."""
     data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
     decoder = Decoder(FromJail)
     decoder.feed(data)
