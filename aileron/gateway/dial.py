@@ -1,12 +1,13 @@
-"""Connections to upstreams, for httpcore2: TCP and TLS by anyio, where its own backend falls short.
+"""Connections to upstreams for httpcore2, with TCP and TLS by anyio, because httpcore2's own backend falls short of the
+rules below.
 
-Runs in the daemon. The names come from settings with a person's consent, so any address is allowed but two: our own port, which
-would be a loop, and for `localhost` another machine.
+Runs in the daemon. The names come from settings with a person's consent, so every address is allowed, with two
+exceptions: our own port, which would be a loop, and another machine under the name `localhost`.
 
 Rules
-- A TLS stream that ends without close_notify is an error, not an end: a response may have been truncated.
+- A TLS stream that ends without close_notify is an error, not an end, because a response may have been truncated.
 - Closing never waits: a silent peer cannot delay it.
-- A problem is told in words of ours. No message repeats what a peer sent.
+- A problem is reported in our own words. No message quotes what a peer sent.
 
 Source: docs/reference/gateway.md; RFC 8446 section 6.1. Not here: how a peer is verified (tls.py).
 """
@@ -36,9 +37,9 @@ logging.getLogger("httpcore2.http11").disabled = True
 
 
 class Dialer(httpcore2.AsyncNetworkBackend):
-    """A network backend that refuses to connect to `ours`, the addresses where we listen ourselves.
+    """A network backend that refuses to connect to `ours`, the addresses on which the daemon itself listens.
 
-    AileronError(network_error) with `details.phase`: `connect` if a host cannot be reached.
+    Raises AileronError(network_error), with `details.phase` `connect`, if a host cannot be reached.
     """
 
     def __init__(self, ours: Iterable[tuple[str, int]]) -> None:
@@ -52,7 +53,7 @@ class Dialer(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Open a connection with TCP_NODELAY set. Refused addresses are AileronError(invalid_request)."""
+        """Open a connection with TCP_NODELAY set. Raises AileronError(invalid_request) for a refused address."""
         try:
             with anyio.fail_after(timeout):
                 stream = await anyio.connect_tcp(host, port)
@@ -76,7 +77,9 @@ class Dialer(httpcore2.AsyncNetworkBackend):
 
 
 def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]) -> str | None:
-    """Return why a connection to this peer, found under this name, is not kept; None if it is kept. Pure."""
+    """Return why a connection to this peer is refused, if the peer was reached under the name `host`; None if it is not
+    refused. Pure.
+    """
     address = _address(peer[0])
     for our_address, our_port in ours:
         same = _address(our_address)
@@ -88,8 +91,8 @@ def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection. Errors are httpcore2's, with fixed words. Only the handshake obeys `timeout`; Patience bounds the rest
-    (sides.py).
+    """A connection. It raises httpcore2's errors, with fixed messages. Only the handshake obeys `timeout`; Patience
+    limits the time of everything else (sides.py).
     """
 
     def __init__(self, stream: anyio.abc.ByteStream, sock: socket.socket, peer: str) -> None:
@@ -107,7 +110,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.ReadError("broken off") from None
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write all of `buffer`. For an empty one, do not even yield to the event loop."""
+        """Write all of `buffer`. If it is empty, return without even yielding to the event loop."""
         if not buffer:
             return
         try:
@@ -116,13 +119,13 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.WriteError("broken off") from None
 
     async def aclose(self) -> None:
-        """Close now, without a word to the peer."""
+        """Close now, without notifying the peer."""
         await anyio.aclose_forcefully(self._stream)
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """Return the connection with TLS, its peer verified. AileronError(network_error)."""
+        """Return the connection with TLS, after verifying its peer. Raises AileronError(network_error) if TLS fails."""
         try:
             with anyio.fail_after(timeout):
                 tls = await TLSStream.wrap(self._stream, ssl_context=ssl_context, hostname=server_hostname)
@@ -138,7 +141,9 @@ class _Stream(httpcore2.AsyncNetworkStream):
         raise _unreachable_at(self._peer, why)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore2 asks for: the TLS session, or whether an idle connection has something to read."""
+        """Return the information that httpcore2 requests: the TLS session, or whether an idle connection has bytes to
+        read.
+        """
         match info:
             case "ssl_object":
                 return self._stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610 - anyio's, not Django's
@@ -149,7 +154,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return the address without its scope; an IPv4-mapped IPv6 address becomes the IPv4 address."""
+    """Return the address without its scope id. An IPv4-mapped IPv6 address becomes the IPv4 address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return getattr(address, "ipv4_mapped", None) or address
 
@@ -164,8 +169,8 @@ def _is_readable(sock: socket.socket) -> bool:
 
 
 def _why(error: OSError) -> str:
-    """Return the errno's own text: asyncio replaces it with the address, and anyio keeps those of several
-    addresses in the cause.
+    """Return the errno's own text, because asyncio replaces the text with the address, and anyio stores the errors of
+    several addresses in the cause.
     """
     cause: BaseException | None = error.__cause__
     if isinstance(cause, BaseExceptionGroup):

@@ -1,25 +1,28 @@
 """The gateway: an agent's requests to a model's API, passed on byte for byte, and the responses as they come.
 
-An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither side: not the agent
-for the key, which may have to be its session's token, not the provider for the end of a response. For an agent in a cell the door
-has determined the session (ingress/known.py): any key that the agent sends is then a placeholder, if the vault has the key.
+An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither the agent
+for the key, which may have to be its session's token, nor the provider for the end of a response. For an agent in a
+cell, the cell's door has determined the session (ingress/known.py); if the vault has the key, any key that the agent
+sends is then a placeholder.
 
     agent ⇄ Hypercorn ⇄ Gateway ⇄ httpcore2 ⇄ the provider
 
 Rules
-- A body is never kept or logged, and read only if a session began with tools put into its requests (inject/). One piece of
-  it is held at a time, and the next is taken when the other side took this one: a slow reader slows the provider down, and a
-  slow provider the agent.
-- Each piece goes on at once.
-- An agent that goes away ends the request upstream at once. A response that breaks off upstream breaks off here: it is never
-  ended as if it were whole.
-- A session's token leaves with no request; a key of the vault's goes to the upstream that it is named for and nowhere else.
-- Strangers, who show no open session, have half of the places at most, and STRANGER_IDLE_S for the next piece of what they send:
-  however many they are and however slow, callers with a session are served, by whichever upstream.
-- HTTP/1.1 on this side: in no other version of it does the server break a response off.
+- A body is never stored or logged, and read only if the session began with injected tools (inject/). One piece of a
+  body is held at a time, and the next piece is taken when the other side took this one: a slow reader slows the
+  provider down, and a slow provider the agent.
+- Each piece is passed on at once.
+- An agent that disconnects ends the request upstream at once. A response that breaks off upstream also breaks off here,
+  and is never ended as if it were complete.
+- A session's token leaves with no request. A key from the vault goes only to the upstream that it is configured for.
+- Strangers, that is callers without an open session, have at most half of the places, and STRANGER_IDLE_S for the next
+  piece of their body. So however many strangers there are and however slow, callers with a session are served, by every
+  upstream.
+- The agent's side uses HTTP/1.1, the only version in which the server can break off a response.
 
-Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: which header fields (upstreams.py),
-how long each side is waited for (sides.py), sockets (dial.py), rounds with tools (inject/rounds.py), who may connect (daemon/).
+Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: the header fields that pass
+(upstreams.py), timeouts of each side (sides.py), sockets (dial.py), rounds with tools (inject/rounds.py), which callers
+may connect (daemon/).
 """
 
 from __future__ import annotations
@@ -60,49 +63,55 @@ from aileron.tls import client_context
 __all__ = ["Gateway", "Keys", "gateway_app"]
 
 MAX_IN_FLIGHT: Final = 256
-"""Requests at once, of all agents. Each holds two descriptors, and a megabyte of the server's buffers at most; an agent with its
-helpers was seen with a dozen.
+"""Maximum number of requests at once, of all agents. Each holds two descriptors, and at most a megabyte of the server's
+buffers. An agent with its helpers was observed to use a dozen.
 """
 MAX_OF_STRANGERS: Final = MAX_IN_FLIGHT // 2
-"""Strangers' requests at once. Each has one connection of the pool at most, so that is half of the pool as well."""
+"""Maximum number of strangers' requests at once. Each has at most one connection of the pool, so strangers use at most
+half of the pool as well.
+"""
 KEEP_S: Final = 60.0
-"""Seconds that an idle connection upstream is kept; an agent's next turn is seldom later. One that the peer
-closed is not used.
+"""Seconds for which an idle connection upstream is kept open. An agent's next turn is seldom later. A connection that
+the peer closed is not used.
 """
 KEEP: Final = 16
-"""Idle connections upstream that are kept, as many as an agent with helpers has at once."""
+"""Maximum number of idle connections upstream: as many as an agent with helpers has at once."""
 _log = logging.getLogger(__name__)
 
 
 class Keys(Protocol):
-    """The vault and the sessions, as the gateway needs them."""
+    """The vault and the sessions, as the gateway uses them."""
 
     def check_settings(self) -> None:
-        """Return if the settings in force, which say where a key is sent, are those that a person consented to.
+        """Return if a person consented to the settings in force, which specify where a key is sent.
 
-        AileronError(consent_required), and (vault_locked) if there is an approver and the vault that names it is locked.
+        Raises AileronError: consent_required if nobody consented; vault_locked if there is an approver and the vault,
+        which names the approver, is locked.
         """
         ...
 
     def vault_is_locked(self) -> bool:
-        """Return whether there is a vault that is locked; no vault is not locked."""
+        """Return whether there is a vault and it is locked. Without a vault, return False."""
         ...
 
     async def upstream_key(self, secret: str) -> Secret:
-        """Return the value of a stored secret. AileronError(vault_locked), (binding_required) if there is none of that name."""
+        """Return the value of a stored secret. Raises AileronError: vault_locked if the vault is locked,
+        binding_required if it has no secret of that name.
+        """
         ...
 
     async def check_token(self, token: str) -> None:
-        """Return if `token` is an open session's. AileronError(unauthorized)."""
+        """Return if `token` belongs to an open session. Raises AileronError(unauthorized) otherwise."""
         ...
 
 
 def gateway_app(
     settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
 ) -> Gateway:
-    """Return the application for the paths of the gateway, served at the addresses `ours`, which it refuses as its own upstream.
+    """Return the application for the paths of the gateway. It is served at the addresses `ours`, which it refuses as
+    its own upstream.
 
-    The caller closes it when it is served no longer. Without `injection` no request gets tools.
+    The caller closes the application when it is no longer served. Without `injection`, no request gets tools.
     """
     return Gateway(settings, keys, ours, injection)
 
@@ -130,13 +139,15 @@ class Gateway:
         self._of_strangers = 0
 
     def adopt(self, settings: Settings) -> None:
-        """Send new requests to the upstreams of these settings; those under way end where they began."""
+        """Send new requests to the upstreams of these settings. Requests in progress end at the upstream where they
+        began.
+        """
         self._destinations = destinations(settings.gateway)
         self._require_vault = settings.gateway.require_vault
 
     async def serve(self) -> None:
-        """Serve until cancelled: close idle connections upstream if there was no request for KEEP_S. The pool itself checks that
-        only with the next request.
+        """Serve until cancelled: close idle connections upstream if there was no request for KEEP_S, because the pool
+        itself checks that only with the next request.
         """
         while True:
             await self._used.wait()
@@ -181,7 +192,9 @@ class Gateway:
 
     @contextlib.contextmanager
     def _place(self, scope: Scope) -> Iterator[None]:
-        """Take a place for a request until the block ends. AileronError(busy) if none is left for this kind of caller."""
+        """Take a place for a request until the block ends. Raises AileronError(busy) if no place is left for this kind
+        of caller.
+        """
         strangers = int(is_strangers(scope))
         if self._in_flight >= MAX_IN_FLIGHT:
             raise busy(f"{MAX_IN_FLIGHT} requests to models are under way: try again")
@@ -213,7 +226,9 @@ class Gateway:
             await with_tools(self._injection, session, path, upstream, sides, relay)
 
     def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
-        """Return the session whose requests get tools, or None, and the path as its API has it. AileronError(unauthorized)."""
+        """Return the session whose requests get tools, or None, and the path as its API has it. Raises
+        AileronError(unauthorized) if the address belongs to another session or to none.
+        """
         path: bytes = scope["raw_path"]
         if self._injection is None:
             return None, path
@@ -257,7 +272,7 @@ class Gateway:
 
 
 async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]) -> None:
-    """Pass on a request as it is, and its response as it comes."""
+    """Pass on a request as it is, and its response as it arrives."""
     upload, answer, patience = sides.upload, sides.answer, sides.patience
     async with upstream.response(upstream.fields, content) as response:
         patience.wait_for("agent")
@@ -273,7 +288,9 @@ async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]
 
 
 async def _refuse_websocket(send: Send) -> None:
-    """Answer 426 at once: one client tries a WebSocket first, and after any other response tries again for ten seconds."""
+    """Respond with 426 at once, because one client attempts a WebSocket first, and after any other response tries again
+    for ten seconds.
+    """
     failure = AileronError(
         FailureClass.INVALID_REQUEST, "the gateway speaks no WebSocket: send the request with POST"
     ).failure

@@ -1,15 +1,15 @@
-"""The two sides of one exchange, the agent and the API, and how long each is waited for.
+"""The two sides of one exchange, the agent and the API, and the time that each of them is given.
 
-Runs in the daemon, for a plain request (proxy.py) as for one with rounds (inject/rounds.py). It trusts neither side for the end
-of what it sends.
+Runs in the daemon, both for a plain request (proxy.py) and for a request with rounds (inject/rounds.py). It does not
+trust either side to end its body properly.
 
 Rules
 - One piece of a body is held at a time.
-- An agent that goes away cancels the exchange.
+- An agent that disconnects cancels the exchange.
 - No message repeats the words of a library or a peer.
 
-Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: sockets (dial.py), header fields
-(upstreams.py), who may ask (proxy.py).
+Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: sockets (dial.py), header
+fields (upstreams.py), which callers are admitted (proxy.py).
 """
 
 from __future__ import annotations
@@ -43,32 +43,39 @@ __all__ = [
 ]
 
 CONNECT_S: Final = 15.0
-"""Seconds for TCP and TLS together, a lost packet or two included."""
+"""Maximum seconds for TCP and TLS together, including a lost packet or two."""
 IDLE_S: Final = 660.0
-"""Seconds of silence, on either side. A model that thinks sends nothing for minutes, and the providers' own clients wait 600 s by
-default: their deadline must come first, so that an agent reads what it would read without a gateway.
+"""Maximum seconds of silence on either side. A model that thinks sends nothing for minutes, and the providers' own
+clients wait 600 s by default. Their deadline must come first, so that an agent sees what it would see without a
+gateway.
 """
 STRANGER_IDLE_S: Final = 15.0
-"""Seconds for the next piece of a stranger's body. Ingress shares 8 MiB a second among all of theirs: a piece of 8 KiB has its
-turn within a second; over a network, two packets may be lost.
+"""Maximum seconds for the next piece of a stranger's body. Ingress shares 8 MiB a second among all strangers' bodies,
+so a piece of 8 KiB has its turn within a second; over a network, two packets may be lost.
 """
 WRITE_S: Final = 60.0
-"""Seconds after which an upstream that takes no byte is gone. Until then, an agent that left is not noticed either."""
+"""Seconds after which an upstream that accepts no byte counts as gone. Until then, a disconnected agent is not noticed
+either.
+"""
 DRAIN_S: Final = 10.0
-"""Seconds for the rest of an unwanted body: a client that still writes when it is refused sees a broken pipe, not the refusal."""
+"""Maximum seconds to read the rest of an unwanted body. A client that is still writing when it is refused would see a
+broken pipe instead of the refusal.
+"""
 _TURN: Final = 4
-"""Pieces of a response after which other tasks have their turn, if they all came in one packet. Among them is the task that
-notices that the agent has gone: asyncio logs each write from the sixth after that.
+"""Number of pieces of a response after which other tasks get a turn, if all pieces came in one packet. One of these
+tasks notices that the agent has disconnected; without it, asyncio logs each write to the closed connection from the
+sixth on.
 """
 _JSON: Final = msgspec.json.Encoder()
 _UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-"""Fields of a response of our own; a provider's has the fields that the provider sent."""
+"""Header fields of the gateway's own responses. A provider's response has only the fields that the provider sent."""
 
 
 class Patience:
-    """The time that an exchange waits for its next party: cancels `scope` when it is used up.
+    """The time that an exchange waits for its next party. When it is used up, `scope` is cancelled.
 
-    It is one deadline, moved seldom: a scope for each of ten thousand chunks would be a tenth of the gateway's cost.
+    A single deadline is moved, and seldom, because a scope for each of ten thousand chunks would be a tenth of the
+    gateway's cost.
     """
 
     def __init__(self) -> None:
@@ -78,7 +85,7 @@ class Patience:
         self._since = 0.0
 
     def wait_for(self, who: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
-        """Start to wait for `who`, for `limit_s` or up to a hundredth less; by default IDLE_S."""
+        """Start to wait for `who`, for `limit_s` (default: IDLE_S) or up to a hundredth less."""
         limit_s = IDLE_S if limit_s is None else limit_s
         self._who = who
         now = time.monotonic()  # twice for each piece; the event loop's own clock is slower to look up
@@ -87,7 +94,7 @@ class Patience:
             self.scope.deadline = anyio.current_time() + limit_s
 
     def check(self) -> None:
-        """Return if the time was not used up. AileronError(network_error)."""
+        """Raise AileronError(network_error) if the time was used up."""
         if self.scope.cancelled_caught:
             whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
             what = whats[self._who]
@@ -100,10 +107,10 @@ class Patience:
 
 
 class Upload:
-    """The body of a request on its way up, and the agent that sends it: `receive` has one caller at a time.
+    """The body of a request on its way up, and the agent that sends it. Only one task at a time calls `receive`.
 
-    httpcore2 iterates it once. When that is over, for whatever reason, `watch` takes the rest, if there is any, and waits for
-    the agent to go away.
+    httpcore2 iterates the body once. When the iteration ends, for whatever reason, `watch` reads the rest of the body,
+    if there is any, and waits for the agent to disconnect.
     """
 
     def __init__(
@@ -117,7 +124,7 @@ class Upload:
         self._whole: Final = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the pieces as they come."""
+        """Yield the pieces of the body as they arrive."""
         try:
             while not self._whole.is_set():
                 self._patience.wait_for("agent", self._idle_s)
@@ -129,13 +136,13 @@ class Upload:
             self._released.set()
 
     async def watch(self) -> None:
-        """Wait until the agent goes away, and cancel the exchange then."""
+        """Wait until the agent disconnects, and then cancel the exchange."""
         await self._released.wait()
         while True:
             self._note(await self._receive())
 
     async def drain(self) -> None:
-        """Let the agent finish, for DRAIN_S at most."""
+        """Let the agent finish sending its body, for at most DRAIN_S."""
         self._released.set()
         if not self._whole.is_set():
             with anyio.move_on_after(DRAIN_S):
@@ -180,18 +187,20 @@ class Answer:
                 await anyio.sleep_forever()  # which ends at once
 
     async def end(self) -> None:
-        """Send the end of the body: it was whole."""
+        """Send the end of a complete body."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def refuse(self, failure: Failure, status: int | None = None) -> None:
-        """Send a failure of the gateway's own, in the form of every response of the daemon."""
+        """Send a failure of the gateway's own, in the form that all of the daemon's responses have."""
         with anyio.move_on_after(DRAIN_S):
             for message in refusal(failure, status or failure.failure_class.http_status):
                 await self._send(message)
 
 
 class Upstream:
-    """A request on its way to its API: `fields` as the agent sent them, to be sent with or without a change."""
+    """A request on its way to its API. `fields` are the agent's header fields that go upstream; a caller may change
+    them before passing them to `response`.
+    """
 
     def __init__(
         self,
@@ -213,8 +222,9 @@ class Upstream:
     async def response(
         self, fields: Fields, content: bytes | AsyncIterable[bytes]
     ) -> AsyncIterator[httpcore2.Response]:
-        """Send the request and yield the API's response; one that breaks off ends the block.
-        AileronError(network_error), (busy).
+        """Send the request and yield the API's response. A response that breaks off ends the block with an error.
+
+        Raises AileronError: network_error if the API cannot be reached or breaks off, busy if the pool is full.
         """
         to = self._to
         request = httpcore2.Request(
@@ -241,7 +251,7 @@ class Upstream:
 
 
 class Sides(msgspec.Struct, frozen=True):
-    """The agent's side of one exchange, and the patience with both."""
+    """The agent's side of one exchange, and the time that both sides are given."""
 
     upload: Upload
     answer: Answer
@@ -249,7 +259,7 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 def refusal(failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
-    """Return the messages of a response of the gateway's own."""
+    """Return the ASGI messages of one of the gateway's own responses."""
     body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_UNKEPT, *(more or [])]
     return [
@@ -262,7 +272,7 @@ _HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore
 
 
 def _failed(to: Destination, error: Exception | None) -> AileronError:
-    """Return the error in words of ours: a library's may repeat what a peer sent."""
+    """Return the error in Aileron's own words, because a library's message may quote what a peer sent."""
     match error:
         case httpcore2.PoolTimeout():
             return busy("no connection to the model is free: try again")
@@ -281,5 +291,5 @@ def _failed(to: Destination, error: Exception | None) -> AileronError:
 
 
 def busy(why: str) -> AileronError:
-    """Return the error that the gateway or its pool is full; `why` ends in what to do."""
+    """Return the error that the gateway or its pool is full. `why` ends with advice for the caller."""
     return AileronError(FailureClass.BUSY, why, retriable=True)

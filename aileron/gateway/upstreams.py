@@ -1,14 +1,15 @@
-"""The destination of a request for a model, and its header fields: pure.
+"""The destination of a request to a model's API, and the header fields that pass. Pure.
 
-The daemon's side of a transparent proxy: what arrives is the agent's, what comes back is the provider's, and neither is
-trusted to send what only we may send. So fields of one connection stay on it, and a session's token stays here.
+The rules of a transparent proxy: requests are the agent's, responses the provider's, and neither side is trusted with
+fields that only the gateway may send. So fields of one connection stay on it, and a session's token stays in the
+daemon.
 
 Rules
-- Only what is listed passes, paths as well as methods: segments that are names, as every program reads them. A path that
-  one program could read as leading elsewhere would open, with a key of the vault's, more than a way to models; and nobody has a
-  list of all the ways to write two dots.
-- A field that `Connection` names is of that connection only, except those that say where a message ends.
-- A key of the vault's is put in after every client's key was taken out.
+- Only listed paths and methods pass, and only path segments that every program reads as the same names. A path that one
+  program could read as leading elsewhere would open, with a key from the vault, more than a way to models; and nobody
+  has a list of all the ways to write two dots.
+- A field that `Connection` names belongs to that connection only, except fields that determine where a message ends.
+- A key from the vault is inserted only after every key of the client was removed.
 
 Source: RFC 9110 sections 7.6.1 and 7.2, RFC 9112; docs/reference/gateway.md. Not here: sending anything (proxy.py).
 
@@ -48,7 +49,7 @@ __all__ = [
 
 Provider = Literal["anthropic", "openai"]
 Fields = list[tuple[bytes, bytes]]
-"""Header fields in their order; names in lower case on the side of agents."""
+"""Header fields in their order. On the agents' side, names are in lower case."""
 
 _PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
     (b"/v1/messages", "anthropic"),
@@ -59,41 +60,45 @@ _PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
 _INJECTED: Final = b"/inject"
 _INJECTED_PATH: Final = re.compile(_INJECTED + rb"/([A-Za-z0-9_-]+)(/.*)", re.DOTALL)
 PATHS: Final = (*(path.decode() for path, _ in _PATHS), _INJECTED.decode())
-"""Paths that belong to the gateway, each with everything below it."""
+"""Paths that belong to the gateway, each including everything below it."""
 _ANTHROPIC_ONLY: Final = b"anthropic-version"
-"""Field that every request to Anthropic's API has, and no other API knows."""
+"""Field that every request to Anthropic's API has, and that no other API has."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
-"""Fields of one connection, RFC 9110 section 7.6.1. Transfer-Encoding is not among them for a request: it is sent in chunks
-again.
+"""Fields that belong to one connection, RFC 9110 section 7.6.1. For a request, Transfer-Encoding is not among them,
+because the request is sent in chunks again.
 """
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
-"""Fields that are never dropped because `Connection` names them: the other side would see the end of a message elsewhere."""
+"""Fields that are not dropped even if `Connection` names them, because the other side would then see the end of a
+message elsewhere.
+"""
 _OF_THESE_BYTES: Final = frozenset({b"content-digest", b"content-md5", b"digest", b"repr-digest", b"signature"})
-"""Fields of RFC 9530 and RFC 9421 that are wrong with another body."""
+"""Fields of RFC 9530 and RFC 9421 that are wrong if the body is changed."""
 _KEYS: Final = (b"x-api-key", b"authorization")
 _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
 _TOKEN_PREFIX: Final = b"ail_"
 _DECODED: Final = 4
-"""Times that a target or a field is searched for a token: as it is, and decoded once, twice and three times. What could be
-decoded once more is not sent; nobody encodes that often.
+"""Number of times that a target or a field is searched for a token: as it is, and decoded once, twice and three times.
+Text that could be decoded once more is not sent; nobody encodes that often.
 """
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""Methods of RFC 9110 section 9.3 and RFC 5789 whose response is about a resource. The response to TRACE is the request as it
-came, with the key; after that to CONNECT comes no response; the meaning of any other method is unknown to the gateway.
+"""Methods of RFC 9110 section 9.3 and RFC 5789 whose response is about a resource. The response to TRACE would repeat
+the request, with the key; CONNECT has no such response; and the gateway does not know the meaning of any other method.
 """
 _SENT_PATH: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
-"""RFC 3986 section 3.3: `pchar` and slashes."""
+"""A path of RFC 3986 section 3.3: `pchar` and slashes."""
 _NAMES: Final = re.compile(rb"(?:(?:[A-Za-z0-9_~@-][A-Za-z0-9._~!$&'()*+,;=:@ -]*)?(?:/|\Z))*")
-"""A path decoded once: segments of the same characters and the space, none of which begins with a dot, or with a character that
-some program takes off before it looks for dots. No `%`, so nothing is left to decode; no byte above ASCII, so no dot or slash
-in another spelling.
+"""A path decoded once: segments of the same characters and the space. No segment begins with a dot, or with a character
+that some program removes before it looks for dots. The path has no `%`, so nothing is left to decode, and no byte above
+ASCII, so no dot or slash in another spelling.
 """
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """An upstream, taken apart. `prefix` is put before each path, without a slash at its end; `secret` is a name."""
+    """An upstream, split into its parts. `prefix` comes before each path, without a slash at its end; `secret` is the
+    name of a secret.
+    """
 
     provider: Provider
     scheme: bytes
@@ -104,7 +109,7 @@ class Destination(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, provider: Provider, upstream: Upstream) -> Self:
-        """Return the destination that a setting names."""
+        """Return the destination that a setting specifies."""
         parts = urlsplit(upstream.url)
         return cls(
             provider=provider,
@@ -117,12 +122,12 @@ class Destination(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """True if requests go without TLS, and so to loopback (config.py)."""
+        """True if requests go without TLS, which is only possible to loopback (config.py)."""
         return self.scheme == b"http"
 
     @property
     def authority(self) -> bytes:
-        """Value of the Host field: with the port only if it is not the scheme's own."""
+        """Value of the Host field, with the port only if it is not the scheme's default."""
         return self.host if self.port == (80 if self.is_plain else 443) else b"%b:%d" % (self.host, self.port)
 
     def key_field(self, key: bytes) -> tuple[bytes, bytes]:
@@ -131,7 +136,7 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
-    """Return both upstreams."""
+    """Return the destination of each provider."""
     return {
         "anthropic": Destination.of("anthropic", settings.anthropic),
         "openai": Destination.of("openai", settings.openai),
@@ -139,7 +144,9 @@ def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
 
 
 def provider_of(raw_path: bytes, fields: Fields) -> Provider:
-    """Return the provider of a path, itself or below. AileronError(not_found), (invalid_request) if a segment is no name."""
+    """Return the provider of a path, which is one of the gateway's paths or below one. Raises AileronError: not_found
+    for any other path, invalid_request if a segment is not a name.
+    """
     for path, provider in _PATHS:
         if raw_path == path or raw_path.startswith(path + b"/"):
             _check_names(raw_path)
@@ -150,8 +157,8 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
 
 
 def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
-    """Return a session's name and the path behind it, from one of its addresses; None for any other path.
-    AileronError(not_found).
+    """Return a session's name and the rest of the path, if the path is one of the session's addresses; None for any
+    other path. Raises AileronError(not_found) if such an address is malformed.
     """
     if raw_path != _INJECTED and not raw_path.startswith(_INJECTED + b"/"):
         return None
@@ -162,7 +169,7 @@ def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
 
 
 def why_unread(fields: Fields) -> str | None:
-    """Return why a body cannot be read or replaced; None if it can."""
+    """Return why a body cannot be read or replaced; None if it can be."""
     for name, value in fields:
         if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
             return "the body is compressed"
@@ -172,7 +179,9 @@ def why_unread(fields: Fields) -> str | None:
 
 
 def round_fields(fields: Fields, length: int, number: int) -> Fields:
-    """Return a request's fields for another body, in round `number`, from 1. The response must come readable."""
+    """Return a request's fields for another body, in round `number`, counted from 1. They ask for a response that can
+    be read.
+    """
     changed: Fields = []
     for name, value in fields:
         match name.lower():
@@ -187,7 +196,7 @@ def round_fields(fields: Fields, length: int, number: int) -> Fields:
 
 
 def check_method(method: str) -> None:
-    """Return if a request with this method is passed on. AileronError(invalid_request)."""
+    """Return if a request with this method is passed on. Raises AileronError(invalid_request) otherwise."""
     if method not in _METHODS:
         raise AileronError(
             FailureClass.INVALID_REQUEST, f"{method} is not passed on; the methods are {', '.join(_METHODS)}"
@@ -195,8 +204,8 @@ def check_method(method: str) -> None:
 
 
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
-    """Return the fields that go upstream, in the order they came. `key` replaces the first of the client's keys, and comes last
-    if the client sent none.
+    """Return the fields that go upstream, in their original order. `key` replaces the first of the client's keys, or
+    comes last if the client sent none.
     """
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
     if any(name == b"transfer-encoding" for name, _ in fields):
@@ -219,7 +228,9 @@ def request_fields(fields: Fields, destination: Destination, key: bytes | None =
 
 
 def response_fields(fields: Fields) -> Fields:
-    """Return the fields that go back, in the order they came; chunks are each connection's own matter."""
+    """Return the fields of a response for the agent, in their original order. Chunking is not passed on, because each
+    connection has its own.
+    """
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields) | {b"transfer-encoding"}
     if any(name.lower() == b"transfer-encoding" for name, _ in fields):
         dropped |= {b"content-length"}  # as in a request
@@ -227,8 +238,8 @@ def response_fields(fields: Fields) -> Fields:
 
 
 def token_of(fields: Fields, destination: Destination) -> str:
-    """Return the client's API key if it can be a session's token, as it must be here. AileronError(unauthorized) for none or
-    several.
+    """Return the client's API key if it has the form of a session's token, which is required here. Raises
+    AileronError(unauthorized) for no key, several keys, or another form.
     """
     shown = {_bare(name, value) for name, value in fields if name in _KEYS}
     if len(shown) != 1:
@@ -241,10 +252,10 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
-    """Return if no session's token would leave with these, in whatever encoding of a target, nor a cell's placeholder, which has
-    the form of a token.
+    """Return if no session's token would leave with this target and these fields, in any encoding. A cell's placeholder
+    has the form of a token and must not leave either.
 
-    AileronError(unauthorized), (invalid_request) if it is encoded too often to tell.
+    Raises AileronError: unauthorized if a token would leave, invalid_request if the text is encoded too often to tell.
     """
     keys = [_bare(name, value) or b"" for name, value in fields if name in _KEYS]
     if any(key.startswith(_TOKEN_PREFIX) for key in keys) or any(map(_has_token, [target, *(v for _, v in fields)])):
@@ -258,7 +269,9 @@ def check_no_token(target: bytes, fields: Fields, destination: Destination) -> N
 
 
 def check_key(key: bytes, secret: str) -> None:
-    """Return if a stored secret can be a header's value. AileronError(binding_failed), which does not repeat it."""
+    """Return if a stored secret can be a header's value. Raises AileronError(binding_failed), which does not quote the
+    secret, otherwise.
+    """
     if not _SENDABLE.fullmatch(key):
         raise AileronError(
             FailureClass.BINDING_FAILED,
@@ -268,7 +281,7 @@ def check_key(key: bytes, secret: str) -> None:
 
 
 def _check_names(raw_path: bytes) -> None:
-    """Return if every program finds the same names in the path. AileronError(invalid_request)."""
+    """Return if every program finds the same names in the path. Raises AileronError(invalid_request) otherwise."""
     if not (_SENT_PATH.fullmatch(raw_path) and _NAMES.fullmatch(unquote_to_bytes(raw_path))):
         raise AileronError(
             FailureClass.INVALID_REQUEST,
@@ -278,7 +291,9 @@ def _check_names(raw_path: bytes) -> None:
 
 
 def _has_token(sent: bytes) -> bool:
-    """Return whether a session's token is in `sent`, encoded or not. AileronError(invalid_request) if it is encoded too often."""
+    """Return whether a session's token is in `sent`, encoded or not. Raises AileronError(invalid_request) if the text
+    is encoded too often.
+    """
     for _ in range(_DECODED):
         if _TOKEN.search(sent):
             return True
@@ -300,7 +315,7 @@ def _named_by_connection(fields: Fields) -> frozenset[bytes]:
 
 
 def _bare(name: bytes, value: bytes) -> bytes | None:
-    """Return the key in a field; None for an Authorization that is no Bearer."""
+    """Return the key in a field; None for an Authorization field that is not Bearer."""
     if name != b"authorization":
         return value
     found = _BEARER.fullmatch(value)

@@ -1,12 +1,15 @@
-"""OpenAI's Chat Completions: tools put into a request, and an answer in which calls of ours are not seen.
+"""OpenAI's Chat Completions: Aileron's tools are added to a request, and calls of them are hidden from the answer.
 
 Rules
-- The agent sees one completion: the first round's `id` and `created`, the texts of all rounds with an empty line between two, its
-  own calls counted from 0, the last round's `finish_reason`, and the tokens of all, if it asked for them.
-- Fields of a message that the API does not have itself, as others' `reasoning_content`, are repeated in the next round.
-- More than one choice (`n`) or `functions`, the API's old form, goes on without tools of ours.
+- The agent sees one completion: the first round's `id` and `created`, the texts of all rounds with an empty line
+  between two, its own calls counted from 0, the last round's `finish_reason`, and the token counts of all rounds, if
+  the agent asked for them.
+- Fields of a message that OpenAI's API does not define, such as `reasoning_content` of other providers, are repeated in
+  the next round.
+- A request for more than one choice (`n`) or with `functions`, the API's old form, is passed on without Aileron's
+  tools.
 
-Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not here: anything that waits.
+Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not here: all code that waits (exchange.py).
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ __all__ = ["ChatAnswer", "ChatAsk"]
 _BETWEEN: Final = "\n\n"
 _DONE: Final = "[DONE]"
 _OURS: Final = ("role", "content", "tool_calls")
-"""Fields of a message that are put together here; all other texts are joined as they are."""
+"""Fields of a message that this module assembles itself. All other texts are joined as they are."""
 _SAID_ONCE: Final = ("annotations", "audio", "function_call", "parsed")
-"""Fields of an answer that no request takes."""
+"""Fields of an answer that no request accepts."""
 
 
 class ChatAsk(Ask):
@@ -66,18 +69,20 @@ class ChatAsk(Ask):
             raise NotUnderstoodError("it uses functions, the old form of tools")
 
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """Return the name of a function, or of a tool with a grammar of its own."""
+        """Return the name of a function or of a custom tool, which has a grammar of its own."""
         return dict_of(tool.get(str(tool.get("type")))).get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Return a function that is not strict: strict schemas have no optional arguments."""
+        """Return the declaration of a function that is not strict, because strict schemas have no optional arguments."""
         return {
             "type": "function",
             "function": {"name": name, "description": tool.description, "parameters": tool.schema},
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace an assistant's message by those that it stands for, and the results of our calls in it."""
+        """Return edits that replace an assistant's message by the messages that it stands for, including the results of
+        calls of Aileron's tools.
+        """
         edits: list[Edit] = []
         if memory.is_empty:
             return edits
@@ -88,11 +93,11 @@ class ChatAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edit that puts `said` behind the agent's last message."""
+        """Return the edit that inserts `said` after the agent's last message."""
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return a message for each result; the API has no mark for an error but the words."""
+        """Return a message for each result. The API has no mark for an error, so only the text shows it."""
         return tuple(encoded({"role": "tool", "tool_call_id": one.call.id, "content": one.text}) for one in answered)
 
     def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
@@ -100,7 +105,7 @@ class ChatAsk(Ask):
         return ChatAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return what to remember, under the key of the message that the agent will send."""
+        """Return the memory entry for the answer, under the key of the message that the agent will send back."""
         message = dict_of(_choice(answer.whole()).get("message"))
         return {_key(self._trail()[-1], message): Entry(tuple(said), self.results(results))}
 
@@ -118,31 +123,33 @@ class ChatAnswer(Answer):
         self._usage: Any = None
         self._texts: list[str] = []
         self._calls: list[dict[str, Any]] = []
-        """Calls of the agent's own tools, as it sees them."""
+        """Calls of the agent's own tools, as the agent sees them."""
         self._hidden = False
         self._is_whole = False
 
     @property
     def has_hidden(self) -> bool:
-        """True if a call was left out."""
+        """True if a call was hidden from the agent."""
         return self._hidden
 
     def _reset(self) -> None:
-        """Begin to count calls from 0 again, with an empty text."""
+        """Reset the round: begin to count calls from 0 again, with an empty text."""
         self._text: list[str] = []
         self._more: dict[str, Any] = {}
         self._grown: dict[str, list[str]] = {}
-        """Pieces of those fields that are texts; they are joined when the round ends, as are those of calls."""
+        """Pieces of those fields in `_more` that are texts. They are joined when the round ends, like the pieces of
+        calls.
+        """
         self._parts: dict[int, _Parts] = {}
         self._round_calls: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
-        """Places at which the agent sees the calls whose name is known; None for ours."""
+        """Positions at which the agent sees the calls whose name is known; None for a call of one of Aileron's tools."""
         self._held: list[Event] = []
         self._used: Any = None
         self._finish: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Return texts and the agent's calls as they come; hold back what ends the answer."""
+        """Return texts and the agent's calls as they arrive. Hold back the events that end the answer."""
         data = parsed(event)
         if data is None:
             if event.data == _DONE:
@@ -165,7 +172,7 @@ class ChatAnswer(Answer):
         return self._of_choice(event, data, dict_of(choices[0]))
 
     def take(self, document: dict[str, Any]) -> None:
-        """Take a completion that came whole."""
+        """Take a complete completion."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -180,7 +187,7 @@ class ChatAnswer(Answer):
             self._grow(index, dict_of(call))
 
     def end_round(self) -> Round:
-        """End the round. Calls of ours may run if the model ended there by itself."""
+        """End the round. Calls of Aileron's tools may run if the model ended there by itself."""
         self._usage = added_usage(self._usage, self._used)
         for index, call in self._round_calls.items():
             _settle(call, self._parts[index])
@@ -214,11 +221,11 @@ class ChatAnswer(Answer):
         )
 
     def end(self) -> bytes:
-        """Return the finish reason, the tokens of all rounds, and the end of the stream."""
+        """Return the events with the finish reason, the token counts of all rounds, and the end of the stream."""
         return b"".join(self._told(event) for event in self._held)
 
     def whole(self) -> dict[str, Any]:
-        """Return the last round's completion with the first one's id, all texts, and the agent's calls."""
+        """Return the last round's completion, with the first round's id, the texts of all rounds, and the agent's calls."""
         if self.is_untouched() and self._is_whole:
             return self._last
         choice = _choice(self._last)
@@ -231,7 +238,7 @@ class ChatAnswer(Answer):
         return {**completion, "usage": self._usage} if self._usage is not None else completion
 
     def failure(self, body: bytes) -> bytes:
-        """Return an error as the API reports it within a stream."""
+        """Return an error in the form in which the API reports one within a stream."""
         error = object_of(body).get("error") or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         return written("", encoded({"error": error}))
 
@@ -256,7 +263,9 @@ class ChatAnswer(Answer):
         return rewritten(event, shown)
 
     def _seen(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """Return what the agent sees of a piece, with its calls at their places; empty if there is nothing to see."""
+        """Return the part of a delta that the agent sees, with the agent's calls at their positions. Empty if the agent
+        sees nothing.
+        """
         seen = {name: value for name, value in delta.items() if name not in _OURS}
         for name, value in seen.items():
             if isinstance(value, str) and name in self._grown:
@@ -279,7 +288,9 @@ class ChatAnswer(Answer):
         return seen
 
     def _grow(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
-        """Add a piece to a call, and return what the agent sees of it: all there is as soon as its name is known."""
+        """Add a piece to a call, and return what the agent sees of the piece. As soon as the call's name is known,
+        return the complete call so far.
+        """
         call = self._round_calls.setdefault(index, {})
         parts = self._parts.setdefault(index, {})
         _join(call, {name: value for name, value in piece.items() if name != "index"}, parts)
@@ -315,7 +326,9 @@ class ChatAnswer(Answer):
         return {name: self._first[name] for name in ("id", "created") if name in self._first}
 
     def _reason(self, reason: Any) -> Any:
-        """Return the reason, or `stop` if it would wait only for calls that the agent does not see."""
+        """Return the finish reason, or `stop` if the reason would make the agent wait only for calls that it does not
+        see.
+        """
         return "stop" if reason == "tool_calls" and not self._calls else reason
 
 
@@ -324,7 +337,7 @@ def _assistant(message: dict[str, Any], calls: list[dict[str, Any]]) -> str:
 
 
 _Parts = dict[tuple[str, ...], list[str]]
-"""Pieces of a call's texts, by where they stand in it."""
+"""Pieces of a call's texts, by the path of the text in the call."""
 
 
 def _choice(document: dict[str, Any]) -> dict[str, Any]:
@@ -332,7 +345,7 @@ def _choice(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settle(call: dict[str, Any], parts: _Parts) -> None:
-    """Put the texts that came in pieces where they stand."""
+    """Join the texts that came in pieces, and store them at their paths in the call."""
     for (*way, name), texts in parts.items():
         at = call
         for step in way:
@@ -342,7 +355,7 @@ def _settle(call: dict[str, Any], parts: _Parts) -> None:
 
 
 def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple[str, ...] = ()) -> None:
-    """Add a piece of a call to what is known of it: only its arguments come in parts."""
+    """Add a piece of a call to the known part of the call. Only the call's arguments come in parts."""
     for name, value in piece.items():
         if isinstance(value, dict) and isinstance(call.get(name), dict):
             _join(call[name], value, parts, (*way, name))
@@ -353,7 +366,7 @@ def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple
 
 
 def _key(before: str, message: dict[str, Any]) -> str:
-    """Return the key of an assistant's message behind a trail: from the ids of its calls, or its text."""
+    """Return the key of an assistant's message after a trail, made from the ids of the message's calls, or from its text."""
     ids = [str(dict_of(call).get("id")) for call in list_of(message.get("tool_calls"))]
     if ids:
         return key_of("chat, calls", before, *ids)
@@ -361,7 +374,9 @@ def _key(before: str, message: dict[str, Any]) -> str:
 
 
 def _turn(message: dict[str, Any]) -> list[str] | None:
-    """Return a message in the form in which it is compared; None for instructions: some programs write the time into them."""
+    """Return a message in the form in which it is compared. Return None for instructions, because some programs write
+    the time into them.
+    """
     if message.get("role") in ("system", "developer"):
         return None
     content = message.get("content")

@@ -1,12 +1,14 @@
-r"""A JSON object as text, with the place of each member: a new part can be spliced in, and all else stays byte for byte.
+r"""A JSON object as text, with the place of each member, so that a new part can be inserted and all other text stays
+byte for byte.
 
-A provider's prompt cache compares what it read before with what it reads now. A decoded and encoded value is another text
-as soon as a library changes its mind about a number or an escape, so nothing is decoded and encoded.
+A provider's prompt cache compares the text of a request with that of earlier requests. Decoding and encoding a value
+could change its text, such as the form of a number or an escape, so unchanged values are never encoded again.
 
 Rules
-- What two programs could read differently is not understood: a name that occurs twice, `NaN`, a number that is too long.
+- Text that two programs could read differently is rejected: a name that occurs twice, `NaN`, a number that is too long.
 - A value is parsed once, and a member that is an array element by element.
-- A text with more than MAX_PARTS members or elements, or about MAX_VALUES values, is not read: a value takes many times its text.
+- A text with more than MAX_PARTS members or elements, or about MAX_VALUES values, is not read, because a value takes
+  many times the memory of its text.
 
 >>> document = Document.of('{"model": "m", "tools": []}')
 >>> spliced(document.text, [document.append("tools", ['{"name":"a"}'])])
@@ -26,21 +28,24 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 __all__ = ["MAX_PARTS", "MAX_VALUES", "Document", "Edit", "TooManyError", "Value", "encoded", "loaded", "spliced"]
 
 MAX_PARTS: Final = 16_384
-"""Members of the object and elements of its arrays, each with its place; a conversation of a day has a few thousand messages."""
+"""Maximum number of members of the object and elements of its arrays, each with its place. A day's conversation has a
+few thousand messages.
+"""
 MAX_VALUES: Final = 1 << 19
-"""Number of `[`, `{` and `,`, wherever they stand, which is at least that of the values: 100 bytes of memory each, and no other
-thread runs while they are made (a tenth of a second). Three megabytes of a conversation about code have 200,000 at most.
+"""Maximum number of `[`, `{` and `,`, wherever they occur, which is at least the number of values. A value takes 100
+bytes of memory, and no other thread runs while the values are made (a tenth of a second). Three megabytes of a
+conversation about code have at most 200,000.
 """
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 class TooManyError(ValueError):
-    """The JSON has too many values or parts to be read. The message is ours."""
+    """The JSON has too many values or parts to be read. The message is Aileron's own, without text of the JSON."""
 
 
 class Edit(NamedTuple):
-    """A replacement of the text between two places by `text`; an insertion if they are the same."""
+    """A replacement, by `text`, of the text between two indices; an insertion if the two are equal."""
 
     start: int
     end: int
@@ -48,7 +53,7 @@ class Edit(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A value and its place in the text. `elements` are those of an array."""
+    """A value and its place in the text. `elements` are the elements of an array."""
 
     start: int
     end: int
@@ -57,7 +62,7 @@ class Value(NamedTuple):
 
 
 class Document:
-    """An object: its members in their order, and its `start` and `end` in `text`."""
+    """A JSON object: its members in their order, and the indices `start` and `end` of the object in `text`."""
 
     def __init__(self, text: str, start: int, end: int, members: dict[str, Value]) -> None:
         self.text: Final = text
@@ -67,7 +72,9 @@ class Document:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the object that is all of `text`. ValueError, which does not repeat the text."""
+        """Return the object that is the complete text. Raises ValueError, which does not quote the text, if the text is
+        not such an object.
+        """
         _check_values(text, MAX_VALUES)
         document = cls.at(text, _skip(text, 0))
         if _skip(text, document.end) != len(text):
@@ -76,7 +83,7 @@ class Document:
 
     @classmethod
     def at(cls, text: str, start: int) -> Self:
-        """Return the object that begins at `start`. ValueError."""
+        """Return the object that begins at the index `start`. Raises ValueError if no object begins there."""
         try:
             end, members = _members(text, start)
         except TooManyError:
@@ -91,7 +98,7 @@ class Document:
         return None if found is None else found.value
 
     def find(self, name: str) -> Value | None:
-        """Return a member's value and its place, or None."""
+        """Return a member's value and its place; None if there is no such member."""
         return self._members.get(name)
 
     def elements(self, name: str) -> tuple[Value, ...]:
@@ -100,7 +107,9 @@ class Document:
         return () if found is None else found.elements
 
     def put(self, name: str, text: str) -> Edit:
-        """Return the edit that sets the member `name` to `text`: in its place, or at the end if there is none."""
+        """Return the edit that sets the member `name` to the JSON in `text`: it replaces the member's value, or adds
+        the member at the end.
+        """
         found = self._members.get(name)
         if found is not None:
             return Edit(found.start, found.end, text)
@@ -108,7 +117,9 @@ class Document:
         return Edit(at, at, f"{',' if self._members else ''}{json.dumps(name)}:{text}")
 
     def append(self, name: str, elements: Sequence[str]) -> Edit:
-        """Return the edit that appends to an array, which is made if there is none, or null."""
+        """Return the edit that appends elements to an array. If the member is missing or null, the edit creates the
+        array.
+        """
         found = self._members.get(name)
         if found is None or found.value is None:
             return self.put(name, f"[{','.join(elements)}]")
@@ -119,7 +130,9 @@ class Document:
 
 
 def spliced(text: str, edits: Sequence[Edit]) -> str:
-    """Return `text` with all of the edits; those at one place in their order. ValueError if one reaches into another."""
+    """Return `text` with all edits applied; edits at the same place are applied in their order. Raises ValueError if
+    two edits overlap.
+    """
     parts: list[str] = []
     at = 0
     for edit in sorted(edits, key=lambda one: one[:2]):
@@ -131,15 +144,16 @@ def spliced(text: str, edits: Sequence[Edit]) -> str:
 
 
 def encoded(value: Any) -> str:
-    """Return compact ASCII JSON, in the order of the value: equal values give equal text. ValueError for a number that JSON has
-    not.
+    """Return compact ASCII JSON, in the order of the value, so that equal values give equal text. Raises ValueError for
+    a number that JSON cannot represent.
     """
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def loaded(text: str, most: int = MAX_VALUES) -> Any:
-    """Decode any JSON with at most `most` values. json.JSONDecodeError; another ValueError, or RecursionError, for what other
-    programs could read otherwise: NaN, too many values, a number that is too long, nesting too deep.
+    """Decode any JSON with at most `most` values. Raises json.JSONDecodeError for text that is not JSON. Raises another
+    ValueError, or RecursionError, for JSON that other programs could read otherwise: NaN, too many values, a number
+    that is too long, nesting that is too deep.
     """
     _check_values(text, most)
     return _DECODER.decode(text)

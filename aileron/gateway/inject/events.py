@@ -1,6 +1,7 @@
 r"""Server-sent events, cut out of a stream: each with its own bytes, so that an unchanged event is passed on as it came.
 
-Any split of the bytes gives the same events. An event is at most MAX_EVENT_BYTES, and what comes after the last is `rest`.
+Any split of the bytes gives the same events. An event has at most MAX_EVENT_BYTES; the bytes after the last event are
+`rest`.
 
 >>> [event.data for event in Events().feed(b"event: ping\ndata: {}\n\ndata: 1")]
 ['{}']
@@ -16,22 +17,23 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_EVENT_BYTES", "Event", "EventError", "Events", "written"]
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""16 MiB: the last event of a Responses stream repeats all that was said before: half a megabyte of words, and a picture or two
-of 6 MiB each in base64. The number of its values has another bound (wire.py), which is the one that costs time.
+"""Maximum size of an event: 16 MiB. The last event of a Responses stream repeats the complete response: half a megabyte
+of words, and a picture or two of 6 MiB each in base64. The number of values in an event has another limit (wire.py),
+which limits the time.
 """
 _END: Final = re.compile(rb"\r?\n\r?\n")
-"""The end of an event. The providers end lines in one of these ways; a carriage return alone, which the standard allows, ends
-none.
+"""The end of an event. The providers end lines in one of these two ways. A carriage return alone, which the standard
+allows, ends no event here.
 """
 _LINES: Final = re.compile(rb"\r?\n")
 
 
 class EventError(ValueError):
-    """An event is longer than MAX_EVENT_BYTES, or no UTF-8."""
+    """An event is longer than MAX_EVENT_BYTES, or is not UTF-8."""
 
 
 class Event(NamedTuple):
-    """An event as it came. `name` and `data` are empty if it has none, as a comment."""
+    """An event, with its original bytes. `name` and `data` are empty if the event has none, such as a comment."""
 
     raw: bytes
     name: str
@@ -39,7 +41,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """The parser of one stream."""
+    """The parser of a stream of events."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -51,7 +53,9 @@ class Events:
         return bytes(self._held)
 
     def feed(self, piece: bytes) -> list[Event]:
-        """Return the events that end in this piece. EventError, also from every later call."""
+        """Return the events that end in this piece. Raises EventError for an invalid event, and again on every later
+        call.
+        """
         self._held += piece
         found = []
         while end := _END.search(self._held, max(0, self._seen - 3)):
@@ -65,7 +69,7 @@ class Events:
 
 
 def written(name: str, data: str) -> bytes:
-    """Return an event of ours, in the form of the providers'."""
+    """Return the bytes of an event of our own, in the form that the providers use."""
     return (f"event: {name}\n" if name else "").encode() + f"data: {data}\n\n".encode()
 
 

@@ -1,16 +1,20 @@
-"""A request of an agent's with all of its rounds: sent to the provider, our tools called, sent again, until there is an answer.
+"""An agent's request with all of its rounds. It is sent to the provider, Aileron's tools are called, and it is sent
+again, until there is an answer.
 
-Runs in the daemon, in the gateway's exchange: it is cancelled when the agent goes away, and does not outlive it. Trusts neither
-side. What a model calls goes through the door of the session that asked; the model is told what the door answers.
+Runs in the daemon, in the gateway's exchange: it is cancelled when the agent disconnects. Trusts neither side. A
+model's calls go through the door of the requesting session; the model gets the door's answers.
 
 Rules
-- A body that is not understood goes on as it is, and that is on record. What nobody understood can call nothing: only calls that
-  a module of this package found in an answer to tools of ours are made.
-- At most MAX_ROUNDS rounds, and LONGEST_S, for one request; then the model is asked once more, without a choice of tools.
+- A body that is not understood is passed on as it is, and that is recorded. Such a request cannot cause a call: the
+  only calls that are made are those that a module of this package found in an answer to a request with Aileron's tools.
+- A request has at most MAX_ROUNDS rounds, and LONGEST_S seconds. Then the model is asked once more, with tool calls
+  disabled.
 - While tools run, and between rounds, a stream is kept alive.
-- A round that is complete is remembered before the next begins, and the same request, sent again because something failed, goes
-  on there: what was done is not done twice. One that is sent while the same still runs is another: it shares nothing with it.
-- A provider's failure in a later round is told as that provider tells it. One that may pass is tried again first, TRIES times.
+- A complete round is remembered before the next begins. If the same request is sent again after a failure, it continues
+  from there, so that no call is made twice. A request that is sent while an identical one still runs is independent,
+  and shares nothing with it.
+- A provider's failure in a later round is reported in that provider's form. After a transient failure, the round is
+  first retried TRIES times.
 - No content of a conversation is logged or recorded.
 
 Source: docs/reference/injected-tools.md. Not here: fields, keys and sockets (proxy.py), what is understood (the modules of each
@@ -65,43 +69,59 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/chat/completions": ChatAsk,
     b"/v1/responses": ResponsesAsk,
 }
-"""The API of each path. Exactly these paths: what is below them asks for no words of a model."""
+"""The API of each path. Only exactly these paths are listed, because the paths below them do not request text from a
+model.
+"""
 MAX_BODY_BYTES: Final = 32 << 20
-"""32 MiB of a request: what the Messages API takes. A longer one goes on as it is, and rounds do not make one
-longer than that.
+"""Maximum size of a request's body: 32 MiB, the limit of the Messages API. A longer body is passed on as it is, and
+rounds do not make a body longer than that.
 """
 IN_THREAD_BYTES: Final = 256 << 10
-"""Bytes above which work is done in a thread beside the loop: a millisecond for each 50 KiB with many small values."""
+"""Number of bytes above which work runs in a thread instead of the event loop: many small values take a millisecond for
+each 50 KiB.
+"""
 READERS: Final = 2
-"""Threads that do such work at a time. The interpreter runs one of them at once, and what each holds is many times its text."""
+"""Maximum number of threads that do such work at a time. The interpreter runs only one of them at once, and each holds
+many times the memory of its text.
+"""
 MAX_HELD_BYTES: Final = 64 << 20
-"""64 MiB of all requests that are held at once, and half of it for one session; a request of a long day has two or three
-megabytes. Further ones are `busy`.
+"""Maximum size of all requests that are held at once: 64 MiB, and half of it for one session. A request late in a long
+day has two or three megabytes. Further requests fail as `busy`.
 """
 MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
-"""Bytes of an answer that comes whole: as many as the last event of a stream can have, which says the same."""
+"""Maximum size in bytes of a complete answer: the same as of the last event of a stream, which has the same content."""
 MAX_ROUND_BYTES: Final = 64 << 20
-"""64 MiB of the events of one round: 128,000 tokens, each in an event of its own with 350 bytes around it, are 45 MB."""
+"""Maximum size of the events of one round: 64 MiB. 128,000 tokens, each in its own event with 350 bytes of overhead,
+take 45 MB.
+"""
 MAX_ERROR_BYTES: Final = 1 << 20
 MAX_TOOLS: Final = 128
-"""Tools of the agent and ours together in one request: as many as Chat Completions and Responses take."""
+"""Maximum number of tools in one request, the agent's and Aileron's together: the limit of Chat Completions and
+Responses.
+"""
 MAX_ROUNDS: Final = 24
-"""Rounds of one request in which the model calls our tools: a model that did not end by then does not end."""
+"""Maximum number of rounds of one request in which the model calls Aileron's tools. A model that has not ended by then
+does not end.
+"""
 MAX_CALLS: Final = 32
-"""Calls of our tools in one round that are made; further ones are refused."""
+"""Maximum number of calls of Aileron's tools that are made in one round. Further calls are refused."""
 MAX_ASKED: Final = 256
-"""Calls of our tools in one round, made or refused; an answer with more is an error, and the next request would repeat each."""
+"""Maximum number of calls of Aileron's tools in one round, made or refused. An answer with more calls is an error,
+because the next request would repeat each.
+"""
 AT_ONCE: Final = 8
-"""Calls of a round that are made at the same time; the daemon runs fewer at a time."""
+"""Maximum number of calls of a round that are made at the same time; the daemon runs fewer at a time."""
 LONGEST_S: Final = 3600.0
 LONGEST_WHOLE_S: Final = 480.0
-"""Seconds for an answer that comes whole: nothing can be sent meanwhile, and the providers' own clients wait 600 s."""
+"""Maximum seconds for an answer that comes complete: nothing can be sent meanwhile, and the providers' own clients wait
+600 s.
+"""
 KEEP_ALIVE_S: Final = 10.0
-"""Seconds between two signs of life: the shortest wait that was seen of a program on the way is 30 s."""
+"""Seconds between two signs of life: the shortest timeout of an intermediate program that was observed is 30 s."""
 TRIES: Final = 2
 _MAX_DELAY_S: Final = 20.0
 _PASSES: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
-"""Status codes of a provider after which the same request may succeed."""
+"""Status codes of a provider after which the same request may succeed later."""
 _ROUNDS_OVER: Final = (
     "This answer has had as many rounds of tools as it may have. Say what you know, and end your turn."
 )
@@ -117,58 +137,60 @@ _NOT_BEGUN: Final = (
 
 
 class Tools(Protocol):
-    """The sessions and the one door, as injected tools need them."""
+    """The sessions and the door to their actions, as injected tools need them."""
 
     def session_of(self, name: str) -> str:
-        """Return the session in whose addresses this name is. AileronError(unauthorized)."""
+        """Return the session whose addresses contain `name`. Raises AileronError(unauthorized) if there is none."""
         ...
 
     def is_injected(self, session: str) -> bool:
-        """Return whether the session began with tools put into its requests."""
+        """Return whether tools are injected into the session's requests, which is decided at its start."""
         ...
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """Return the tools that the model is offered, at most `room`; none if that cannot be. AileronError."""
+        """Return at most `room` tools to offer to the model; none if no tools can be offered. Raises AileronError."""
         ...
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call a tool through the door, on record. Return what the model is told, and whether that is an error. Never raises
-        AileronError.
+        """Call a tool through the door, and record the call. Return the text for the model, and whether that is an
+        error. Never raises AileronError.
         """
         ...
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """Record which tools a request went on with."""
+        """Record which tools were added to a request."""
         ...
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Record that a request went on as it was, with a reason in words of ours."""
+        """Record that a request was passed on as it was. The reason `why` is in Aileron's own words."""
         ...
 
 
 class ProviderAnswer(Protocol):
-    """A provider's response to a round."""
+    """A provider's response to the request of one round."""
 
     @property
     def status(self) -> int:
-        """HTTP status."""
+        """HTTP status code of the response."""
         ...
 
     @property
     def fields(self) -> Fields:
-        """Header fields as they came."""
+        """Header fields as they arrived."""
         ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. AileronError(network_error)."""
+        """Yield the body as it arrives. Raises AileronError(network_error) if the connection breaks."""
         ...
 
 
 class Upstream(Protocol):
-    """The API that rounds are sent to."""
+    """The API that the rounds of a request are sent to."""
 
     def ask(self, body: bytes, number: int) -> AbstractAsyncContextManager[ProviderAnswer]:
-        """Send round `number`, from 1, and yield the response. AileronError(network_error)."""
+        """Send round `number`, counted from 1, and yield the response. Raises AileronError(network_error) if the API
+        cannot be reached.
+        """
         ...
 
 
@@ -176,8 +198,8 @@ class Agent(Protocol):
     """The agent that gets the answer."""
 
     async def begin(self, status: int, fields: Fields, length: int | None) -> None:
-        """Send the status, and a provider's fields without those of its connection; the body has `length` bytes, if that is
-        known.
+        """Send the status, and a provider's header fields without the connection-specific fields. `length` is the
+        body's number of bytes, None if it is not known.
         """
         ...
 
@@ -186,26 +208,26 @@ class Agent(Protocol):
         ...
 
     async def end(self) -> None:
-        """Send the end of the body: it was whole."""
+        """Send the end of a complete body."""
         ...
 
     def wait_for_tools(self, limit_s: float) -> None:
-        """Stop the wait for either side: only our tools are waited for, for `limit_s`."""
+        """Stop waiting for either side while Aileron's tools run, for at most `limit_s`."""
         ...
 
 
 class Understood(msgspec.Struct, frozen=True):
-    """A request, and the tools that it goes on with, by the names in it."""
+    """A request that was understood, and the tools that are added to it, by the names that the model gets."""
 
     session: str
     ask: Ask
     tools: Mapping[str, Tool]
     unfinished: str
-    """Key under which its rounds are remembered until it is answered."""
+    """Key under which the request's rounds are remembered until the request is answered."""
 
 
 class Injection:
-    """The injection of a gateway: its tools, its memories, and how much it holds."""
+    """The injection of a gateway: its tools, its memories, and the number of bytes that its requests hold."""
 
     def __init__(self, tools: Tools, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
         self.tools: Final = tools
@@ -216,7 +238,7 @@ class Injection:
 
     @contextlib.contextmanager
     def holding(self, session: str) -> Iterator[Holding]:
-        """Yield a record of one request's bytes, which are held until the block ends."""
+        """Yield a record of one request's bytes, which count as held until the block ends."""
         held = Holding(self, session)
         try:
             yield held
@@ -226,11 +248,15 @@ class Injection:
                 del self._held[session]
 
     async def worked(self, size: int, work: Callable[[], T]) -> T:
-        """Return what a pure function makes of `size` bytes, in a thread if they are many, so that others are answered."""
+        """Return the result of a pure function of `size` bytes. If the bytes are many, the function runs in a thread,
+        so that the event loop is not blocked.
+        """
         return work() if size <= IN_THREAD_BYTES else await anyio.to_thread.run_sync(work, limiter=self._readers)
 
     def hold(self, session: str, size: int) -> None:
-        """Hold `size` more bytes for a session. AileronError(busy)."""
+        """Count `size` more bytes as held for a session. Raises AileronError(busy) if the session or all sessions hold
+        too many.
+        """
         for whose, held, most in (
             ("of this session", self._held[session], MAX_HELD_BYTES // 2),
             ("of all sessions", self._held.total(), MAX_HELD_BYTES),
@@ -242,7 +268,7 @@ class Injection:
 
 
 class Holding:
-    """The bytes that are held for one request."""
+    """The number of bytes that are held for one request."""
 
     def __init__(self, injection: Injection, session: str) -> None:
         self._injection: Final = injection
@@ -250,13 +276,15 @@ class Holding:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Hold `size` more bytes. AileronError(busy)."""
+        """Count `size` more bytes as held. Raises AileronError(busy) if too many are held."""
         self._injection.hold(self._session, size)
         self.size += size
 
 
 async def understood(injection: Injection, session: str, path: bytes, body: bytes) -> Understood | None:
-    """Return a request with the tools that are put into it. None for one that goes on as it is, which is then on record."""
+    """Return a request with the tools to add to it. Return None, and record that, for a request that is to be passed on
+    as it is.
+    """
     kind = WIRES[path]
     try:
         ask = await injection.worked(len(body), lambda: kind(Document.of(body.decode())))
@@ -281,20 +309,20 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
 
 
 class _Whole(msgspec.Struct, frozen=True):
-    """An answer that came whole."""
+    """A provider's answer that came complete, not as a stream."""
 
     provider: ProviderAnswer
     body: bytes
     document: dict[str, Any]
 
     def told_as(self, answer: Answer) -> bytes:
-        """Return the body that the agent gets: the provider's own bytes if nothing in it changed."""
+        """Return the body for the agent: the provider's own bytes if the answer is unchanged."""
         told = answer.whole()
         return self.body if told is self.document else encoded(told).encode()
 
 
 class Exchange:
-    """An agent's request, in rounds until it is answered."""
+    """An agent's request, which is sent in rounds until it is answered."""
 
     def __init__(self, injection: Injection, request: Understood, upstream: Upstream, agent: Agent) -> None:
         self._tools: Final = injection.tools
@@ -311,10 +339,12 @@ class Exchange:
         self._unfinished: Final = request.unfinished
         self._whole: _Whole | None = None
         self._is_only = False
-        """True if no other exchange of the same text ran when this one began: what is remembered as unfinished is its own."""
+        """True if no other exchange of the same text was running when this one began, so that the unfinished rounds in
+        memory belong to this exchange.
+        """
 
     async def run(self) -> None:
-        """Answer the agent. AileronError if a connection broke or a provider's answer was invalid."""
+        """Answer the agent. Raises AileronError if a connection broke or a provider's answer was invalid."""
         with self._memory.running(self._unfinished) as self._is_only:
             await self._run()
 
@@ -343,12 +373,12 @@ class Exchange:
             self._keep(said)
 
     def _keep(self, said: Sequence[str]) -> None:
-        """Remember what was said, in case the same request comes again."""
+        """Remember what the model said so far, in case the agent sends the same request again."""
         if self._is_only:
             self._memory.put(self._unfinished, Entry(tuple(said)))
 
     async def _round(self, body: bytes, number: int) -> Round | None:
-        """Return what the model said; None if the agent already got another response."""
+        """Return the model's answer in this round; None if the agent already got another response."""
         for again in range(TRIES, -1, -1):
             async with self._upstream.ask(body, number) as provider:
                 if (
@@ -389,7 +419,7 @@ class Exchange:
         return await self._ended(size)
 
     async def _fed(self, events: Sequence[Event]) -> bytes:
-        """Return what the agent sees of the events."""
+        """Return the bytes that the agent sees of the events."""
         size = sum(len(event.raw) for event in events)
         return await self._worked(size, lambda: b"".join([self._answer.feed(event) for event in events]))
 
@@ -417,7 +447,9 @@ class Exchange:
     async def _finish(
         self, hidden: Sequence[str], said: Sequence[str], answered: Sequence[Answered], *, is_over: bool
     ) -> None:
-        """Send the end of what the agent sees, and remember what its next requests need in place of it."""
+        """Send the end of the answer that the agent sees. Remember the hidden rounds, which replace the answer in the
+        agent's next requests.
+        """
         size = sum(map(len, said))
         if is_over and (hidden or answered or not self._memory.is_empty):
             with _understanding():
@@ -440,7 +472,7 @@ class Exchange:
         await self._send(self._whole.provider, body)
 
     async def _call_all(self, said: Sequence[str], found: Round, *, is_last: bool) -> list[Answered]:
-        """Make all calls of a round at once, and keep the agent's connection alive meanwhile."""
+        """Make all calls of a round concurrently, and keep the agent's connection alive meanwhile."""
         answers: dict[int, Answered] = {}
         begun: set[int] = set()
         limiter = anyio.CapacityLimiter(AT_ONCE)
@@ -498,14 +530,14 @@ class Exchange:
             await anyio.sleep(delay_s)
 
     async def _pass_on(self, provider: ProviderAnswer) -> None:
-        """Pass on a response that is no answer of a model, as it is."""
+        """Pass on, unchanged, a response that is not a model's answer."""
         await self._agent.begin(provider.status, provider.fields, _length(provider.fields))
         async for piece in provider.pieces():
             await self._agent.write(piece)
         await self._agent.end()
 
     async def _fail(self, provider: ProviderAnswer, body: bytes) -> None:
-        """Send a provider's failure behind what the agent got already."""
+        """Send a provider's failure after the part of the answer that the agent got already."""
         if self._ask.is_stream:
             await self._agent.write(self._answer.failure(body))
             await self._agent.end()
@@ -519,7 +551,9 @@ class Exchange:
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
-    """Decode a whole body; None if it is no object. ValueError or RecursionError if other programs could read it otherwise."""
+    """Decode a complete body. Return None if it is not an object. Raises ValueError or RecursionError if other programs
+    could read it otherwise.
+    """
     try:
         document = loaded(body.decode("utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -529,7 +563,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _understanding() -> Iterator[None]:
-    """Raise whatever goes wrong in reading a provider's answer as AileronError(network_error)."""
+    """Raise every error in reading a provider's answer as AileronError(network_error)."""
     try:
         yield
     except EventError as error:
@@ -555,7 +589,7 @@ def _length(fields: Fields) -> int | None:
 
 
 def _delay(fields: Fields, tried: int) -> float:
-    """Return the seconds to wait before a round is sent again: what the provider says, within bounds."""
+    """Return the seconds to wait before a round is sent again: the time that the provider states, within bounds."""
     said = next((value for name, value in fields if name.lower() == b"retry-after"), b"")
     return min(float(said) if said.isdigit() else 0.5 * 2.0**tried, _MAX_DELAY_S)
 

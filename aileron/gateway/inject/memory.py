@@ -1,11 +1,11 @@
-"""Rounds that an agent does not know of, kept so that its next requests have them in their place: with the same bytes each time,
-or else the provider's cache would begin anew.
+"""Rounds that are hidden from an agent, stored so that they can be inserted into its next requests. They have the same
+bytes each time; otherwise the provider's prompt cache would not match.
 
-Each session has its own. Bounded: what was unused for longest goes first, and a provider still takes a history without its hidden
-rounds. It is lost when the daemon ends.
+Each session has its own memory, of limited size: the least recently used entry is dropped first. A provider still
+accepts a history without its hidden rounds. All memories are lost when the daemon ends.
 
-A hidden round is put back only where it was: its key has a digest of all turns before it, and if two conversations of a
-session are alike in every turn, neither gets back any.
+A hidden round is reinserted only at its original place: its key contains a digest of all previous turns. If two
+conversations of a session are alike in every turn, no rounds are reinserted into either.
 
 Pure. Not here: what a key or a fragment is (the module of each API).
 """
@@ -24,30 +24,34 @@ import msgspec
 __all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
 
 MAX_BYTES: Final = 4 << 20
-"""4 MiB for one session: 200 calls with a page of a result each, and as much of what the model said with them."""
+"""Maximum size of one session's memory: 4 MiB. That is 200 calls with a page of a result each, and as much text that
+the model said with them.
+"""
 MAX_ENTRIES: Final = 1024
 MAX_SESSIONS: Final = 64
-"""Sessions that are remembered at once, so 256 MiB at the very most; a fraction of the sessions that there can be uses this."""
+"""Maximum number of sessions that are remembered at once, so 256 MiB at the very most. Only a fraction of all possible
+sessions uses injected tools.
+"""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """The part of a conversation that stands in place of one answer of the agent's: `said`, and `results` of calls behind it."""
+    """The part of a conversation that replaces one answer of the agent's: `said`, followed by `results` of calls."""
 
     said: tuple[str, ...]
     results: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        """Size in characters, nearly all of which are one byte."""
+        """Size in characters, nearly all of which take one byte."""
         return sum(map(len, (*self.said, *self.results)))
 
 
 _DOUBTED: Final = Entry(())
-"""Placeholder for an entry that more than one conversation has a claim to."""
+"""Placeholder for an entry that could belong to more than one conversation."""
 
 
 class Memory:
-    """Memory of one session. Requests are put together outside the event loop, so more than one thread uses it."""
+    """Memory of one session. Requests are assembled outside the event loop, so several threads use it."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
@@ -57,8 +61,8 @@ class Memory:
 
     @contextlib.contextmanager
     def running(self, key: str) -> Iterator[bool]:
-        """Mark `key` as running until the block ends, and yield whether nothing else runs under it: then its entry belongs to the
-        block.
+        """Mark `key` as running until the block ends. Yield whether no other block with this key is running, in which
+        case the key's entry belongs to this block.
         """
         is_only = key not in self._running
         self._running.add(key)
@@ -70,11 +74,13 @@ class Memory:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is remembered."""
+        """True if the memory has no entries."""
         return not self._entries
 
     def get(self, key: str) -> Entry | None:
-        """Return the entry of a key and count it as used now; None also if it may belong to another conversation."""
+        """Return the entry of a key, and count the entry as used now. None if there is no entry, or it may belong to
+        another conversation.
+        """
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
@@ -82,16 +88,17 @@ class Memory:
             return None if found is _DOUBTED else found
 
     def add(self, key: str, entry: Entry) -> None:
-        """Remember a part of a conversation. If another conversation has the same key, neither is found again: two that a program
-        sends alike cannot be told apart. An entry with results alone replaces an earlier one.
+        """Remember a part of a conversation. If another conversation already has an entry under the same key, neither
+        entry is found again, because two conversations that a program sends alike cannot be told apart. An entry with
+        results alone replaces an earlier entry.
         """
         with self._lock:
             known = self._entries.get(key)
             self.put(key, entry if known in (None, entry) or not entry.said else _DOUBTED)
 
     def doubt(self, keys: Iterable[str]) -> None:
-        """Mark these keys, of a conversation without hidden rounds, as ambiguous: their entries belong to
-        another conversation.
+        """Mark these keys, of a conversation without hidden rounds, as ambiguous, because existing entries under them
+        belong to another conversation.
         """
         with self._lock:
             for key in keys:
@@ -99,7 +106,7 @@ class Memory:
                     self.put(key, _DOUBTED)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Remember an entry, unless it is larger than the whole memory."""
+        """Store an entry, unless it is larger than the complete memory. Drop the oldest entries if necessary."""
         with self._lock:
             self.forget(key)
             if entry.size > MAX_BYTES:
@@ -124,7 +131,7 @@ class Memories:
         self._sessions: OrderedDict[str, Memory] = OrderedDict()
 
     def of(self, session: str) -> Memory:
-        """Return the memory of a session, which may be new."""
+        """Return the memory of a session; create it if there is none."""
         found = self._sessions.setdefault(session, Memory())
         self._sessions.move_to_end(session)
         if len(self._sessions) > MAX_SESSIONS:
@@ -133,7 +140,7 @@ class Memories:
 
 
 def key_of(kind: str, *parts: str) -> str:
-    """Return a key that is a digest: its parts are not kept, and keys of two kinds never meet."""
+    """Return a key that is a digest. Its parts are not stored, and keys of different kinds are never equal."""
     digest = hashlib.sha256()
     for part in (kind, *parts):
         data = part.encode(errors="surrogatepass")

@@ -1,13 +1,15 @@
-"""Anthropic's Messages: tools put into a request, and an answer in which calls of ours are not seen.
+"""Anthropic's Messages: Aileron's tools are added to a request, and calls of them are hidden from the answer.
 
 Rules
-- A block that the model said is repeated in the next round as it was: `thinking` with its signature, `redacted_thinking`, what
-  the provider's own tools did. Only an empty text is left out, which the API takes from a model and not from a client.
-- The agent sees one message: the first round's id, the blocks of all rounds counted on, the last round's `stop_reason`, and the
-  tokens of all.
-- In a turn with calls of both, ours run before the message ends; our result is put before the agent's own in its next request.
+- A model's block is repeated in the next round as it was: `thinking` with its signature, `redacted_thinking`, the
+  blocks of the provider's own tools. Only an empty text is left out, because the API does not accept one from a client.
+- The agent sees one message: the first round's id, the blocks of all rounds numbered consecutively, the last round's
+  `stop_reason`, and the token counts of all rounds.
+- In a turn with calls of both the agent's and Aileron's tools, Aileron's run before the message ends. Their results are
+  inserted before the agent's own results in its next request.
 
-Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended thinking". Not here: anything that waits.
+Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended thinking". Not here: all code that
+waits (exchange.py).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ __all__ = ["MessagesAnswer", "MessagesAsk"]
 
 _DELTAS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _USED: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "server_tool_use")
-"""Fields of the first event's usage that the last event may repeat."""
+"""Fields in the usage of the first event that the last event may repeat."""
 
 
 class MessagesAsk(Ask):
@@ -58,15 +60,19 @@ class MessagesAsk(Ask):
         check_messages(self.document, self.turns)
 
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """Return the name of a tool; server tools have one as well."""
+        """Return the name of a tool; the provider's own server tools have a name as well."""
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Return a tool without `cache_control`: a breakpoint of the agent's behind the tools holds these too."""
+        """Return the declaration of a tool without `cache_control`, because a cache breakpoint of the agent's after the
+        tools covers these tools too.
+        """
         return {"name": name, "description": tool.description, "input_schema": tool.schema}
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace an assistant's message by those that it stands for; our results come before the agent's."""
+        """Return edits that replace an assistant's message by the messages that it stands for. The results of Aileron's
+        calls come before the agent's results.
+        """
         edits: list[Edit] = []
         if memory.is_empty:
             return edits
@@ -88,7 +94,9 @@ class MessagesAsk(Ask):
         return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
 
     def _content_at(self, message: Value) -> int | None:
-        """Return the offset at which the blocks of a message begin; None if two programs could find others there."""
+        """Return the index at which the blocks of a message begin; None if two programs could find different blocks
+        there.
+        """
         try:
             content = Document.at(self.document.text, message.start).find("content")
         except ValueError:
@@ -96,11 +104,11 @@ class MessagesAsk(Ask):
         return None if content is None else content.start + 1
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edit that puts `said` behind the agent's last message."""
+        """Return the edit that inserts `said` after the agent's last message."""
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return one message of the user's with all results."""
+        """Return one user message with all results."""
         return (f'{{"role":"user","content":[{",".join(map(_result, answered))}]}}',)
 
     def answer(self, tools: Mapping[str, Tool]) -> MessagesAnswer:
@@ -108,7 +116,7 @@ class MessagesAsk(Ask):
         return MessagesAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return what to remember, under the key of the message that the agent will send."""
+        """Return the memory entry for the answer, under the key of the message that the agent will send back."""
         key = _key(self._trail()[-1], {"role": "assistant", "content": answer.whole().get("content")})
         return {key: Entry(tuple(said), tuple(map(_result, results)))}
 
@@ -128,27 +136,29 @@ class MessagesAnswer(Answer):
 
     @property
     def keep_alive(self) -> bytes:
-        """A ping, as the API sends it."""
+        """A ping event in the form of the API."""
         return written("ping", '{"type":"ping"}')
 
     @property
     def has_hidden(self) -> bool:
-        """True if a block was left out."""
+        """True if a block was hidden from the agent."""
         return self._hidden
 
     def _reset(self) -> None:
-        """Begin to count blocks from 0 again."""
+        """Reset the round: begin to count blocks from 0 again."""
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._grown: dict[int, dict[str, list[Any]]] = {}
-        """Pieces of a block's texts and citations that came after its start; they are put together when the round ends."""
+        """Pieces of a block's texts and citations that arrived after the block's start. They are joined when the round
+        ends.
+        """
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, dict[str, Any]]] = []
         self._used: dict[str, Any] = {}
         self._stop: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Return blocks as they come, at their place among all; hold back the end."""
+        """Return blocks as they arrive, with their index among the blocks of all rounds. Hold back the end."""
         data = parsed(event)
         match None if data is None else data.get("type"):
             case "message_start":
@@ -162,7 +172,7 @@ class MessagesAnswer(Answer):
         return event.raw
 
     def take(self, document: dict[str, Any]) -> None:
-        """Take a message that came whole."""
+        """Take a complete message."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -172,7 +182,7 @@ class MessagesAnswer(Answer):
             self._add(index, dict_of(block))
 
     def end_round(self) -> Round:
-        """End the round. Calls of ours may run if the model stopped for them."""
+        """End the round. Calls of Aileron's tools may run if the model stopped for calls."""
         self._usage = added_usage(self._usage, self._used)
         for index, parts in self._inputs.items():
             text = "".join(parts).strip() or "{}"
@@ -203,11 +213,11 @@ class MessagesAnswer(Answer):
         )
 
     def end(self) -> bytes:
-        """Return `message_delta` with the tokens of all rounds, and `message_stop`."""
+        """Return the events `message_delta`, with the token counts of all rounds, and `message_stop`."""
         return b"".join(self._told(event, data) for event, data in self._held)
 
     def whole(self) -> dict[str, Any]:
-        """Return the last round's message, with the first one's id and all blocks."""
+        """Return the last round's message, with the first round's id and the blocks of all rounds."""
         if self.is_untouched() and self._is_whole:
             return self._last
         message = {**self._last, "content": self._visible, "usage": self._usage}
@@ -218,7 +228,7 @@ class MessagesAnswer(Answer):
         return message
 
     def failure(self, body: bytes) -> bytes:
-        """Return the error as an event; in a stream it has the form that it has alone."""
+        """Return the error as an event. In a stream it has the same form as in a response of its own."""
         return written("error", encoded(_error(body)))
 
     def _started(self, event: Event, data: dict[str, Any]) -> bytes:
@@ -286,7 +296,9 @@ class MessagesAnswer(Answer):
         return rewritten(event, {**data, "delta": delta, "usage": usage})
 
     def _reason(self, reason: Any) -> Any:
-        """Return the reason, or `end_turn` if it would wait only for calls that the agent does not see."""
+        """Return the stop reason, or `end_turn` if the reason would make the agent wait only for calls that it does not
+        see.
+        """
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
 
 
@@ -299,20 +311,24 @@ def _put_together(block: dict[str, Any], fields: Mapping[str, Sequence[Any]]) ->
 
 
 def _key(before: str, message: dict[str, Any]) -> str:
-    """Return the key of an assistant's message behind a trail: from the ids of its calls, or its text."""
+    """Return the key of an assistant's message after a trail, made from the ids of the message's calls, or from its text."""
     if ids := _ids(message, "tool_use", "id"):
         return key_of("messages, calls", before, *ids)
     return key_of("messages", before, _texts(message))
 
 
 def _turn(message: dict[str, Any]) -> list[str]:
-    """Return a message in the form in which it is compared, without thoughts, which programs drop from older turns."""
+    """Return a message in the form in which it is compared: without thinking blocks, which programs drop from older
+    turns.
+    """
     rest = [block for block in _blocks(message) if block.get("type") not in ("text", "thinking", "redacted_thinking")]
     return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]
 
 
 def _plain(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block whose content is one text, whichever of the two ways it is written in, in one form."""
+    """Return a tool result whose content is a string in the form with a list of text blocks, and every other block
+    unchanged.
+    """
     content = block.get("content")
     if block.get("type") == "tool_result" and (content is None or isinstance(content, str)):
         return {**block, "content": [{"type": "text", "text": content}] if content else []}
@@ -339,7 +355,7 @@ def _answers_calls(message: dict[str, Any]) -> bool:
 
 
 def _marked(said: str, message: dict[str, Any]) -> str:
-    """Add the agent's own cache mark, if the message that is replaced ended with one."""
+    """Return `said` with the agent's own cache mark, if the message that is replaced ended with one."""
     blocks = _blocks(message)
     mark = blocks[-1].get("cache_control") if blocks else None
     end = "}]}"
@@ -354,7 +370,7 @@ def _result(answered: Answered) -> str:
 
 
 def _input(text: str) -> Any:
-    """Return what a model put together; an empty object if that is none, as the API requires one."""
+    """Return the input of a call that a model assembled; an empty object if it is not an object, as the API requires one."""
     try:
         found = loaded(text)
         encoded(found)

@@ -1,15 +1,17 @@
-"""OpenAI's Responses: tools put into a request, and an answer in which calls of ours are not seen.
+"""OpenAI's Responses: Aileron's tools are added to a request, and calls of them are hidden from the answer.
 
 Rules
-- A next round is the agent's request with all that the model said behind its `input`: reasoning items as they came, except if
-  nothing is stored and they carry no `encrypted_content`, which the API could not find again. In a `conversation`, which keeps
-  what was said by itself, only the results are sent.
-- The agent sees one response: the first round's id, the items of all rounds at places that are counted on, events numbered anew,
-  and the tokens of all. Its next `previous_response_id` is that id, and becomes the last round's, where our results are.
-- Tools of ours are taken out of the list that the API repeats.
-- A request that runs in the background, or takes its tools from a stored prompt, goes on without tools of ours.
+- The request of a next round is the agent's request with the model's items appended to its `input`. Reasoning items are
+  repeated as they came, unless the provider stores nothing and they carry no `encrypted_content`, because the API could
+  not find such items again. A `conversation` stores the model's items by itself, so only the results are sent.
+- The agent sees one response: the first round's id, the items of all rounds numbered consecutively, renumbered events,
+  and the token counts of all rounds. The agent's next `previous_response_id` is that id; it is replaced by the last
+  round's id, where the results of Aileron's tools are.
+- Aileron's tools are removed from the list of tools that the API repeats.
+- A request that runs in the background, or takes its tools from a stored prompt, is passed on without Aileron's tools.
 
-Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversation state". Not here: anything that waits.
+Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversation state". Not here: all code that waits
+(exchange.py).
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class ResponsesAsk(Ask):
     no_choice: ClassVar[str] = '"none"'
 
     def check(self) -> None:
-        """Check that the input is a text or items, and that the tools come from the request alone."""
+        """Check that the input is a text or a list of items, and that the tools come only from the request."""
         given = self.document.get(self.turns)
         is_items = isinstance(given, list) and all(isinstance(item, dict) for item in given)
         if not (given is None or isinstance(given, str) or is_items):
@@ -66,11 +68,13 @@ class ResponsesAsk(Ask):
             raise NotUnderstoodError("its tools are those of a stored prompt")
 
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """Return the name of a tool; functions and tools with a form of their own have one."""
+        """Return the name of a tool; functions and custom tools have one."""
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Return a function that is not strict, against the API's default: strict schemas have no optional arguments."""
+        """Return the declaration of a function that is not strict, against the API's default, because strict schemas
+        have no optional arguments.
+        """
         return {
             "type": "function",
             "name": name,
@@ -80,7 +84,9 @@ class ResponsesAsk(Ask):
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace a model's consecutive items by those that they stand for; our results precede the agent's."""
+        """Return edits that replace a model's consecutive items by the items that they stand for. The results of
+        Aileron's calls precede the agent's results.
+        """
         edits: list[Edit] = []
         if memory.is_empty:
             return edits
@@ -106,7 +112,7 @@ class ResponsesAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edits that put `said` behind the agent's last item."""
+        """Return the edits that insert `said` after the agent's last item."""
         given = self.document.find(self.turns)
         if given is None or given.value is None:
             return [self.document.put(self.turns, f"[{','.join(said)}]")]
@@ -118,7 +124,7 @@ class ResponsesAsk(Ask):
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return an item for each result."""
+        """Return an item for the result of each call."""
         return tuple(
             encoded({"type": "function_call_output", "call_id": one.call.id, "output": one.text}) for one in answered
         )
@@ -132,7 +138,9 @@ class ResponsesAsk(Ask):
         )
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return what to remember, under the keys of what the agent will send: the response's items, or its id."""
+        """Return memory entries for the answer, under the keys of what the agent will send back: the response's items,
+        or its id.
+        """
         assert isinstance(answer, ResponsesAnswer)
         sent = self.results(results)
         if self.document.get("conversation") is not None:
@@ -144,7 +152,7 @@ class ResponsesAsk(Ask):
         return entries
 
     def _trail(self) -> list[str]:
-        """Return the digests of the turns, which go on from the response that the program names."""
+        """Return the trail of the request's turns, which starts from the response that the request continues."""
         items = self.document.elements(self.turns)
         given = self.document.get(self.turns)
         turns = [item.value for item in items] if items else [{"role": "user", "content": given}]
@@ -155,7 +163,9 @@ class ResponsesAsk(Ask):
 
 
 class ResponsesAnswer(Answer):
-    """A response. `is_stored`: the provider keeps it; `is_kept`: it belongs to a conversation that keeps all."""
+    """A response. `is_stored`: the provider stores it. `is_kept`: it belongs to a conversation, in which the provider
+    stores all items.
+    """
 
     def __init__(self, tools: Mapping[str, Tool], *, is_stored: bool, is_kept: bool) -> None:
         super().__init__(tools)
@@ -166,38 +176,40 @@ class ResponsesAnswer(Answer):
         self._usage: Any = None
         self._output: list[dict[str, Any]] = []
         self._count = 0
-        """Number of items that the agent has seen begin."""
+        """Number of items whose beginning the agent has seen."""
         self._sent = 0
-        """Number of events that the agent has seen."""
+        """Number of events that the agent has received."""
         self.theirs: list[str] = []
-        """Ids of the calls that are the agent's to answer."""
+        """Ids of the calls that the agent has to answer."""
         self._hidden = False
         self._is_whole = False
 
     @property
     def has_hidden(self) -> bool:
-        """True if an item was left out."""
+        """True if an item was hidden from the agent."""
         return self._hidden
 
     @property
     def first_id(self) -> str:
-        """Id by which the agent knows the response: of a stream the first, as an id cannot change in one; else the last."""
+        """Id by which the agent knows the response: in a stream the first round's id, as the id cannot change within a
+        stream; otherwise the last round's.
+        """
         return str((self._last if self._is_whole else self._first).get("id") or "")
 
     @property
     def last_id(self) -> str:
-        """Id of the last round, under which the provider has all of the response."""
+        """Id of the last round, under which the provider has the complete response."""
         return str(self._last.get("id") or "")
 
     def _reset(self) -> None:
-        """Begin to count items from 0 again."""
+        """Reset the round: begin to count items from 0 again."""
         self._items: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, dict[str, Any]]] = []
         self._status: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Return items as they come, at their place among all; hold back the end."""
+        """Return items as they arrive, with their index among the items of all rounds. Hold back the end."""
         data = parsed(event)
         if data is None:
             return event.raw
@@ -225,7 +237,7 @@ class ResponsesAnswer(Answer):
         return b"" if place is None else self._shown(event, {**data, "output_index": place})
 
     def take(self, document: dict[str, Any]) -> None:
-        """Take a response that came whole."""
+        """Take a complete response."""
         self._is_whole = True
         self._first = self._first or document
         for index, item in enumerate(list_of(document.get("output"))):
@@ -234,7 +246,7 @@ class ResponsesAnswer(Answer):
         self._end_with(document)
 
     def end_round(self) -> Round:
-        """End the round. Calls of ours may run if the response is complete."""
+        """End the round. Calls of Aileron's tools may run if the response is complete."""
         if not self._items:
             for index, item in enumerate(list_of(self._last.get("output"))):
                 self._begin_item(index, dict_of(item))
@@ -259,11 +271,13 @@ class ResponsesAnswer(Answer):
         return Round(may_run, tuple(theirs), tuple(said), tuple(shown), self._status in ("completed", "incomplete"))
 
     def end(self) -> bytes:
-        """Return the whole response once more, with the items and tokens of all rounds."""
+        """Return the closing event with the complete response, including the items and token counts of all rounds."""
         return b"".join(self._shown(event, {**data, "response": self.whole()}) for event, data in self._held)
 
     def whole(self) -> dict[str, Any]:
-        """Return the last round's response under the id that the agent knows, with the items and tokens of all rounds."""
+        """Return the last round's response under the id that the agent knows, with the items and token counts of all
+        rounds.
+        """
         response = self._without_ours(self._last)
         if self.is_untouched():
             return response
@@ -275,7 +289,7 @@ class ResponsesAnswer(Answer):
         return {**response, "usage": self._usage} if self._usage is not None else response
 
     def failure(self, body: bytes) -> bytes:
-        """Return an error as the API reports it within a stream."""
+        """Return an error in the form in which the API reports one within a stream."""
         found = dict_of(object_of(body).get("error")) or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         error = {  # as the API's reference has it, and under `error` as its SDK looks for it
             "type": "error",
@@ -312,7 +326,9 @@ class ResponsesAnswer(Answer):
         return response if len(kept) == len(tools) else {**response, "tools": kept}
 
     def _shown(self, event: Event, data: dict[str, Any]) -> bytes:
-        """Return an event with its number among those that the agent sees; as it came if nothing in it changed."""
+        """Return an event with its number among the events that the agent sees. An event that is unchanged keeps its
+        original bytes.
+        """
         if "sequence_number" in data:
             data = {**data, "sequence_number": self._sent}
         self._sent += 1
@@ -329,7 +345,7 @@ def _is_lost(item: dict[str, Any]) -> bool:
 
 
 def _is_said(item: dict[str, Any]) -> bool:
-    """Return whether the model said the item."""
+    """Return whether the item comes from the model."""
     kind = item.get("type", "message")
     if kind == "message":
         return item.get("role") == "assistant"
@@ -337,7 +353,7 @@ def _is_said(item: dict[str, Any]) -> bool:
 
 
 def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of items that a model said."""
+    """Yield start and end of each run of consecutive items that a model said."""
     start: int | None = None
     for place, item in enumerate(items):
         if _is_said(item.value):
@@ -350,7 +366,7 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
 
 
 def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
-    """Return the key of a model's consecutive items behind a trail: from the ids of its calls, or its text."""
+    """Return the key of a model's consecutive items after a trail, made from the ids of their calls, or from their text."""
     ids = [str(item["call_id"]) for item in said if _is_call(item)]
     if ids:
         return key_of("responses, calls", before, *ids)
@@ -358,8 +374,8 @@ def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
 
 
 def _turn(item: dict[str, Any]) -> list[str] | None:
-    """Return an item in the form in which it is compared; None for reasoning, which programs drop, and for instructions: some
-    write the time into them.
+    """Return an item in the form in which it is compared. Return None for reasoning, which programs drop, and for
+    instructions, because some programs write the time into them.
     """
     kind = item.get("type", "message")
     if kind == "reasoning" or item.get("role") in ("system", "developer"):

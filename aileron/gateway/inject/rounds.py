@@ -1,9 +1,11 @@
-"""A request that may get tools: its body is read, and it goes on with them in rounds, or as it was.
+"""A request that may get tools: its body is read, and the request is sent in rounds with these tools, or as it was.
 
-Runs in the daemon, in the gateway's exchange (proxy.py), which has determined by then the session and the fields of the
-request. Here are the two sides as rounds need them (sides.py), with a body and fields of ours where something was changed.
+Runs in the daemon, in the gateway's exchange (proxy.py), which has already determined the session and the fields of the
+request. This module adapts the two sides (sides.py) for rounds, with another body and other fields if the request was
+changed.
 
-Source: docs/reference/injected-tools.md. Not here: what a round is (exchange.py), who may ask (proxy.py).
+Source: docs/reference/injected-tools.md. Not here: the rounds themselves (exchange.py), which callers are admitted
+(proxy.py).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ async def with_tools(
 ) -> None:
     """Answer a session's request to one of WIRES. A request that cannot be read or is not understood goes to `relay`, as it came.
 
-    AileronError(busy), (network_error).
+    Raises AileronError: busy if too many bytes are held, network_error if a connection broke.
     """
     with injection.holding(session) as held:
         body = await _Body.read(sides.upload, held)
@@ -48,7 +50,7 @@ async def with_tools(
 
 
 class _Rounds:
-    """The API, asked once for each round."""
+    """The API side of a request with rounds: it sends a request for each round."""
 
     def __init__(self, upstream: Upstream, patience: Patience) -> None:
         self._upstream: Final = upstream
@@ -56,14 +58,14 @@ class _Rounds:
 
     @contextlib.asynccontextmanager
     async def ask(self, body: bytes, number: int) -> AsyncIterator[_Said]:
-        """Send a round with a body of ours, and yield its response."""
+        """Send a round with an assembled body, and yield the response."""
         fields = round_fields(self._upstream.fields, len(body), number)
         async with self._upstream.response(fields, body) as response:
             yield _Said(response, self._patience)
 
 
 class _Said:
-    """An API's response to a round."""
+    """The API's response to the request of one round."""
 
     def __init__(self, response: httpcore2.Response, patience: Patience) -> None:
         self._response: Final = response
@@ -100,17 +102,17 @@ class _Told:
         await self._answer.write(piece)
 
     async def end(self) -> None:
-        """Send the end of the body: it was whole."""
+        """Send the end of a complete body."""
         self._patience.wait_for("agent")
         await self._answer.end()
 
     def wait_for_tools(self, limit_s: float) -> None:
-        """Stop the wait for either side: tools run, for `limit_s` at most."""
+        """Stop waiting for either side while tools run, for at most `limit_s`."""
         self._patience.wait_for("us", limit_s)
 
 
 class _Body:
-    """A request's body, read up to the limit for tools; iterated, it is the whole body as it came."""
+    """A request's body, read up to the limit for tools. Iterating it yields the complete body as it came."""
 
     def __init__(self, pieces: list[bytes], rest: AsyncIterator[bytes] | None) -> None:
         self.pieces: Final = pieces
@@ -118,7 +120,9 @@ class _Body:
 
     @classmethod
     async def read(cls, upload: Upload, held: Holding) -> _Body:
-        """Read the whole body, or just more than MAX_BODY_BYTES of it. AileronError(busy)."""
+        """Read the complete body, or just more than MAX_BODY_BYTES of it. Raises AileronError(busy) if too many bytes
+        are held.
+        """
         pieces: list[bytes] = []
         coming = aiter(upload)
         async for piece in coming:
@@ -130,11 +134,11 @@ class _Body:
 
     @property
     def is_whole(self) -> bool:
-        """True if `pieces` are the whole body."""
+        """True if `pieces` are the complete body."""
         return self._rest is None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the whole body in pieces."""
+        """Yield the complete body in pieces."""
         for piece in self.pieces:
             yield piece
         if self._rest is not None:

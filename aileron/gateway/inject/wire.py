@@ -1,10 +1,13 @@
-"""The parts that the three APIs have in common: the values that go in and out, and the interface of each API's module.
+"""The parts that the three APIs have in common: the values that their modules take and return, and the interface of
+these modules.
 
-An `Ask` is one request of an agent that was understood. An `Answer` is what that agent sees, over all rounds: a round is one
-request to the provider and its answer, and those in which the model called only our tools are hidden from the agent.
+An `Ask` is one request of an agent that was understood. An `Answer` is what that agent sees, over all rounds. A round
+is one request to the provider and its answer; rounds in which the model called only Aileron's tools are hidden from the
+agent.
 
-Names. A tool of ours is `aileron_` and its name, at most MAX_NAME characters. If the agent declares that very name, the
-agent's stays and ours is `aileron2_…`, and so on: an agent never sees a tool of its own under another name.
+Names. An Aileron tool is called `aileron_` plus its name, with at most MAX_NAME characters. If the agent declares that
+very name, the agent's tool keeps it and Aileron's tool becomes `aileron2_…`, and so on, so that an agent never sees one
+of its own tools under another name.
 
 Pure. Source: docs/reference/injected-tools.md. Not here: sockets and time (exchange.py), what a tool does (daemon/).
 
@@ -54,17 +57,19 @@ __all__ = [
 Wire = Literal["messages", "chat", "responses"]
 PREFIX: Final = "aileron"
 MAX_NAME: Final = 64
-"""Characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
+"""Maximum number of characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
 MAX_EVENT_VALUES: Final = 1 << 17
-"""Values of one event, which is read on the loop: 20 ms. The longest repeats an answer's words, and one byte in twenty counts."""
+"""Maximum number of values in one event, which is read on the event loop: 20 ms. The longest event repeats an answer's
+words, and one byte in twenty counts as a value.
+"""
 NO_ERROR_OF_ITS_OWN: Final = "the API answered with an error that is none of its own"
-"""Text that an agent reads in a stream if a provider failed and sent nothing in the form of its API."""
+"""Text that an agent gets in a stream if a provider failed and sent no error in the form of its API."""
 _DIGEST: Final = 8
 _SPACES: Final = b" \t\n\r\v\f"
 
 
 class NotUnderstoodError(ValueError):
-    """A request that is passed on as it is. The message is ours, for the record."""
+    """The request is not understood and is passed on as it is. The message is Aileron's own, for the record."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -76,7 +81,9 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call of a tool of ours. `name` is as the model said it, `tool` its own; `arguments` are JSON that nobody checked."""
+    """A call of one of Aileron's tools. `name` is the name that the model used, `tool` the tool's own name; `arguments`
+    are unchecked JSON.
+    """
 
     id: str
     name: str
@@ -85,7 +92,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A call, and the result that the model is told."""
+    """A call, and the result for the model."""
 
     call: Called
     text: str
@@ -93,8 +100,9 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A model's answer in one round: calls of ours that may run, and the ids of the agent's. `said` are the fragments of JSON
-    that repeat all of it in the next request, `shown` the same without calls of ours. `is_over`: the model came to an end.
+    """A model's answer in one round: the calls of Aileron's tools that may run, and the ids of the agent's calls.
+    `said` are JSON fragments that repeat the complete answer in the next request; `shown` are the same without calls of
+    Aileron's tools. `is_over`: the model came to an end.
     """
 
     calls: tuple[Called, ...]
@@ -105,7 +113,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def named(tools: Iterable[Tool], theirs: frozenset[str]) -> dict[str, Tool]:
-    """Return the tools by the names that the model is told, sorted."""
+    """Return the tools by the names that the model gets, sorted."""
     found: dict[str, Tool] = {}
     for tool in sorted(tools, key=lambda one: one.name):
         number = 1
@@ -124,17 +132,21 @@ def _name(name: str, number: int) -> str:
 
 
 def text_of(parts: Iterable[str]) -> str:
-    """Return a text in the form in which it is compared: agents trim it, and join its parts in ways of their own."""
+    """Return a text in the form in which it is compared, because agents trim texts, and join their parts in different
+    ways.
+    """
     trimmed = "".join(part.strip() for part in parts).encode(errors="surrogatepass")
     return trimmed.translate(None, _SPACES).decode(errors="surrogatepass")
 
 
 _MARKS: Final = frozenset({"cache_control"})
-"""Members that a program moves from turn to turn."""
+"""Members of a JSON object that an agent's program moves from turn to turn."""
 
 
 def canonical(value: Any) -> str:
-    """Return a part of a turn that is no text, in the form in which it is compared: without cache marks, members sorted."""
+    """Return a part of a turn that is not text in the form in which it is compared: without cache marks, and with
+    sorted members.
+    """
     return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
 
 
@@ -145,10 +157,11 @@ def _unmarked(value: Any) -> Any:
 
 
 def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
-    """Return digests of a conversation as its program sends it: before the first of the `turns`, and behind each. A turn None is
-    skipped.
+    """Return digests of a conversation as its program sends it: one before the first of the `turns`, and one after each
+    turn. A turn that is None does not change the digest.
 
-    A key that contains one is found again in this conversation alone: ids of calls, and words, are used again in others.
+    A key that contains such a digest occurs only in this conversation, while ids of calls, and words, also occur in
+    others.
     """
     found = [root]
     for turn in turns:
@@ -157,7 +170,7 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
 
 
 def added_usage(one: Any, other: Any) -> Any:
-    """Return the sum of two accounts of tokens: numbers are added, wherever they stand; of all else the later counts."""
+    """Return the sum of two token counts: all numbers are added, at any depth; of other values the later one is used."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {name: added_usage(one.get(name), other.get(name)) for name in {**one, **other}}
     if isinstance(one, bool) or isinstance(other, bool):
@@ -168,16 +181,16 @@ def added_usage(one: Any, other: Any) -> Any:
 
 
 class Ask(ABC):
-    """A request of an agent."""
+    """An agent's request to a model's API."""
 
     wire: ClassVar[Wire]
     turns: ClassVar[str]
-    """Name of the member that has the conversation."""
+    """Name of the member that contains the conversation."""
     no_choice: ClassVar[str]
-    """Value of `tool_choice` with which no tool can be called."""
+    """Value of `tool_choice` that forbids every tool call."""
 
     def __init__(self, document: Document) -> None:
-        """Check the request. NotUnderstoodError."""
+        """Check the request. Raises NotUnderstoodError if tools cannot be added to it."""
         self.document: Final = document
         self._check()
 
@@ -187,10 +200,10 @@ class Ask(ABC):
         return self.document.get("stream") is True
 
     def body(self, tools: Mapping[str, Tool], memory: Memory, said: Sequence[str] = (), *, ends: bool = False) -> bytes:
-        """Return the request of a round: with the tools, the hidden rounds of earlier answers in `memory`, and those of this
-        request in `said`.
+        """Return the request of a round, with the tools, the hidden rounds of earlier answers from `memory`, and this
+        request's earlier rounds from `said`.
 
-        `ends`: no tool can be called in it.
+        `ends`: tool calls are disabled in this round.
         """
         edits = self.recalled(memory)
         edits += self.continued(said) if said else []
@@ -209,7 +222,7 @@ class Ask(ABC):
         )
 
     def _check(self) -> None:
-        """Raise NotUnderstoodError if this is no request of the API, or one that cannot go on with tools of ours."""
+        """Raise NotUnderstoodError if this is not a request of the API, or Aileron's tools cannot be added to it."""
         tools = self.document.get("tools")
         if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
             raise NotUnderstoodError("tools is no list of objects")
@@ -219,7 +232,7 @@ class Ask(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise NotUnderstoodError if this API's request cannot be understood."""
+        """Raise NotUnderstoodError if the parts that only this API has cannot be understood."""
 
     @abstractmethod
     def name_of(self, tool: dict[str, Any]) -> Any:
@@ -227,33 +240,35 @@ class Ask(ABC):
 
     @abstractmethod
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Return the declaration of a tool of ours in this API."""
+        """Return the declaration of one of Aileron's tools in this API."""
 
     @abstractmethod
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return the edits that put hidden rounds back into the conversation."""
+        """Return the edits that reinsert hidden rounds into the conversation."""
 
     @abstractmethod
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edits that put the rounds of this request behind it."""
+        """Return the edits that append the rounds of this request to the conversation."""
 
     @abstractmethod
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return the results of calls as fragments of the conversation, behind what the model said."""
+        """Return the results of calls as fragments of the conversation, to follow the model's answer."""
 
     @abstractmethod
     def answer(self, tools: Mapping[str, Tool]) -> Answer:
-        """Return an empty answer to this request, for the agent."""
+        """Return an empty answer to this request, to be filled for the agent."""
 
     @abstractmethod
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return what to remember of an answer, by key: all that was `said`, the last round included, and the `results` of our
-        calls in that round. Only the keys matter for an answer without hidden rounds.
+        """Return memory entries for an answer, by key: everything that was `said`, including the last round, and the
+        `results` of Aileron's calls in that round. For an answer without hidden rounds, only the keys matter.
         """
 
 
 class Answer(ABC):
-    """The answer that one agent sees, over all rounds. A round is fed as events, or taken whole; then `end_round`."""
+    """The answer that one agent sees, over all rounds. A round is fed as events, or taken complete; then `end_round` is
+    called.
+    """
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools: Final = tools
@@ -262,25 +277,25 @@ class Answer(ABC):
 
     @property
     def keep_alive(self) -> bytes:
-        """Bytes that a client ignores in a stream, sent while a tool runs."""
+        """Bytes that a client ignores in a stream. They are sent while a tool runs."""
         return b": aileron\n\n"
 
     def begin_round(self) -> None:
-        """Begin a round: another answer of the provider comes."""
+        """Begin a round, that is another answer of the provider."""
         self.rounds += 1
         self._reset()
 
     @abstractmethod
     def _reset(self) -> None:
-        """Clear what is kept of one round, for the next."""
+        """Clear the state of one round, for the next round."""
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
-        """Take an event, and return what the agent sees of it at once."""
+        """Take an event, and return the bytes that the agent sees at once."""
 
     @abstractmethod
     def take(self, document: dict[str, Any]) -> None:
-        """Take a whole answer."""
+        """Take a complete answer."""
 
     @abstractmethod
     def end_round(self) -> Round:
@@ -288,38 +303,40 @@ class Answer(ABC):
 
     @abstractmethod
     def end(self) -> bytes:
-        """Return the events that end the answer, which were held back."""
+        """Return the held-back events that end the answer."""
 
     @abstractmethod
     def whole(self) -> dict[str, Any]:
-        """Return the whole answer, with all rounds that were taken."""
+        """Return the complete answer, with all rounds that were taken."""
 
     @abstractmethod
     def failure(self, body: bytes) -> bytes:
-        """Return a provider's error in a later round, as its API reports one within a stream."""
+        """Return a provider's error in a later round, in the form in which its API reports an error within a stream."""
 
     def is_untouched(self) -> bool:
-        """Return whether the agent may see what the provider said as it was."""
+        """Return whether the agent may see the provider's answer unchanged."""
         return self.rounds == 1 and not self.has_hidden
 
     @property
     @abstractmethod
     def has_hidden(self) -> bool:
-        """True if the model called a tool of ours."""
+        """True if the model called one of Aileron's tools."""
 
     def _called(self, id_: Any, name: Any, arguments: str) -> Called | None:
-        """Return a call of ours; None for one of the agent's."""
+        """Return a call of one of Aileron's tools; None for a call of one of the agent's."""
         tool = self._tools.get(name) if isinstance(name, str) else None
         return None if tool is None else Called(str(id_), name, tool.name, arguments)
 
 
 def rewritten(event: Event, data: dict[str, Any]) -> bytes:
-    """Return an event with other data."""
+    """Return the bytes of an event with the same name and other data."""
     return written(event.name, encoded(data))
 
 
 def parsed(event: Event) -> dict[str, Any] | None:
-    """Return an event's data; None if it is no object. ValueError or RecursionError if other programs could read it otherwise."""
+    """Return an event's data; None if the data is not an object. Raises ValueError or RecursionError if other programs
+    could read it otherwise.
+    """
     try:
         data = loaded(event.data, MAX_EVENT_VALUES)
     except json.JSONDecodeError:
@@ -328,7 +345,7 @@ def parsed(event: Event) -> dict[str, Any] | None:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """Return the object that a body is; an empty one if it is none."""
+    """Return the object that a body contains; an empty object if it contains none."""
     try:
         return dict_of(json.loads(body))
     except (ValueError, RecursionError):
@@ -336,17 +353,17 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def check_messages(document: Document, name: str) -> None:
-    """Raise NotUnderstoodError if the conversation is no list of messages."""
+    """Raise NotUnderstoodError if the conversation is not a list of messages."""
     messages = document.get(name)
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise NotUnderstoodError(f"{name} is no list of objects")
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """Return a value that should be an object; an empty one if it is none."""
+    """Return a value that should be an object, or an empty object if it is not one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Any) -> list[Any]:
-    """Return a value that should be an array; an empty one if it is none."""
+    """Return a value that should be an array, or an empty array if it is not one."""
     return value if isinstance(value, list) else []
