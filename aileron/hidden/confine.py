@@ -1,5 +1,5 @@
-"""The confinement of a hidden process: before the first untrusted byte, it gives up files, new connections, signals, and most
-system calls.
+"""The confinement of a hidden process. Before it reads the first untrusted byte, the process gives up files, new
+connections, signals, and most system calls.
 
 Runs in that process, once, before there is a second thread: Landlock and seccomp bind the calling thread and those it starts.
 
@@ -20,7 +20,9 @@ __all__ = ["compiled", "confine"]
 
 
 def compiled(compile_filter: Callable[[], bytes], otherwise: str) -> kernel.Filter:
-    """Compile the filter. Call it while files can be opened: it looks for a library. AileronError says `otherwise` without it."""
+    """Compile the filter. Must be called while files can be opened, because it loads a library. Raises AileronError
+    with the text `otherwise` if the library is missing.
+    """
     try:
         return kernel.Filter(compile_filter())
     except (ImportError, OSError, RuntimeError) as error:
@@ -29,9 +31,10 @@ def compiled(compile_filter: Callable[[], bytes], otherwise: str) -> kernel.Filt
 
 
 def confine(calls: kernel.Filter, *, data_bytes: int, file_bytes: int) -> None:
-    """Give up everything but `data_bytes` of memory (RLIMIT_DATA), open files up to `file_bytes`, and the filter's system calls.
+    """Give up all rights except `data_bytes` of memory (RLIMIT_DATA), open files up to `file_bytes`, and the filter's
+    system calls.
 
-    Raises OSError if the kernel cannot do this: then the process must not start its work.
+    Raises OSError if the kernel cannot do this; the process must then not start its work.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""Packets between the daemon and its processes, with descriptors and their sender: unix(7), SOCK_SEQPACKET.
+"""Packets between the daemon and its processes, with descriptors and the sender's process id. unix(7), SOCK_SEQPACKET.
 
 Runs on both sides. Not here: the meaning of the packets.
 """
@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 __all__ = ["FULL_PAUSE_S", "Received", "are_free", "packet_socket", "received_with"]
 
 FULL_PAUSE_S: Final = 1.0
-"""Seconds between two checks for a free descriptor: asyncio's servers wait as long."""
+"""Seconds between two checks for a free descriptor, as in asyncio's servers."""
 
 _CREDENTIALS: Final = struct.Struct("iII")
-"""The layout of struct ucred: a process, its user and its group; unix(7)."""
+"""The layout of struct ucred: a process id, its user id and its group id; unix(7)."""
 
 
 class Received(NamedTuple):
-    """A packet with its descriptors and its sender's process id, which the kernel tells only if SO_PASSCRED is set."""
+    """A packet with its descriptors and its sender's process id, which the kernel provides only if SO_PASSCRED is set."""
 
     packet: bytes
     descriptors: list[int]
@@ -30,10 +30,10 @@ class Received(NamedTuple):
 
 
 def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> Received:
-    """Receive at most `size` bytes of the next packet, b"" at the end of the stream, and at most `most` descriptors, which are
-    close-on-exec.
+    """Receive at most `size` bytes of the next packet and at most `most` descriptors, which are close-on-exec. The
+    bytes are b"" at the end of the stream.
 
-    Raises OSError, also as BlockingIOError. socket.recv_fds is no substitute: it ignores its flags.
+    Raises OSError, including BlockingIOError. socket.recv_fds cannot be used, because it ignores its flags.
     """
     passed = array.array("i")
     sender = None
@@ -51,9 +51,9 @@ def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> 
 
 
 def are_free(count: int, descriptor: int) -> bool:
-    """Return whether `count` more descriptors are free, by making copies of `descriptor` that are closed again.
+    """Return whether `count` more descriptors are available, by making copies of `descriptor` and closing them again.
 
-    Check before `received_with`: the kernel drops received descriptors that find no free number, unix(7).
+    Call it before `received_with`: the kernel drops received descriptors for which there is no free number, unix(7).
     """
     with contextlib.ExitStack() as held:
         try:
@@ -65,7 +65,9 @@ def are_free(count: int, descriptor: int) -> bool:
 
 
 def packet_socket(descriptor: int) -> socket.socket:
-    """Return the passed descriptor as a packet socket. ValueError says what it is if it is none; then it is closed."""
+    """Return the passed descriptor as a packet socket. If it is another kind of file, close it and raise ValueError
+    with its kind.
+    """
     try:
         passed = socket.socket(fileno=descriptor)
     except OSError:

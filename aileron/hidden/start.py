@@ -1,9 +1,10 @@
-"""The daemon's side: it starts the program, takes the control socket that the hidden program made, and talks over it.
+"""The daemon's side: the daemon starts the program, receives the control socket that the hidden program made, and
+communicates over it.
 
-The two processes share a passed socket as a whole, including O_NONBLOCK, which the other may clear (open(2), "open file
-description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT).
+The two processes share the open file description of a passed socket, including O_NONBLOCK, which the other process
+may clear (open(2)). So each call on such a socket sets MSG_DONTWAIT.
 
-Source: docs/adr/0031-ingress.md. Not here: when it is started again (daemon/http/ingress.py, logins/keeper.py).
+Source: docs/adr/0031-ingress.md. Not here: when a program is started again (daemon/http/ingress.py, logins/keeper.py).
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from aileron.hidden.packets import packet_socket, received_with
 __all__ = ["control_of", "ended", "execute_program", "received", "send", "started"]
 
 HIDE_S: Final = 10.0
-"""Seconds that a program has to report that it has hidden, before it imports anything large: 0.1 s on an idle machine."""
+"""Seconds to wait for a program's report that it has hidden, which comes before large imports: 0.1 s on an idle machine."""
 _END_S: Final = 1.0
 _LOOK_S: Final = 0.01
 
 
 def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a process by `execute` with a socket, and return our end and the process. OSError."""
+    """Start a process by calling `execute` with a socket, and return the daemon's end of the socket and the process.
+    Raises OSError if that fails.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         try:
@@ -42,7 +45,9 @@ def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.s
 
 
 async def control_of(process: int, ours: socket.socket) -> socket.socket:
-    """Wait for and return the control socket that the process made when it was hidden, from its first socket `ours`. OSError."""
+    """Wait for the control socket that the hidden process makes, and return it. It arrives over `ours`, the process's
+    first socket. Raises OSError if no valid one arrives.
+    """
     with anyio.move_on_after(HIDE_S) as waiting:
         await anyio.wait_readable(ours)
     if waiting.cancelled_caught:
@@ -61,7 +66,7 @@ async def control_of(process: int, ours: socket.socket) -> socket.socket:
 def execute_program(
     module: str, control: int, *words: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Execute a module as a new program that gets only the end of a socket; vfork(2) and execve(2) take two milliseconds."""
+    """Execute a module as a new program that inherits only one end of a socket. vfork(2) and execve(2) take two milliseconds."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, str(control), *words],
         pass_fds=[control],
@@ -72,7 +77,9 @@ def execute_program(
 
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process has ended, as it does with its control socket; kill it if that takes longer than a second."""
+    """Wait until the process has ended, which it does when its control socket is closed. Kill the process if that
+    takes more than a second.
+    """
     with anyio.move_on_after(_END_S):
         await _wait_reaped(process)
         return
@@ -81,7 +88,7 @@ async def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 async def received(sock: socket.socket, size: int) -> bytes:
-    """Return the next packet, b"" at the end. OSError."""
+    """Return the next packet, or b"" at the end of the stream. Raises OSError if none can be received."""
     while True:
         try:
             return sock.recv(size, socket.MSG_DONTWAIT)
@@ -90,7 +97,7 @@ async def received(sock: socket.socket, size: int) -> bytes:
 
 
 async def send(sock: socket.socket, packet: bytes, passed: Sequence[socket.socket] = ()) -> None:
-    """Send one whole packet, with sockets if there are any. OSError."""
+    """Send one complete packet, with the sockets in `passed`. Raises OSError if it cannot be sent."""
     rights = array.array("i", [given.fileno() for given in passed])
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if passed else []
     while True:
