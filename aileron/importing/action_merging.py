@@ -1,16 +1,17 @@
-r"""Three-way merge of an action file: the import's old one, the author's edit of it, and the import's from a newer document.
+r"""Three-way merge of an action file: the file from the old import, the author's edited copy, and the file imported from a
+newer document.
 
-Pure. Lines are merged as actions/merging.py does it, with three things that lines alone do not know:
+Pure. Lines are merged as in actions/merging.py, with three additional rules:
 
-- Inputs are merged one by one, by their names, and their keys one by one: an author's shorter list takes a new input, and what
-  was taken out stays out. It comes back only if the operation now requires it.
-- Words that the author has written (summary, tags, intent, descriptions, the text below) are the author's. What the document says
-  now is told as a change of the operation (updating.py).
-- Where both changed the same key in two ways, both stand in the file between marks.
+- Inputs are merged one by one, by name, and so are their keys. A new input is added even if the author removed others. An input
+  that the author removed stays removed, unless the operation now requires it.
+- Texts that the author has written (summary, tags, intent, descriptions, the text below) are kept. The newer document's text
+  is reported as a change to the operation (updating.py).
+- If both sides changed the same key differently, the file has both versions between markers.
 
-A file whose inputs are written in another form than the import's is merged by its lines alone.
+A file whose inputs do not have the import's form is merged only by lines.
 
-Not here: which files are merged, what a change means (updating.py).
+Not here: which files are merged, and what a change means (updating.py).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Parts = dict[str, str]
 
 
 class _File(NamedTuple):
-    """An action file in parts. `inputs` are whole tables, each with the empty line behind it."""
+    """An action file split into parts. `inputs` are complete tables, each with the empty line that follows."""
 
     head: str
     inputs: Parts
@@ -60,7 +61,7 @@ def merged_action(base: str, mine: str, theirs: str) -> Merged:
 
 
 def _with_effect(was: str, edited: str, newer: str) -> str:
-    """Return the newer step, with the old effect if the author already set the newer: so only the author changed that line."""
+    """Return the newer step, with the old effect if the author already set the newer effect, so that only one side changed it."""
     before, mine, now = (_EFFECT.findall(text) for text in (was, edited, newer))
     return newer.replace(now[0], before[0]) if len(before) == 1 and mine == now and mine != before else newer
 
@@ -72,7 +73,7 @@ def _each(
     one: Callable[[str, str, str, str], Merged],
     is_kept_out: Callable[[str, str], bool],
 ) -> tuple[str, int]:
-    """Merge parts by their names, in the author's order. Return the text and the number of conflicts."""
+    """Merge parts by name, in the author's order. Return the text and the number of conflicts."""
     made: Parts = {}
     conflicts = 0
     for name in _order(was, edited, newer):
@@ -86,7 +87,7 @@ def _each(
 
 
 def _order(was: Mapping[str, str], edited: Mapping[str, str], newer: Mapping[str, str]) -> list[str]:
-    """Return the author's order of names, with each new name behind the one that it follows in the newer file."""
+    """Return the names in the author's order, with each new name after the name that it follows in the newer file."""
     order = list(edited)
     before = ""
     for name in newer:
@@ -112,12 +113,12 @@ def _line(key: str, was: str, edited: str, newer: str) -> Merged:
 
 
 def _is_kept_out(was: str, newer: str) -> bool:
-    """Return whether an input that the author took out stays out: yes, unless a call now requires it."""
+    """Return whether an input that the author removed stays removed: yes, unless a call now requires it."""
     return _OPTIONAL in newer.splitlines() or _OPTIONAL not in was.splitlines()
 
 
 def _with_words(was: str, edited: str, newer: str) -> str:
-    """Return the newer text, but keep the old words if the author replaced them, so that only the author changed them."""
+    """Return the newer text, but with the old words where the author replaced them, so that only one side changed them."""
     before, mine, after = (_WORDS.findall(text) for text in (was, edited, newer))
     if not len(before) == len(mine) == len(after):
         return newer
@@ -126,7 +127,7 @@ def _with_words(was: str, edited: str, newer: str) -> str:
 
 
 def _parts(text: str) -> _File | None:
-    """Split a file that the import wrote into its parts; None if it has another form."""
+    """Split a file that the import generated into its parts; None if it has another form."""
     front, end, body = text.partition(_END)
     head, first, rest = front.partition("\n[[execute]]\n")
     if not end or not first:
@@ -142,7 +143,7 @@ def _parts(text: str) -> _File | None:
 
 
 def _keys(table: str) -> Parts | None:
-    """Return the lines of an input by their keys; None if a value has several lines."""
+    """Return the lines of an input by key; None if a value has several lines."""
     lines = table.rstrip().splitlines()[1:]
     found = [_KEY.fullmatch(line) for line in lines]
     if not all(found):

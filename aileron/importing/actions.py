@@ -1,7 +1,7 @@
 """The action file of an imported operation: its inputs, its gate, and the preview that a person sees before they decide.
 
 Pure. An operation that reads runs; everything else waits for a person. If the document has an operation that reads the same
-path, that is the preview of a change or a deletion.
+path, that operation is the preview of a change or a deletion.
 
 Source: docs/reference/action-file.md. Not here: what an operation takes (operations.py), writing (repository.py).
 """
@@ -30,20 +30,20 @@ __all__ = ["Names", "action_text", "preview_of"]
 _MAX_ACTION: Final = 64
 _MAX_INTENT: Final = 80
 _MAX_BODY: Final = 700
-"""Characters of the document's description, at most: a model needs enough to choose, and not the manual."""
+"""Maximum number of characters of the document's description: a model needs enough to choose, and not the manual."""
 _MAX_TITLE: Final = 56
-"""Characters of a summary's words, at most, so that there is room for values."""
+"""Maximum number of characters of a summary's words, so that there is room for values."""
 _MAX_PLACES: Final = 4
-"""Values in one summary, at most."""
+"""Maximum number of values in one summary."""
 _MAX_SHOWN: Final = 6
-"""Lines of a preview, at most: enough to identify the thing."""
+"""Maximum number of lines of a preview: enough to identify the object."""
 _TITLES: Final = (
     "title name subject summary label text message body content description email to recipient amount login username "
     "key id"
 ).split()
-"""Inputs that distinguish this call from its siblings, the most telling first."""
+"""Names of inputs that distinguish this call from similar ones, the most telling first."""
 _LONG: Final = frozenset("body text message content description notes comment markdown html".split())
-"""Names of strings that mostly have more than one line."""
+"""Names of strings that usually have more than one line."""
 _TIMES: Final = re.compile(r"(?i)^(created|updated|modified|timestamp)")
 _NOT_TAG: Final = re.compile(r"[^a-z0-9_-]+")
 _MAX_TAG: Final = 32
@@ -53,7 +53,10 @@ _CHANGES: Final = frozenset({Effect.CHANGE, Effect.DELETE, Effect.PAY, Effect.SE
 
 
 class Names:
-    """Names of actions, each given once. Each starts with the service's name, as an agent has actions of many services."""
+    """Allocator of unique action names.
+
+    Each name starts with the service's name, because an agent has actions of many services.
+    """
 
     def __init__(self, service: str) -> None:
         self._service: Final = service
@@ -61,7 +64,7 @@ class Names:
         self._numbers: Final[dict[str, int]] = {}
 
     def of(self, op: str) -> str:
-        """Return the name of the action of an operation."""
+        """Return the name of the action for an operation."""
         name = op.replace("_", "-")
         whole = name if name == self._service or name.startswith(f"{self._service}-") else f"{self._service}-{name}"
         candidate, stem = whole[:_MAX_ACTION].rstrip("-"), whole[: _MAX_ACTION - 4].rstrip("-")
@@ -74,7 +77,7 @@ class Names:
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """An operation that reads the current state, which a call is about to change. `shown`: label to path."""
+    """An operation that reads the state that a call is about to change. `shown` maps a label to a path."""
 
     op: str
     inputs: tuple[str, ...]
@@ -82,7 +85,10 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
-    """Return the preview of a call: the operation that reads the same path. None if it cannot be read, or says nothing."""
+    """Return the preview of a call, that is, the operation that reads the same path.
+
+    None if the path cannot be read, or the result has nothing to show.
+    """
     if reader is None or one.effect not in _CHANGES or one.found.method not in ("put", "patch", "delete", "post"):
         return None
     if needs_person(reader.found.method, reader.effect):  # a preview is run before anybody decides
@@ -98,9 +104,10 @@ def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Previe
 
 
 def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[str, str]]:
-    """Yield labels and paths. A value that is about to change is labelled `… now`: the new value is an input, and differs.
+    """Yield labels and paths. The label of a value that is about to change is `… now`, to tell it from the input with the new
+    value.
 
-    Values that the path already has are not shown again.
+    Values that the path already contains are not shown again.
     """
     answer, effect = reader.answer, one.effect
     inputs = {given.name.replace("_", " ") for given in one.inputs}
@@ -131,9 +138,9 @@ def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[st
 def action_text(
     name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, tag: str, called: str = ""
 ) -> str:
-    """Return the whole file, with the placeholders of a source.
+    """Return the complete text of an action file, with the placeholder hashes of a source file.
 
-    `service` is the title of the document, `tag` its name as a tag; `called` names what is called if that is no method and path.
+    `service` is the title of the document, `tag` its name as a tag; `called` names the call if it has no method and path.
     """
     asks = needs_person(one.found.method, one.effect)
     capabilities = [one.name, *([preview.op] if preview else [])]
@@ -176,7 +183,7 @@ def action_text(
 
 
 def _tags(one: Imported, service: str) -> list[str]:
-    """Return the service's name and the document's own tags, by which a session can be limited to some actions."""
+    """Return the service's name and the document's own tags, with which a session can be limited to some actions."""
     words = (_NOT_TAG.sub("-", tag.lower()).strip("-_")[:_MAX_TAG].strip("-_") for tag in (service, *one.found.tags))
     return list(dict.fromkeys(tag for tag in words if TAG.fullmatch(tag)))[:_MAX_TAGS]
 
@@ -211,9 +218,9 @@ def _intent(one: Imported, service: str) -> str:
 
 
 def _summary(one: Imported, preview: Preview | None) -> str:
-    """Return the document's words, then the values that distinguish this call from others, as many as there is room for.
+    """Return a summary: the document's words, then as many of the values that distinguish calls as there is room for.
 
-    A deletion shows the values that the preview found, then those of the path.
+    The summary of a deletion has the values that the preview found, then those of the path.
     """
     if preview is not None and one.effect is Effect.DELETE:
         shown = sorted(
@@ -242,7 +249,7 @@ def _filled(title: str, found: list[str], one: Imported) -> str:
 
 
 def _telling(one: Imported) -> list[Input]:
-    """Return the inputs that identify a call: one title or the like, those of the path, then the others that are required."""
+    """Return the inputs that identify a call: one title or similar, then those in the path, then the other required inputs."""
     plain = [given for given in one.inputs if given.kind not in ("array", "object")]
     titles = sorted(
         (given for given in plain if given.name in _TITLES and not given.is_path),

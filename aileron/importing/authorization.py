@@ -1,21 +1,21 @@
-"""Discovery of where a person signs in for an MCP server: found once by its metadata, checked, and frozen in the manifest.
+"""Discovery of where a person signs in for an MCP server, from the server's metadata, for the manifest.
 
-    1 what the server's challenge says (challenges.py), else its well-known addresses: the metadata of the protected resource
-    2 whether that is this server's · 3 which authorization server it names · 4 that one's metadata
-    5 whether these are its own, and whether it does enough
+    1 fetch the metadata of the protected resource, from the address in the challenge (challenges.py) or a well-known address
+    2 check that the metadata is this server's · 3 choose an authorization server · 4 fetch the metadata of that server
+    5 check that this metadata is that server's own, and that the server supports enough
 
-Runs in the author's command. Every document is a stranger's: it is requested through egress, like everything that leaves the
-daemon, with one GET, bounded, with a deadline; a redirect is not followed.
+Runs in the author's command. Every document is untrusted: it is requested through egress, like every request of the
+daemon, with one GET, a size limit and a deadline; redirects are not followed.
 
 Rules
-- Only public addresses, those that the settings allow (`egress.private`), and this machine's own for a server that is on it: a
-  server on the internet cannot have the author's own network probed.
-- `resource` is the server's address, or its origin with a leading part of its path. `issuer` is what was asked for, to the letter
+- Requests go only to public addresses, to those that the settings allow (`egress.private`), and for a local server to this
+  machine. So a server on the internet cannot probe the author's own network.
+- `resource` is the server's address, or its origin with a leading part of its path. `issuer` is exactly the requested issuer,
   except for the slash of an empty path.
-- A server without metadata of its own is its own authorization server, if its origin has the metadata of one (the revision
-  2025-03-26), or uses the one that the author names.
-- The authorization server must list PKCE with S256: without it nobody signs in.
-- Only what a manifest can hold is taken: what was found here is what a person consents to, and what the daemon uses.
+- A server without resource metadata counts as its own authorization server if its origin has the metadata of one (revision
+  2025-03-26 of the protocol), or uses the authorization server that the author names.
+- The authorization server must list PKCE with S256; otherwise a sign-in is refused.
+- Only values that a manifest can hold are used, because a person consents to these values, and the daemon uses them.
 
 Source: Model Context Protocol 2025-11-25, Authorization; RFC 9728 sections 3 and 5, RFC 8414 sections 2 and 3, OpenID Connect
 Discovery 1.0 section 4, RFC 9207 section 3. Not here: signing in (mcp_signin.py).
@@ -45,18 +45,18 @@ from aileron_connector.failures import redirect_place
 __all__ = ["Authorization", "Discovery", "NoMetadataError", "settings_for"]
 
 _MAX_BYTES: Final = 64 << 10
-"""Bytes of one metadata document, at most: known ones have 2 KiB."""
+"""Maximum size of a metadata document in bytes; known ones have 2 KiB."""
 _DEADLINE_S: Final = 30.0
-"""Seconds for one metadata document."""
+"""Seconds to wait for one metadata document."""
 _ALL_S: Final = 60.0
-"""Seconds for all metadata documents: five at most."""
+"""Seconds to wait for all metadata documents together; there are at most five."""
 _MAX_SERVERS: Final = 16
 _MAX_SCOPES: Final = 64
-"""Scopes of a sign-in, at most; the same limit as in a manifest."""
+"""Maximum number of scopes of a sign-in; the same limit as in a manifest."""
 _MAX_NAMES: Final = 1000
-"""Names in one list of a server, at most: some servers list each of their scopes."""
+"""Maximum number of names in one of a server's lists; some servers list each of their scopes."""
 _MAX_URL: Final = 512
-"""Characters of a URL, at most; the same limit as in a manifest."""
+"""Maximum number of characters of a URL; the same limit as in a manifest."""
 _MAX_TOLD: Final = 200
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
@@ -66,32 +66,32 @@ _FIELDS: Final = (("Accept", "application/json"), ("User-Agent", "aileron"))
 
 
 class Authorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the discovery: where to sign in, for what, and how clients become known there."""
+    """Result of the discovery: where to sign in, for which resource and scopes, and how clients register there."""
 
     resource: str
     issuer: str
     authorize_url: str
     token_url: str
     scopes: tuple[str, ...]
-    """Scopes to ask for; empty: the authorization server decides."""
+    """Scopes to request; if empty, the authorization server decides."""
     revocation_url: str | None = None
     registration_url: str | None = None
     takes_documents: bool = False
-    """True if a client id can be the address of the client's own metadata."""
+    """True if the address of a client's own metadata is accepted as its client id."""
     names_issuer: bool = False
-    """True if the authorization server says that its answers have `iss`."""
+    """True if the authorization server states that its responses have `iss`."""
 
 
 class NoMetadataError(DocumentError):
-    """The server says nothing about signing in: neither in a challenge nor at its well-known addresses."""
+    """Error: the server has no information about signing in, neither in a challenge nor at its well-known addresses."""
 
 
 class _Absent(Exception):
-    """The document is absent. The message says what was found instead."""
+    """Error: the document is absent. The message says what was found instead."""
 
 
 def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Settings:
-    """Return settings that, for a server on this machine, also allow the addresses of `asked` that are on it."""
+    """Return settings that, for a server on this machine, also allow those addresses in `asked` that are on this machine."""
     if server.host not in _LOOPBACK:
         return settings
     urls = [url for url in map(parse_url, asked) if url.host in _LOOPBACK]
@@ -103,9 +103,9 @@ def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Setti
 
 
 class Discovery:
-    """The discovery for one server, begun when it is made.
+    """The discovery for one server; its deadline begins when it is created.
 
-    `url` is the server's; DocumentError for all that stands in the way.
+    `url` is the server's address. Every failure is a DocumentError.
     """
 
     def __init__(self, url: str, egress: Egress, settings: Settings) -> None:
@@ -115,7 +115,10 @@ class Discovery:
         self._until: Final = anyio.current_time() + _ALL_S
 
     async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
-        """Run the discovery. `auth_server`: the one to use of several; `scopes`: the author's, which replace the server's."""
+        """Run the discovery.
+
+        `auth_server` is the authorization server to use of several; `scopes` are the author's, which replace the server's.
+        """
         try:
             where, resource = await self._resource(challenge)
         except NoMetadataError as missing:
@@ -127,8 +130,8 @@ class Discovery:
     async def _without_resource(
         self, missing: NoMetadataError, challenge: Bearer | None, auth_server: str | None, scopes: Sequence[str]
     ) -> Authorization:
-        """Return the authorization of a server without metadata: at the author's authorization server, or at the server's origin
-        if that has the metadata of one (MCP 2025-03-26, Authorization, section 2.3).
+        """Return the authorization for a server without resource metadata: from the author's authorization server, or from the
+        server's own origin if that has the metadata of one (MCP 2025-03-26, Authorization, section 2.3).
         """
         origin = f"{self._server.scheme}://{self._server.authority}"
         name = f"{origin}{self._server.path}"
@@ -151,7 +154,7 @@ class Discovery:
     # the protected resource
 
     async def _resource(self, challenge: Bearer | None) -> tuple[str, dict[str, Any]]:
-        """Return the address of the protected resource's metadata, and the metadata."""
+        """Return the address of the protected resource's metadata, and the metadata itself."""
         if challenge is not None and challenge.resource_metadata:
             url = challenge.resource_metadata
             try:
@@ -167,7 +170,7 @@ class Discovery:
         return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
 
     def _checked_resource(self, resource: dict[str, Any], where: str) -> str:
-        """Return the server's name for itself: its address or a leading part (RFC 9728, section 3.3; MCP, canonical URI)."""
+        """Return the server's name for itself: its address or a leading part of that (RFC 9728, 3.3; MCP, canonical URI)."""
         name = resource.get("resource")
         if not isinstance(name, str):
             raise DocumentError(f"{where}: no resource, which says which server it is about")
@@ -193,7 +196,8 @@ class Discovery:
     async def _issuer(self, issuer: str) -> tuple[str, str, dict[str, Any]]:
         """Return an authorization server's own name, the address of its metadata, and the metadata.
 
-        Addresses are tried in the order of the specification: RFC 8414, then OpenID's, inserted and then appended.
+        Addresses are tried in the order of the specification: the well-known path of RFC 8414, then OpenID's, first inserted
+        before the issuer's path and then appended to it.
         """
         url = _named(issuer, "the authorization server")
         self._check_local(url, "the authorization server")
@@ -215,7 +219,10 @@ class Discovery:
         return said, at, metadata
 
     def _check_local(self, url: Url, told: str) -> None:
-        """Raise DocumentError if `url` is on this machine and the server is not: only a local server may direct requests here."""
+        """Raise DocumentError if `url` is on this machine and the server is not.
+
+        Only a local server may send requests to this machine.
+        """
         if url.host in _LOOPBACK and self._server.host not in _LOOPBACK:
             raise DocumentError(f"{told} is at {url.authority}, on this machine, and the server is not")
 
@@ -224,7 +231,7 @@ class Discovery:
     async def _first(
         self, places: Sequence[str], kind: type[DocumentError], problem: str
     ) -> tuple[str, dict[str, Any]]:
-        """Return the first of these places that has metadata, and the metadata."""
+        """Return the first of these addresses that has metadata, and the metadata itself."""
         absent = []
         for place in places:
             try:
@@ -234,9 +241,9 @@ class Discovery:
         raise kind(f"{problem} ({'; '.join(absent)})")
 
     async def _document(self, text: str, told: str) -> dict[str, Any]:
-        """Fetch a document: a JSON object, without its null values, which some servers write for missing ones.
+        """Fetch a document and return its JSON object without null values, which some servers write for missing ones.
 
-        `_Absent` if there is none; DocumentError for one that cannot be taken.
+        Raises `_Absent` if there is no document, and DocumentError if it cannot be used.
         """
         url = _address(text, told)
         self._check_local(url, told)
@@ -255,7 +262,7 @@ class Discovery:
             raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
 
     async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes, str]:
-        """Return status, media type and body, and the target of a redirect as the end of a phrase."""
+        """Return status, media type, body, and the target of a redirect as the end of a phrase."""
         to = url.destination
         allowed = settings_for(self._settings, self._server, [text])
         grant = own_grant(to, allowed, _MAX_BYTES)
@@ -272,13 +279,13 @@ class Discovery:
 
 
 def _kind_of(answer: OwnAnswer) -> str:
-    """Return the media type, without parameters; the first, if a server says several."""
+    """Return the media type without parameters; the first one if a server sends several."""
     kinds = [value for name, value in answer.headers if name.lower() == "content-type"]
     return "".join(kinds[:1]).partition(";")[0].strip().lower()
 
 
 def _address(text: str, told: str) -> Url:
-    """Parse a URL with the one parser. DocumentError unless it is https, or http on this machine."""
+    """Parse a URL with egress's own parser. Raises DocumentError unless it is https, or http on this machine."""
     try:
         url = parse_url(text)
     except RefusedError as error:
@@ -298,7 +305,7 @@ def _endpoint(metadata: dict[str, Any], key: str, at: str) -> Url:
 
 
 def _named(text: str, told: str) -> Url:
-    """Parse an address for the manifest. DocumentError if it has a query or is not spelled canonically."""
+    """Parse an address for the manifest. Raises DocumentError if it has a query or is not in canonical form."""
     url = _address(text, told)
     if url.query is not None:
         raise DocumentError(f"{told} {_told(text)} has a query, which is not supported here")
@@ -330,10 +337,10 @@ def _check_scopes(scopes: Sequence[str]) -> None:
 
 
 def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) -> tuple[str, ...]:
-    """Return the scopes, plus `offline_access`, which makes tokens renewable, if that is known there: a server refuses the
-    whole sign-in for an unknown scope.
+    """Return the scopes, plus `offline_access`, which makes tokens renewable, if the server lists that scope. A server refuses
+    the whole sign-in for an unknown scope.
 
-    It is not added alone: if no scope is asked for, the authorization server decides.
+    `offline_access` is not added alone: if no scope is requested, the authorization server decides.
     """
     known = _names(metadata, "scopes_supported", at)
     is_more = scopes and "offline_access" in known and "offline_access" not in scopes
@@ -343,7 +350,7 @@ def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) ->
 def _authorization(
     resource: str, issuer: str, metadata: dict[str, Any], at: str, scopes: tuple[str, ...]
 ) -> Authorization:
-    """Return the used parts of an authorization server's metadata. DocumentError if it lacks what a sign-in needs."""
+    """Return the used parts of an authorization server's metadata. Raises DocumentError if a sign-in needs more than it has."""
     for problem in _missing(metadata, at):
         raise DocumentError(f"{at}: {problem}")
     return Authorization(
@@ -378,7 +385,7 @@ def _missing(metadata: dict[str, Any], at: str) -> Iterator[str]:
 
 
 def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
-    """Return a list of strings, each once; empty if there is none."""
+    """Return a list of strings from the document, each at most once; empty if it is absent."""
     found = document.get(key)
     if found is None:
         return ()
@@ -388,5 +395,5 @@ def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
 
 
 def _told(text: str) -> str:
-    """Return a stranger's words for use in a sentence: made visible and shortened."""
+    """Return untrusted text for use in a sentence: escaped and shortened."""
     return visible(text[:_MAX_TOLD])

@@ -1,7 +1,7 @@
-"""Test cases of an imported connector: a call of each operation with the document's examples, and the request that it sends.
+"""Test cases of an imported connector: a call of each operation with the document's examples, and the expected request.
 
-Pure. If an operation has an example of its answer, the case has that; otherwise the service answers 204. A case is left
-out if no value is known that fits: an author who knows one writes it.
+Pure. If the document has an example of the operation's response, the case uses that; otherwise the service's response is 204. A
+case is omitted if no valid argument values are known; an author who knows some can write it.
 
 Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
 """
@@ -38,11 +38,11 @@ _ORIGIN: Final = "https://host.invalid"
 _HOSTS: Final = '\nhosts = ["service.example.com:443"]\n'
 """Placeholder host, which is replaced when the connector is built."""
 _MAX_FILE: Final = 200 << 10
-"""Bytes of a file of cases, at most: readers take at most 256 KiB."""
+"""Maximum size of a file of cases in bytes; readers accept at most 256 KiB."""
 _MAX_EXAMPLE: Final = 4 << 10
-"""Bytes of one answer, at most, so that it is shown whole and a person can read it."""
+"""Maximum size of one response in bytes, so that it is shown in full and a person can read it."""
 _MAX_EXAMPLES: Final = 10
-"""Examples of one answer that are tried, at most."""
+"""Maximum number of examples of one response that are tried."""
 _MAX_DEPTH: Final = 12
 _FORMATTED: Final = {
     "base64": "ZXhhbXBsZQ==",
@@ -53,19 +53,22 @@ _FORMATTED: Final = {
     "uri": "https://example.com/",
     "ipv4": "192.0.2.1",
 }
-"""A value of each format."""
+"""Example value for each format."""
 _SHAPES: Final = {
     "date-time": re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)"),
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "uuid": re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
 }
-"""The shapes that examples must have: documents have dates with a time, and words for UUIDs."""
+"""Patterns that examples must match, because documents have dates with a time, and words in place of UUIDs."""
 
 
 def cases_text(
     document: Document, operations: Sequence[Imported], references: References, *, is_host_open: bool = False
 ) -> str | None:
-    """Return the file; None if there is no case at all. `document`: the packed one. `is_host_open`: hosts are named at build."""
+    """Return the text of the file of cases; None if there are no cases.
+
+    `document` is the packed document. `is_host_open` means that hosts are chosen when the connector is built.
+    """
     schemas = Schemas(document.components.schemas, search=is_found)
     base = _ORIGIN + document.servers[0].url
     head = f"{_HEADER}{_HOSTS if is_host_open else ''}"
@@ -78,13 +81,13 @@ def cases_text(
 
 
 def example_arguments(one: Imported) -> dict[str, Any] | None:
-    """Return a call's arguments: the required inputs, and those with an example. None if no value is known that fits."""
+    """Return a call's arguments: the required inputs, and those with an example. None if a valid value is not known for some."""
     args = some_arguments(one)
     return None if any(given.required and given.name not in args for given in one.inputs) else args
 
 
 def some_arguments(one: Imported) -> dict[str, Any]:
-    """Return a call's arguments without the required inputs for which no value is known."""
+    """Return a call's arguments, without the required inputs for which no valid value is known."""
     return dict(_arguments(one.inputs))
 
 
@@ -127,7 +130,7 @@ def _case(one: Imported, base: str, schemas: Schemas, references: References) ->
 
 
 def _sent(request: Request) -> str | None:
-    """Return the body as text; None if a case cannot have it."""
+    """Return the body as text; None if a case cannot contain it."""
     if request.body is None or any(
         "multipart" in value for name, value in request.headers if name.lower() == "content-type"
     ):
@@ -140,7 +143,7 @@ def _sent(request: Request) -> str | None:
 
 
 def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
-    """Yield the required inputs and those with an example, each with a value that fits."""
+    """Yield the required inputs and those with an example, each with a valid value."""
     for given in inputs:
         spec = InputSpec(name=given.name, type=given.kind, description="", rule=_without_type(given.rule))  # type: ignore[arg-type]
         has_example = given.example != _NOTHING and argument_problem(spec, given.example) is None
@@ -171,7 +174,7 @@ def _without_type(rule: Rule) -> Rule:
 
 
 def _value(rule: Rule, depth: int) -> Any:
-    """Return some value that fits the rule, mostly: patterns are not taken into account."""
+    """Return a value that usually fits the rule; patterns are not taken into account."""
     if "enum" in rule:
         return rule["enum"][0]
     if "const" in rule:
@@ -199,7 +202,7 @@ def _value(rule: Rule, depth: int) -> Any:
 
 
 class _NoValueError(Exception):
-    """Every value that fits is longer than a case should be."""
+    """Error: every valid value is longer than a case should be."""
 
 
 def _number(rule: Rule) -> int | float:
@@ -213,7 +216,7 @@ _NOTHING: Final = Input(name="", rule={}, description="", required=False).exampl
 
 
 def _example(one: Imported, references: References) -> tuple[int, Any] | None:
-    """Return status and body of the document's example of a JSON answer."""
+    """Return status and body of the document's example of a JSON response."""
     responses = one.found.raw.get("responses")
     for status, raw in responses.items() if isinstance(responses, dict) else ():
         if not re.fullmatch("2[0-9]{2}", status) or status in ("204", "205"):
@@ -230,7 +233,7 @@ def _example(one: Imported, references: References) -> tuple[int, Any] | None:
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether an example is small enough to write out: it can be the whole document."""
+    """Return whether an example is small enough to be written out; some examples are as large as the document."""
     waiting, room = [value], _MAX_EXAMPLE
     while waiting and room > 0:
         one = waiting.pop()

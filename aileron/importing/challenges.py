@@ -1,11 +1,12 @@
-"""The Bearer challenge of `WWW-Authenticate`, with which a server says that it needs a token, read strictly.
+"""The Bearer challenge of `WWW-Authenticate`, with which a server says that it needs a token, and a strict parser for it.
 
-Pure. A stranger's header: bounded, read once by one grammar, and nothing is taken from a header that breaks the grammar.
+Pure. The header is untrusted: its size is bounded, one grammar applies, and nothing is used from a header that breaks it.
 
 Rules
-- All challenges of all the header's lines are read; the first Bearer challenge counts. One of another scheme is passed over.
-- A parameter that stands twice in a challenge, an open quotation or anything else that is not of the grammar makes the whole
-  header unreadable: what follows a place that two readers understand differently is not read.
+- All challenges in all lines of the header are parsed; the first Bearer challenge counts. Challenges of other schemes are
+  skipped.
+- A parameter that appears twice in a challenge, an unclosed quotation or any other violation of the grammar makes the whole
+  header unreadable, because two parsers could interpret the rest differently.
 
 Source: RFC 9110 sections 5.6 and 11.6.1, RFC 6750 section 3, RFC 9728 section 5.1. Not here: the requests that follow
 (authorization.py).
@@ -25,9 +26,9 @@ import msgspec
 __all__ = ["Bearer", "UnreadableChallengeError", "is_scope", "maybe_bearer"]
 
 _MAX_CHARACTERS: Final = 8 << 10
-"""Characters of all lines, at most: the limit that many servers have for a head."""
+"""Maximum number of characters in all lines: the limit that many servers have for a header section."""
 _MAX_SCOPES: Final = 64
-"""Scopes of a challenge, at most; the same limit as in a manifest."""
+"""Maximum number of scopes of a challenge; the same limit as in a manifest."""
 _TCHAR: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _SEPARATOR: Final = re.compile(r"[ \t]*(?:,[ \t]*)*")
 _SCHEME: Final = re.compile(rf"({_TCHAR})(?:(?= *$| *,)| +)")
@@ -39,20 +40,23 @@ _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
 
 
 class UnreadableChallengeError(Exception):
-    """The header does not follow the grammar."""
+    """Error: the header does not follow the grammar."""
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     """A Bearer challenge."""
 
     resource_metadata: str = ""
-    """A URL, unchecked; empty if the challenge has none."""
+    """URL of the resource's metadata, not validated; empty if the challenge has none."""
     scopes: tuple[str, ...] = ()
     error: str = ""
 
 
 def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
-    """Return the first Bearer challenge of a header's lines; None if there is none. UnreadableChallengeError."""
+    """Return the first Bearer challenge in a header's lines; None if there is none.
+
+    Raises UnreadableChallengeError if a line breaks the grammar.
+    """
     if sum(map(len, lines)) > _MAX_CHARACTERS:
         raise UnreadableChallengeError(f"more than {_MAX_CHARACTERS} characters")
     for line in lines:
@@ -67,12 +71,12 @@ def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
 
 
 def is_scope(text: str) -> bool:
-    """Return whether a scope can be asked for: RFC 6749 section 3.3, scope-token."""
+    """Return whether a text is a valid scope (RFC 6749 section 3.3, scope-token)."""
     return _SCOPE.fullmatch(text) is not None
 
 
 def _challenges(line: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Return schemes in lower case, each with its parameters. The whole line is read before the first is returned."""
+    """Yield each scheme in lower case with its parameters. The complete line is parsed before the first is returned."""
     found: list[tuple[str, dict[str, str]]] = []
     at = _skipped(line, 0)
     while at < len(line):

@@ -1,7 +1,7 @@
 """Selection of a document's operations by name, tag or text.
 
-Pure. Words are names of operations, tags, or a text to search for; several of one kind add up. Without any, the
-operations that read are selected.
+Pure. An author selects by names of operations, tags, or a text to search for; several of these are combined with "or". If none
+is given, the operations that read and are not deprecated are selected.
 
     wanted(described, ops=["list_pets"], tags=["store"], grep="")
 
@@ -27,11 +27,11 @@ __all__ = ["by_found_names", "by_words", "tags_of", "wanted"]
 UNTAGGED = "(untagged)"
 _NAME: Final = re.compile(r"(?=.{1,64}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _MAX_READ: Final = 20_000
-"""Characters of a description that are searched for a text."""
+"""Maximum number of characters of a description in which a text is searched."""
 
 
 def tags_of(described: Described) -> list[tuple[str, int, int]]:
-    """Return each tag with the number of its operations and of those that read, in the order of the document."""
+    """Return each tag with the number of its operations and the number of those that read, in the order of the document."""
     every: Counter[str] = Counter()
     reads: Counter[str] = Counter()
     for one in described.operations:
@@ -44,7 +44,7 @@ def tags_of(described: Described) -> list[tuple[str, int, int]]:
 def wanted(
     described: Described, *, ops: Sequence[str] = (), tags: Sequence[str] = (), grep: str = "", everything: bool = False
 ) -> list[FoundOperation]:
-    """Return the selected operations, in the order of the document. DocumentError for a name that does not exist."""
+    """Return the selected operations in the order of the document. Raises DocumentError for a name that does not exist."""
     if everything:
         return list(described.operations)
     if not (ops or tags or grep):
@@ -65,7 +65,10 @@ def wanted(
 
 
 def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]:
-    """Return the operations that a person's words select: `reads`, `all`, a tag, or an operation. DocumentError."""
+    """Return the operations that a person's words select. A word is `reads`, `all`, a tag or an operation.
+
+    Raises DocumentError for any other word.
+    """
     known_tags = {tag.casefold() for tag, _, _ in tags_of(described)}
     chosen: dict[str, FoundOperation] = {}
     for word in words:
@@ -82,9 +85,10 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
 
 
 def by_found_names(described: Described, choices: Choices) -> Choices:
-    """Return the author's choices by the names that operations were found under: an author may use an `operationId`.
+    """Return the author's choices, keyed by the names that the import gave to operations, as an author may also use an
+    `operationId`.
 
-    DocumentError if a new name is not a valid name, or no operation has the old one.
+    Raises DocumentError if a new name is not valid, or no operation has the old name.
     """
     known = {_id(one): one.name for one in described.operations} | {one.name: one.name for one in described.operations}
     _check_known(set(choices.names), set(known), "operation")

@@ -1,7 +1,7 @@
-"""A connection to the network that ends at one moment, however slowly the other side answers.
+"""Network connections with one total deadline, however slowly the other side responds.
 
-Timeouts are for one step each, so a service that sends a byte every few seconds could hold a client as long as it likes.
-Here each step gets what is left of the total time.
+Ordinary timeouts apply to each step, so a service that sends a byte every few seconds could hold a client forever.
+Here each step gets the rest of the total time.
 
 Not here: what is requested (fetching.py, mcp_listing.py).
 """
@@ -19,7 +19,7 @@ __all__ = ["Backend"]
 
 
 class Backend(httpcore2.NetworkBackend):
-    """A network backend that connects as httpcore2's own does, until `until` on the monotonic clock."""
+    """A network backend that connects as httpcore2's own does, but only until `until` on the monotonic clock."""
 
     def __init__(self, until: float) -> None:
         self._until = until
@@ -33,7 +33,7 @@ class Backend(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        """Connect, and return a connection whose every step ends in time."""
+        """Connect, and return a connection whose every step ends before the deadline."""
         left = _left(self._until, timeout, httpcore2.ConnectTimeout)
         return _Stream(self._inner.connect_tcp(host, port, left, local_address, socket_options), self._until)
 
@@ -63,7 +63,7 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _left(until: float, timeout: float | None, error: type[Exception]) -> float:
-    """Return the seconds that a step can take: its own timeout, or the rest of the total if that is less."""
+    """Return the seconds that a step can take: its own timeout, or the rest of the total time if that is shorter."""
     left = until - time.monotonic()
     if left <= 0:
         raise error("no time is left")

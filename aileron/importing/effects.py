@@ -1,8 +1,8 @@
-"""The guessed effect of an operation, from its method and its words: on the careful side, and for the author to check.
+"""The guess of an operation's effect from its method and words. It is cautious, and the author checks it.
 
-Pure. A safe method reads, unless the operation's name begins with a verb that does not or its path ends in one. Everything
-else waits for a person, so that a wrong guess costs a quieter or a louder card, and never an effect that nobody saw. A POST
-whose words only read is said to read, and waits all the same: a name opens no gate.
+Pure. A safe method reads, unless the operation's name begins with a verb that writes or its path ends in one. All other
+operations wait for a person, so that a wrong guess only makes a card less or more prominent, and never causes an unseen
+effect. A POST whose words only read gets the effect `read`, but still waits, because a name must not open the gate.
 
 Source: RFC 9110 section 9.2.1; docs/reference/action-file.md (Effects).
 
@@ -51,31 +51,31 @@ _ENDS: Final = {
     }.items()
     for verb in verbs.split()
 }
-"""Last segments of a path that are verbs and never name a thing.
+"""Last segments of a path that are verbs and never name an object.
 
-Of 3,900 operations with GET in known documents six end so, and five of those do write.
+Of 3,900 GET operations in known documents, six end in such a segment, and five of these do write.
 """
 _BEGINS: Final = frozenset(
     "buy cancel create deactivate delete destroy disable enable erase execute insert logout pay publish purge reboot remove "
     "revoke send terminate uninstall unsubscribe update upsert wipe".split()
 )
-"""Verbs that start a name of several words only if they say what the operation does."""
+"""Verbs that, at the start of a name with several words, say what the operation does."""
 _LOOKS: Final = frozenset("count filter find get list lookup paginate query read retrieve search".split())
-"""Words at the start of the name, or the end of the path, of a POST that only reads and has a body because its query is long."""
+"""Words at the start of the name, or at the end of the path, of a POST that only reads and has a body for a long query."""
 _ASKS: Final = frozenset("count lookup paginate query search".split())
-"""Words of `_LOOKS` that also mean reading at the end of a name: `users_search` reads, but a `mailing_list` is a thing."""
+"""Words in `_LOOKS` that also mean reading at the end of a name: `users_search` reads, but a `mailing_list` is an object."""
 _DOES: Final = frozenset(
     "add apply archive begin book close commit confirm copy do draft execute export flag generate import insert install invoke "
     "launch lock make new open order perform post provision put queue record register request run save schedule "
     "start stop store submit subscribe sync toggle track trigger unlock upload write".split()
 )
-"""Words that keep a POST from being taken as reading, whatever stands around them: `find_or_create`, `search_and_replace`."""
+"""Words that prevent a POST from counting as reading, whatever other words it has: `find_or_create`, `search_and_replace`."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
 
 
 def effect_of(method: str, name: str, path: str) -> Effect:
-    """Return the heaviest effect that the method, the name and the end of the path suggest."""
+    """Return the heaviest effect that the method, the name or the end of the path suggests."""
     if method in ("get", "head"):
         return _effect_of_reading(name, path)
     words = set(name.split("_")) | set(_last_words(path))
@@ -91,7 +91,7 @@ def effect_of(method: str, name: str, path: str) -> Effect:
 
 
 def _looks(name: list[str], end: list[str]) -> bool:
-    """Return whether the words of a POST say that it reads, and no word says otherwise."""
+    """Return whether some words of a POST say that it reads, and no word says otherwise."""
     if any(word in _DOES or word in _ENDS or guessed_effect(word) in _WRITES for word in (*name, *end)):
         return False
     return name[0] in _LOOKS or name[-1] in _ASKS or end[-1] in _LOOKS - {"list"}
@@ -100,7 +100,8 @@ def _looks(name: list[str], end: list[str]) -> bool:
 def _effect_of_reading(name: str, path: str) -> Effect:
     """Return READ, unless a verb says otherwise.
 
-    The verb stands at the start of the name, is the end of the path, or starts words there or in a query that is always the same.
+    The verb can be at the start of the name, be the last segment of the path, or start the words of that segment or of a
+    constant query.
     """
     said = guessed_effect(name)
     if said in _WRITES:
@@ -116,7 +117,7 @@ def _effect_of_reading(name: str, path: str) -> Effect:
 
 
 def needs_person(method: str, effect: Effect) -> bool:
-    """Return whether a person decides first: yes, unless the operation reads with a safe method."""
+    """Return whether a person must decide first: yes, unless the operation reads and has a safe method."""
     return method not in ("get", "head") or effect is not Effect.READ
 
 
@@ -129,7 +130,7 @@ def _last_segment(path: str) -> str:
 
 
 def _segment(path: str) -> str:
-    """Return the last segment that is no parameter: it names what the request is about."""
+    """Return the last segment of the path that is not a parameter; it says what the request is about."""
     named = [segment for segment in re.split(r"[?#]", path)[0].split("/") if segment and "{" not in segment]
     return named[-1] if named else ""
 

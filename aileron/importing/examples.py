@@ -1,16 +1,16 @@
 """The document's own examples of a body that can be sent.
 
-Pure. They show the intended form if a schema leaves a choice (rules.py), and each is tried on the generated action, so that
-an import says which of them cannot be given.
+Pure. Examples show the intended form if a schema leaves a choice (rules.py). Each is also tried on the generated action, so
+that an import can report which examples cannot be given.
 
 Rules
-- Examples of the body come first; without any, those of its schema. These show answers too, so read-only values are removed.
-- An example that has the body under one name and nothing else is replaced by that body, and so is one that shows a whole
-  request; one that is written as a JSON text is parsed.
-- Null values are left out, as in a call, and named.
+- Examples of the body are used; if there are none, those of its schema, without read-only values, as they show responses too.
+- An example that only wraps the body in an object with one name, or shows a complete request, is replaced by the body itself;
+  an example that is written as JSON text is parsed.
+- Null values are left out, as in a call, and reported.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.14 (Media Type Object), 4.8.19 (Example Object), 4.8.24 (Schema Object).
-Not here: examples of parameters and of answers (cases.py).
+Not here: examples of parameters and of responses (cases.py).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from aileron_connector.openapi.document import RequestBody
 __all__ = ["Example", "bodies_of", "is_found", "problem_of"]
 
 _MAX_EXAMPLES: Final = 10
-"""Examples of one body, at most."""
+"""Maximum number of examples of one body."""
 _MAX_BYTES: Final = 48 << 10
-"""48 KiB: the limit of all arguments of a step together."""
+"""48 KiB: maximum size of an example, which is the limit for all arguments of a step together."""
 _MAX_DEPTH: Final = 32
 _BODY: Final = ("request_body", "requestBody", "body")
-"""Names of the body in an example that shows a whole request, beside its address and parameters."""
+"""Names of the body in an example that shows a complete request with address and parameters."""
 
 
 def is_found(pattern: str, value: str) -> bool:
-    """Return whether RE2 finds the pattern: with a stranger's pattern and a stranger's example, `re` might never finish."""
+    """Return whether RE2 finds the pattern. With an untrusted pattern and an untrusted example, `re` might never finish."""
     import re2
 
     options = re2.Options()
@@ -52,20 +52,20 @@ def is_found(pattern: str, value: str) -> bool:
 
 
 class Example(NamedTuple):
-    """Example of a body. `nulls`: the places in it that are null, which a call leaves out."""
+    """An example of a body. `nulls` are the places in the example that are null, which a call leaves out."""
 
     value: Any
     nulls: tuple[str, ...]
 
 
 def bodies_of(media: Mapping[str, Any], references: References, file: str) -> list[Example]:
-    """Return the examples of a Media Type Object, in their order; empty if none can be given."""
+    """Return the examples of a Media Type Object in their order; empty if none of them can be given."""
     found = itertools.islice(_said(media, references, file), _MAX_EXAMPLES)
     return [_without_null(value) for value in found if value is not None and _is_small(value)]
 
 
 def _properties(schema: Mapping[str, Any], references: References, file: str) -> dict[str, Any]:
-    """Return the properties of an object and of the parts of its `allOf`."""
+    """Return the properties of an object and of its `allOf` parts."""
     found: dict[str, Any] = {}
     for part in [*(references.maybe(inner, file) for inner in _list(schema.get("allOf"))), schema]:
         own = part.get("properties")
@@ -109,7 +109,7 @@ def _said(media: Mapping[str, Any], references: References, file: str) -> Iterat
 
 
 def _unwrapped(value: Any, names: Any) -> Any:
-    """Return the body alone: some documents give it within a whole request, under an extra name, or as a text."""
+    """Return only the body, because some documents give it within a complete request, under an extra name, or as a text."""
     if isinstance(value, str) and names and value.lstrip().startswith("{") and len(value) <= _MAX_BYTES:
         try:
             value = json.loads(value)
@@ -128,7 +128,7 @@ def _unwrapped(value: Any, names: Any) -> Any:
 
 
 def _written(value: Any, raw: Any, references: References, file: str, depth: int) -> Any:
-    """Return an example of a schema without its read-only values, as far as the schema marks them plainly."""
+    """Return an example of a schema without its read-only values, as far as the schema marks them directly."""
     schema = references.maybe(raw, file)
     if depth == 0:
         return value
@@ -160,7 +160,7 @@ def _is_small(value: Any) -> bool:
 
 
 def problem_of(value: Any, body: RequestBody | None, inputs: Sequence[Input]) -> str | None:
-    """Return why an example cannot be given as the arguments of an action; None if it can."""
+    """Return why an example cannot be given as the arguments of an action; None if it can be given."""
     if body is None:
         return "the action has no body"
     by_name = {spec.name: spec for spec in inputs}

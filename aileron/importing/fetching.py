@@ -1,11 +1,11 @@
-"""The document's bytes: from files, folders, or one URL that was named. Nothing else is opened or requested.
+"""The document's bytes, from the named files, folders, or URL. Nothing else is opened or requested.
 
 Rules
-- A folder stands for the JSON and YAML files in it; symbolic links in it are not followed, and nothing above it is read.
+- A folder stands for the JSON and YAML files in it; symbolic links in it are not followed, and no files outside it are read.
 - A URL is https, or http on this machine. Redirects are followed within its own origin. No credential is sent.
-- Sizes, numbers and seconds are bounded before anything is parsed.
+- Sizes, counts and durations are limited before anything is parsed.
 
-Runs in the author's command. Not here: what the bytes say (reading.py).
+Runs in the author's command. Not here: parsing the bytes (reading.py).
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ __all__ = ["is_url", "load"]
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _MAX_LOOKED_AT: Final = 100_000
-"""Names in a folder and those below it, of any kind, at most."""
+"""Maximum number of names, of any kind, in a folder and its subfolders."""
 _DEADLINE_S: Final = 60.0
 _MOST_S: Final = 20.0
-"""Seconds for one step: until a connection is established, or bytes arrive."""
+"""Seconds to wait in one step: for a connection to be established, or for bytes to arrive."""
 _OF_SERVERS: Final = (400, 401, 405, 406)
-"""Status codes with which MCP servers answer a plain GET."""
+"""Status codes with which MCP servers respond to a plain GET."""
 _MAX_REDIRECTS: Final = 3
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
 def is_url(source: str) -> bool:
-    """Return whether a source is the address of a document, and not a file."""
+    """Return whether a source is a document's URL rather than a file."""
     return "://" in source
 
 
 def load(sources: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Files:
-    """Read the sources; the first is the document, the others are files that it may refer to. DocumentError.
+    """Read the sources; the first is the document, the others are files that it may refer to.
 
-    `deadline_s`: for a URL, in all.
+    `deadline_s` is the total number of seconds for a URL. Raises DocumentError if a source cannot be read.
     """
     first = sources[0]
     if is_url(first):

@@ -1,9 +1,9 @@
-"""The operations that a document describes, before any is examined: a person chooses among these.
+"""The operations that a document describes, as a list from which a person chooses, before any operation is examined.
 
 Reading is lenient here, since a broken operation must not hide the others: its problem is reported when it is imported.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.1 (OpenAPI Object), 4.8.8 (Paths Object), 4.8.9 (Path Item Object). Not
-here: what one takes and answers (operations.py), Swagger 2.0 (swagger.py).
+here: an operation's arguments and responses (operations.py), Swagger 2.0 (swagger.py).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from aileron.importing.swagger import as_openapi_3
 __all__ = ["METHODS", "Described", "FoundOperation", "described"]
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
-"""Methods that egress sends. OPTIONS and TRACE concern the connection, and are no operations of a service."""
+"""Methods that egress can send. OPTIONS and TRACE concern the connection, and are not operations of a service."""
 _READS: Final = ("get", "head")
 _MAX_OPERATIONS: Final = 20_000
-"""Operations of one document, at most: the largest known has 1,200."""
+"""Maximum number of operations in one document; the largest known document has 1,200."""
 _MAX_NAME: Final = 64
 _MAX_TAGS: Final = 20
-"""Tags of one operation, at most: people mostly find it by the first."""
+"""Maximum number of tags of one operation; people mostly find an operation by its first tag."""
 _MAX_SCHEMES: Final = 200
-"""Security schemes, at most: known documents have at most 20."""
+"""Maximum number of security schemes; known documents have at most 20."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
 
 
 class FoundOperation(msgspec.Struct, frozen=True):
-    """An operation as it stands in the document. `name` is unique, in snake case."""
+    """An operation as described in the document. `name` is unique, in snake case."""
 
     name: str
     path: str
@@ -42,24 +42,27 @@ class FoundOperation(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
     summary: str
     raw: dict[str, Any]
-    """The Operation Object."""
+    """The operation's Operation Object, unchanged."""
     shared: Sequence[Any]
-    """The parameters of its path."""
+    """The parameters that the operation's path declares for all its operations."""
     servers: Sequence[Any]
-    """Servers of its path or its own; empty: those of the document."""
+    """Servers of the operation or its path; if empty, the document's servers apply."""
     file: str
-    """The file that it stands in, for its references."""
+    """Name of the file that contains the operation, to resolve its references."""
     is_old: bool = False
-    """True if the document calls it deprecated."""
+    """True if the document marks the operation as deprecated."""
 
     @property
     def reads(self) -> bool:
-        """True if its method is a safe one (RFC 9110 section 9.2.1)."""
+        """True if the operation's method is safe (RFC 9110 section 9.2.1)."""
         return self.method in _READS
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A document with its operations. `is_3_0`: schemas are those of OpenAPI 3.0, which Swagger's are too."""
+    """A document with its operations.
+
+    `is_3_0` is true if its schemas are those of OpenAPI 3.0, which Swagger uses too.
+    """
 
     title: str
     version: str
@@ -72,11 +75,11 @@ class Described(msgspec.Struct, frozen=True):
     references: References
     digest: str
     description: str = ""
-    """Description of the whole API, unchanged."""
+    """Description of the complete API, unchanged."""
 
 
 def described(files: Files) -> Described:
-    """Return the document with its operations. DocumentError if it does not describe an API."""
+    """Return the document with its operations. Raises DocumentError if the document does not describe an API."""
     document = files.document
     if not isinstance(document, dict):
         raise DocumentError(f"{files.root}: not an OpenAPI document: it is no object")
@@ -148,7 +151,7 @@ def _operations(document: dict[str, Any], references: References) -> Iterator[Fo
 
 
 class _Names:
-    """Names of operations, each given once."""
+    """Allocator of unique operation names."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -194,7 +197,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _line(value: Any) -> str:
-    """Return a title or the like as one visible line; empty if it is no text."""
+    """Return a title or similar as one line of visible text; empty if it is not text."""
     from aileron.importing.words import line
 
     return line(value) if isinstance(value, str) else ""

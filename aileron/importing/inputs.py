@@ -1,13 +1,13 @@
-"""The inputs of one action: what an agent gives for an operation of a document, each with a name, a rule and words.
+"""The inputs of one action: the values that an agent gives for an operation, each with a name, a rule and a description.
 
-Collected while the operation is read (operations.py). What is optional and cannot be expressed is left out, and named.
+Collected while the operation is read (operations.py). Optional parts that cannot be expressed are left out and reported.
 
 Rules
-- Each argument has a name of its own, in snake case. If two places have the same name, the place is added: `id` and `id_body`.
-- An input has words, but only those that a model needs: 16 KiB of rules in all. If there are more, the largest are made
-  smaller first, and only then optional ones are left out.
+- Each argument has a unique name in snake case. If two places use the same name, the place is appended: `id` and `id_body`.
+- An input has a description, but no longer than a model needs: all rules together have 16 KiB. If they are larger, the largest
+  rules are shrunk first, and optional inputs are left out only after that.
 
-Source: docs/reference/action-file.md (inputs). Not here: which rule a schema becomes (rules.py).
+Source: docs/reference/action-file.md (inputs). Not here: converting a schema to a rule (rules.py).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from aileron.model.names import INPUT_NAME
 __all__ = ["MAX_INPUTS", "Input", "Inputs", "snake"]
 
 MAX_INPUTS: Final = 60
-"""Inputs of one action, at most: operations of a manifest have at most 64 parameters."""
+"""Maximum number of inputs of one action; operations in a manifest have at most 64 parameters."""
 _MAX_RULES: Final = 16 << 10
-"""16 KiB for all rules of one action: each of them is in the context of a model with every request."""
+"""16 KiB: maximum size of all rules of one action, because a model has them in its context with every request."""
 _MAX_LOST: Final = 1000
-"""Places of one input that are named as left out, at most; further ones are counted."""
+"""Maximum number of places of one input that are reported as left out; further places are only counted."""
 _MAX_WORDS: Final = 200
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMATS: Final[dict[str, tuple[str, str]]] = {
@@ -46,11 +46,11 @@ _FORMATS: Final[dict[str, tuple[str, str]]] = {
     "ipv4": ("An IPv4 address", "ip"),
     "ipv6": ("An IPv6 address", "ip"),
 }
-"""Text about each format for a model, and a word: if the document's description has that word, the text is left out."""
+"""Text about each format for a model, and a word. The text is omitted if the document's description contains the word."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """An argument of an action. `rule` has its type, in the keywords of actions/inputs.py."""
+    """An argument of an action. `rule` includes its type, in the keywords of actions/inputs.py."""
 
     name: str
     rule: Rule
@@ -59,7 +59,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     is_path: bool = False
     is_base64: bool = False
     format: str = ""
-    """The format in the document's words: `uuid`, `date-time`. For an array: that of its items."""
+    """The format as the document names it: `uuid`, `date-time`. For an array, the format of its items."""
     example: Any = msgspec.UNSET
 
     @property
@@ -69,7 +69,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inputs:
-    """The inputs of one operation, in their order, and the list of parts that were left out."""
+    """The inputs of one operation in their order, and the list of parts that were left out."""
 
     def __init__(self, rules: Rules, packer: Packer) -> None:
         self._rules = rules
@@ -78,23 +78,23 @@ class Inputs:
         self._left_out: list[str] = []
         self._taken: set[str] = set()
         self._whole: dict[str, tuple[Taken, Sequence[Any]]] = {}
-        """The whole rule of each input, with the document's examples of it, by the input's name."""
+        """The complete rule of each input, with the document's examples of the input, by the input's name."""
 
     @property
     def every(self) -> tuple[Input, ...]:
-        """Every input that is kept so far."""
+        """All inputs that have been added and not removed so far."""
         return tuple(self._inputs)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The parts that cannot be given, each with the reason."""
+        """The parts that cannot be given in a call, each with the reason."""
         kept = {entry.name for entry in self._inputs}
         within = [told for name, (taken, _) in self._whole.items() if name in kept for told in _lost(name, taken)]
         return (*self._left_out, *within)
 
     @property
     def mark(self) -> tuple[int, int]:
-        """The current position, for `undone`."""
+        """The current position, to be passed to `undone`."""
         return len(self._inputs), len(self._left_out)
 
     def undone(self, since: tuple[int, int]) -> None:
@@ -102,13 +102,13 @@ class Inputs:
         del self._inputs[since[0] :], self._left_out[since[1] :]
 
     def maybe_own(self, *names: str) -> str:
-        """Take the first of these names that is free, and return it; empty if none is."""
+        """Reserve and return the first of these names that is free; return an empty string if none is."""
         name = next((one for one in names if one not in self._taken), "")
         self._taken |= {name} if name else set()
         return name
 
     def put(self, made: Input) -> None:
-        """Add an input that no schema of the document describes, under a name from `maybe_own`."""
+        """Add an input that no schema in the document describes, under a name from `maybe_own`."""
         self._inputs.append(made)
 
     def add(
@@ -121,9 +121,9 @@ class Inputs:
         is_path: bool = False,
         used: Sequence[Any] = (),
     ) -> None:
-        """Add an input for an argument. `used`: the document's examples of it.
+        """Add an input for an argument. `used` has the document's examples of the argument.
 
-        UnusableError if it would take more than the schema.
+        Raises UnusableError if the input would accept more than the schema.
         """
         try:
             if not required and len(self._inputs) >= MAX_INPUTS:  # `fit` would leave it out, after all the work
@@ -163,7 +163,7 @@ class Inputs:
         return str(found.get("format", ""))
 
     def named(self, name: str, place: str) -> str:
-        """Return a free name for something that the document calls `name`, and take it. UnusableError if none is left."""
+        """Reserve and return a free name for a value that the document calls `name`. Raises UnusableError if no name is left."""
         base = snake(name) or place
         for candidate in (base, f"{base}_{place}", *(f"{base}_{number}" for number in range(2, 100))):
             if candidate not in self._taken and INPUT_NAME.fullmatch(candidate):
@@ -172,13 +172,13 @@ class Inputs:
         raise UnusableError("no name is left for it")
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Record that something optional is left out."""
+        """Record that an optional part is left out."""
         self._left_out.append(f"{line(name, 60)}: {reason}")
 
     def fit(self) -> None:
         """Shrink all inputs to a size that a model can read; leave out those that have no room.
 
-        UnusableError if not even the required inputs have room.
+        Raises UnusableError if not even the required inputs fit.
         """
         self._shrink()
         needed = [entry for entry in self._inputs if entry.required]
@@ -196,9 +196,9 @@ class Inputs:
         self._inputs = [entry for entry in self._inputs if entry.name in kept]
 
     def _shrink(self) -> None:
-        """Shrink inputs, the largest first, down to a fair share of the room, and below it only if that is not enough.
+        """Shrink inputs, the largest first, to a fair share of the room, and further only if that is not enough.
 
-        What an example uses is cut last, and only of required inputs, which cannot be left out.
+        Parts that an example uses are cut last, and only from required inputs, because these cannot be left out.
         """
         weights = {entry.name: _weight(entry) for entry in self._inputs}
         share = _share(list(weights.values()), _MAX_RULES)
@@ -223,7 +223,7 @@ class Inputs:
 
 
 def _share(weights: Sequence[int], room: int) -> int:
-    """Return the largest share with which all weights have room: small ones get what they need."""
+    """Return the largest share for which all weights fit into `room`, where smaller weights take only what they need."""
     for place, weight in enumerate(sorted(weights)):
         share = room // (len(weights) - place)
         if weight > share:
@@ -241,7 +241,7 @@ def _with_rule(one: Input, rule: Rule) -> Input:
 
 
 def _lost(name: str, taken: Taken) -> Iterator[str]:
-    """Yield the parts that are left out of an input, place by place."""
+    """Yield a text for each part that is left out of an input, place by place."""
     for loss in taken.lost[:_MAX_LOST]:
         yield f"{line(f'{name}{loss.at}', 160)}: {loss.reason}"
     if len(taken.lost) > _MAX_LOST:
@@ -253,7 +253,7 @@ def _weight(one: Input) -> int:
 
 
 def snake(name: str) -> str:
-    """Return a name in snake case; empty if no character of it can stand in a name."""
+    """Return a name in snake case; empty if none of its characters is allowed in a name."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     made = _NOT_NAME.sub("_", words.lower()).strip("_")[:60].rstrip("_")
     return made if made[:1].isalpha() else f"arg_{made}" if made else ""
@@ -264,7 +264,7 @@ def _is_base64(schema: dict[str, Any]) -> bool:
 
 
 def _described(words: str, name: str, schema: dict[str, Any], rule: Rule) -> str:
-    """Return the document's words, or else words made of the name, with the format and the default value."""
+    """Return the document's description, or else one made from the name, with the format and the default value."""
     told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[rule['type']]}."
     if _is_base64(schema):
         told = f"{told.rstrip('. ')}. As base64."

@@ -1,14 +1,14 @@
-"""The form of a key in the header `Authorization`, as far as a document describes it in words.
+"""The form of a key in the header `Authorization`, as far as a document describes the form in prose.
 
-Pure. A security scheme of the type `apiKey` has a name and a place and no form: services want `Bearer KEY`, `Bot KEY`,
-`Token token=KEY` or the key alone. Descriptions and examples often say which.
+Pure. A security scheme of the type `apiKey` specifies a name and a place but no form; services want `Bearer KEY`, `Bot KEY`,
+`Token token=KEY` or only the key. Descriptions and examples often show the form.
 
 >>> form_of(["The key with format `Token token=<API_KEY>`"])
 'Token token={key}'
 >>> form_of(["Put the key here."]) is None
 True
 
-Not here: which texts are read (security.py), what a form may have (registry/manifest_credential.py).
+Not here: which texts are searched (security.py), which forms are allowed (registry/manifest_credential.py).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Final
 __all__ = ["form_in_text", "form_of", "form_of_value", "is_form"]
 
 _MAX_READ: Final = 20_000
-"""Characters of one text that are read: a form stands at the beginning of a section on authentication."""
+"""Maximum number of characters of one text that are searched; the form is at the beginning of a section on authentication."""
 _SCHEMES: Final = (
     "ApiKey|Apikey|APIKEY|Api-Key|ApiToken|Basic|Bearer|bearer|Bot|GenieKey|JWT|Key|OAuth|OAuth2|SSWS|Token"
 )
-"""Words that mark a key behind them, in this spelling, even if neither a quote nor the header's name precedes them."""
+"""Words that announce a key after them, in exactly this spelling, even if neither a quote nor the header's name precedes them."""
 _KEY: Final = (
     r"(?:<(?!(?:a|b|br|code|em|i|li|p|strong|ul)>)[A-Za-z][A-Za-z0-9 _-]{0,40}>|\$?\{{1,2}[^{}\n]{1,40}\}{1,2}"
     r"|\[[^\[\]\n]{1,40}\]|\$[A-Z_]{2,40}|[A-Z]{2,}(?:[_-][A-Z0-9]+)+"
     r"|(?:your|my|paste)[_-][A-Za-z_-]{2,40}|[xX]{3,}|[A-Za-z0-9._-]*\d[A-Za-z0-9._=-]{5,}|\.{3}|…)"
 )
-"""Placeholder of a key: a name in brackets or capitals, or something that looks like a key."""
+"""Pattern of a key's placeholder: a name in brackets or capitals, or a text that looks like a key."""
 _BEFORE: Final = r"[a-z_]{2,12}=[\"']?"
 _VALUE: Final = re.compile(
     rf"(?:(?P<word>[A-Za-z][A-Za-z0-9_-]{{1,20}}) +)?(?P<before>{_BEFORE})?(?P<key>{_KEY})(?P<after>[\"']?)"
@@ -51,7 +51,7 @@ _BEARER: Final = re.compile(r"(?i)\bbearer\b")
 
 
 def form_of(texts: Sequence[str]) -> str | None:
-    """Return a header's value with `{key}` in it, from the first text that has one; None if none has."""
+    """Return a header value that contains `{key}`, from the first text that shows one; None if no text does."""
     for text in texts:
         found = next(_forms(text[:_MAX_READ]), None)
         if found is not None:
@@ -60,18 +60,18 @@ def form_of(texts: Sequence[str]) -> str | None:
 
 
 def form_in_text(text: str) -> str | None:
-    """Return the form in a text about anything, only from what follows the header's name; None if there is none."""
+    """Return the form in a text about any subject, searching only after the header's name; None if there is none."""
     return next(_after_name(text[:_MAX_READ]), None)
 
 
 def form_of_value(value: str) -> str | None:
-    """Return the form in an example of the whole header; None if it does not look like a key, alone or after a word."""
+    """Return the form in an example of the complete header value; None if it is not a key, alone or after a word."""
     match = _VALUE.fullmatch(value.strip())
     return None if match is None else _form(match)
 
 
 def is_form(text: str) -> bool:
-    """Return whether a text can be a form: visible ASCII with `{key}` once."""
+    """Return whether a text can be a form: visible ASCII that contains `{key}` exactly once."""
     return re.fullmatch(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*", text) is not None and text.count("{") == 1
 
 

@@ -1,9 +1,9 @@
-"""The list in an answer, and the fields of its members that an agent gets if the list is large.
+"""The list in a response, and the fields of its members that an agent gets if the list is large.
 
-Pure. A guess by the schema: fields that are required, and those that name a thing or say where it is and when it was. An
-author can choose others, and so can each call.
+Pure. The fields are guessed from the schema: required fields, and those that identify a member or have its place or time. An
+author can choose other fields, and so can each call.
 
-Source: docs/reference/packed-openapi.md. Not here: cutting an answer down to them (aileron_connector/openapi/answer.py).
+Source: docs/reference/packed-openapi.md. Not here: reducing a response to these fields (aileron_connector/openapi/answer.py).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["fields_of", "listing_of", "properties_of"]
 Lookup = Callable[[str], dict[str, Any] | bool]
 
 _MAX_FIELDS: Final = 12
-"""Fields of one member, at most: a line or two, which a person or a model can take in."""
+"""Maximum number of fields of one member: a line or two, which a person or a model can take in."""
 _MAX_HOPS: Final = 12
 _MAX_PARTS: Final = 64
-"""Parts of `allOf`, and parts of those, at most."""
+"""Maximum number of `allOf` parts, including the parts of those parts."""
 _MAX_AROUND: Final = 200
-"""Properties of an answer that are searched for its list, at most."""
+"""Maximum number of properties of a response that are searched for its list."""
 _WRAPPERS: Final = ("data", "items", "results", "values", "entries", "records", "list", "content", "chunk", "objects")
 _TELLING: Final = (
     "id number key name title login username email subject summary slug label status state type kind path full_name "
     "display_name displayName html_url web_url price amount currency total count date start end due created created_at "
     "createdAt updated updated_at updatedAt modified timestamp"
 ).split()
-"""Properties that identify a thing, the most telling first."""
+"""Names of properties that identify an object, the most telling first."""
 _NAMES: Final = (
     "name",
     "title",
@@ -47,11 +47,11 @@ _NAMES: Final = (
     "displayName",
     "display_name",
 )
-"""Properties of an object within a member, one of which identifies that object."""
+"""Names of properties that identify an object nested in a member."""
 
 
 def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | None:
-    """Return the list of an answer: the answer itself, or the one array of objects in it. None if there is none."""
+    """Return the list in a response: the response itself, or the only array of objects in it. None if there is no such list."""
     found = _seen(answer, lookup)
     if found.get("type") == "array" or "items" in found:
         return ListShape(at=[], fields=fields_of(found.get("items", True), lookup))
@@ -69,7 +69,7 @@ def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | Non
 
 
 def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
-    """Return the most telling fields of an object; those of an object within it have a dot."""
+    """Return the most telling fields of an object; a field of a nested object is written with a dot."""
     found = _seen(member, lookup)
     properties = properties_of(found, lookup)
     required = set(found.get("required", ()))
@@ -86,7 +86,7 @@ def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
 
 
 def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
-    """Return the property itself if it is a plain value, else the property in it that names the object."""
+    """Return the property itself if it is a plain value, else the property of the nested object that identifies it."""
     seen = _seen(inner, lookup)
     if "items" in seen:
         seen = _seen(seen["items"], lookup)
@@ -98,7 +98,7 @@ def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
 
 
 def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
-    """Return the properties of an object, including those of `allOf` and of the first branch of a choice."""
+    """Return the properties of an object, including those of its `allOf` parts and of the first branch of a choice."""
     found: dict[str, Any] = {}
     waiting = [schema]
     for _ in range(_MAX_PARTS):  # a schema may be a part of itself
@@ -111,7 +111,7 @@ def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
 
 
 def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:
-    """Return a schema with references followed, and for a choice the first branch that is not null."""
+    """Return a schema with references resolved; a choice is replaced by its first branch that is not null."""
     for _ in range(_MAX_HOPS):
         if not isinstance(schema, dict):
             return {}

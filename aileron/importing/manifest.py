@@ -1,6 +1,6 @@
 """The manifest of an imported connector: hosts, credential and operations, with only what the chosen operations need.
 
-Pure. Source: docs/reference/connector-manifest.md. Not here: what an operation takes (operations.py).
+Pure. Source: docs/reference/connector-manifest.md. Not here: the arguments of an operation (operations.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADER: Final = """\
 _OPERATIONS: Final = "# What the document says that each operation takes."
 _TIMEOUT_S: Final = 60
 _MEMORY_MB: Final = 128
-"""Memory of the connector, twice the usual: an answer of some MiB is parsed, checked and written again."""
+"""Memory of the connector in MiB, twice the usual, because responses of some MiB are parsed, checked and encoded again."""
 _MAX_INTENTS: Final = 64
 _MAX_SCOPE: Final = 200
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
@@ -47,7 +47,7 @@ def manifest_text(
     made_from: str = "an OpenAPI document",
     imports: Sequence[str] = ("http", "log"),
 ) -> str:
-    """Return the whole file. `hosts`: requests go to the first unless an operation says otherwise."""
+    """Return the complete manifest. Requests go to the first of `hosts` unless an operation specifies another."""
     parts = [
         _HEADER.format(title=title, version=version, made_from=made_from),
         "\n".join(
@@ -108,7 +108,7 @@ def _credential(
 
 
 def operations_of(operations: Sequence[Imported]) -> list[Operation]:
-    """Return the operations as a manifest records them, so that a wrong call is refused before a person is asked."""
+    """Return the operations as a manifest records them, so that an invalid call is refused before a person is asked."""
     return [
         Operation(
             name=one.name,

@@ -1,7 +1,7 @@
-"""Test cases of imported tools: a call of each, with a made-up result.
+"""Test cases of imported tools: a call of each tool, with a made-up result.
 
-The exchanges are what the connector's own client sends to a server that answers as the frozen tools say. A case is left out
-if no arguments are known that fit.
+The exchanges are made by the connector's own client with a simulated server that behaves as the frozen tools specify. A case is
+omitted if no valid arguments are known.
 
 Pure. Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
 """
@@ -27,11 +27,11 @@ __all__ = ["cases_text"]
 _HEADER: Final = "# A call of each tool with a made-up result. `aileron connector test` runs them in a real jail.\n"
 _RESULT: Final = {"content": [{"type": "text", "text": "done"}]}
 _MAX_FILE: Final = 200 << 10
-"""Bytes of a file of cases, at most: readers take at most 256 KiB."""
+"""Maximum size of a file of cases in bytes; readers accept at most 256 KiB."""
 
 
 def cases_text(tools: Tools, operations: Sequence[Imported]) -> str | None:
-    """Return the file; None if there is no case at all."""
+    """Return the text of the file of cases; None if there are no cases."""
     text, schemas = _HEADER, Schemas(tools.components.schemas)
     for one in operations:
         tool = msgspec.json.decode(tools.tools[one.name], type=Tool)
@@ -70,7 +70,7 @@ def _case(one: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> Iterator
 
 
 def _exchanges(tool: Tool, tools: Tools, given: dict[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return the messages sent, and their answers: a conversation with a server that has only this tool."""
+    """Return the messages that are sent, each with its response, in a conversation with a server that has only this tool."""
     found: list[tuple[bytes, dict[str, Any]]] = []
     results = {
         "initialize": {"protocolVersion": tools.protocol, "capabilities": {"tools": {}}, "serverInfo": {}},
@@ -93,14 +93,14 @@ def _exchanges(tool: Tool, tools: Tools, given: dict[str, Any]) -> list[tuple[by
 
 
 class _JsonFields:
-    """Headers of an answer in JSON."""
+    """Headers of a JSON response."""
 
     def get(self, name: str, default: str | None = None) -> str | None:
         return "application/json" if name == "content-type" else default
 
 
 class _MadeUp:
-    """A made-up answer in the form that the client reads."""
+    """A made-up response in the form that the client reads."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.status: Final = 200 if answer else 202
@@ -112,4 +112,4 @@ class _MadeUp:
         yield self._body
 
     def close(self) -> None:
-        """Do nothing: no connection is open."""
+        """Do nothing, because no connection is open."""

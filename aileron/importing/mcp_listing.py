@@ -1,14 +1,14 @@
-"""The tools of a remote MCP server, requested once, from which a connector is made.
+"""The list of a remote MCP server's tools, requested once, from which a connector is made.
 
-The conversation is the connector's own (aileron_connector/mcp/client.py); only the connection differs. A token is sent with each
-request of it and is kept nowhere.
+The connector's own client (aileron_connector/mcp/client.py) is used; only the connection differs. A token is sent with each
+request and is not stored.
 
 Rules
-- `mcp+https://HOST/PATH`, or `mcp+http://` on this machine. Redirects are not followed.
-- Sizes, numbers and seconds are bounded, by the client and here.
-- A server that repeats the token in what it says about itself or its tools is refused: that goes into files that are published.
+- Addresses are `mcp+https://HOST/PATH`, or `mcp+http://` on this machine. Redirects are not followed.
+- Sizes, counts and durations are limited, by the client and here.
+- A server that repeats the token in its description of itself or its tools is refused, because that text is published in files.
 
-Runs in the author's command. Not here: what the tools become (mcp_tools.py).
+Runs in the author's command. Not here: making files from the tools (mcp_tools.py).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _DEADLINE_S: Final = 60.0
 _TIMEOUT_S: Final = 20.0
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_DEPTH: Final = 200
-"""Levels of nesting, at most; the same limit as for a document (reading.py)."""
+"""Maximum number of nested levels; the same limit as for a document (reading.py)."""
 _REFUSALS: Final = (401, 403)
 _MIN_SECRET: Final = 8
-"""Characters of a token that is searched for, at least; the same as for a lent credential (egress/credentials/lent.py)."""
+"""Minimum number of characters of a token that is searched for, as for a lent credential (egress/credentials/lent.py)."""
 _CONNECTIONS: Final = 2
-"""Connections to the server: one for the answer in progress, and one to refuse its own requests meanwhile."""
+"""Maximum number of connections to the server: one for the current response, one to refuse the server's own requests."""
 
 
 class Token(msgspec.Struct, frozen=True):
-    """The token that the server wants before it lists its tools, and the header for it."""
+    """The token that the server requires before it lists its tools, and the header that carries the token."""
 
     header: str
     value: str
@@ -59,14 +59,14 @@ class Token(msgspec.Struct, frozen=True):
     def is_in(self, text: str) -> bool:
         """Return whether a reader of the text would learn the token.
 
-        A very short token counts as absent: it could be any word.
+        A very short token is never searched for, because it could be any word.
         """
         secret = self.value.removeprefix("Bearer ")
         return len(secret) >= _MIN_SECRET and secret in text
 
 
 class UnauthorizedError(DocumentError):
-    """The server wants a token, or another one. `challenge` is what it says about it, if that can be read."""
+    """Error: the server requires a token, or another token. `challenge` is its challenge, if that can be parsed."""
 
     def __init__(self, words: str, status: int, challenge: Bearer | None) -> None:
         super().__init__(words)
@@ -75,7 +75,7 @@ class UnauthorizedError(DocumentError):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """A server and its tools, each reduced to what is frozen of it."""
+    """A server and its tools, each reduced to the parts that are frozen."""
 
     origin: Origin
     path: str
@@ -86,25 +86,28 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """Digest of the tools: `sha256:` and hex digits."""
     as_tasks: frozenset[str] = frozenset()
-    """Names of tools that can be called only as tasks, which nothing here waits for."""
+    """Names of tools that can be called only as tasks, which is not supported."""
     authorization: Authorization | None = None
-    """Authorization for the server, at which a person signs in; None: no sign-in is asked for."""
+    """Authorization with which a person signs in at the server; None if the server requires no sign-in."""
 
 
 def is_server(source: str) -> bool:
-    """Return whether a source names an MCP server, and not a document."""
+    """Return whether a source names an MCP server rather than a document."""
     return source.startswith((f"{_PREFIX}https://", f"{_PREFIX}http://"))
 
 
 def address_of(source: str) -> str:
-    """Return the URL of the server. DocumentError if it is no URL or must not be requested."""
+    """Return the URL of the server. Raises DocumentError if the source is not a URL or must not be requested."""
     url = source.removeprefix(_PREFIX)
     _place(url)
     return url
 
 
 def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None) -> Listing:
-    """Ask the server for its tools. `ca_pem`: certificates that are trusted beside the system's. DocumentError."""
+    """Ask the server for its tools.
+
+    `ca_pem` has certificates that are trusted in addition to the system's. Raises DocumentError if the tools cannot be listed.
+    """
     url = address_of(source)
     origin, path = _place(url)
     until, challenges = time.monotonic() + _DEADLINE_S, list[str]()
@@ -143,13 +146,13 @@ def _maybe_challenge(lines: list[str]) -> Bearer | None:
 
 
 def _runs_as_task(tool: dict[str, Any]) -> bool:
-    """Return whether a tool runs as a task only: `execution.taskSupport` (Model Context Protocol 2025-11-25, Tasks)."""
+    """Return whether a tool runs only as a task: `execution.taskSupport` (Model Context Protocol 2025-11-25, Tasks)."""
     execution = tool.get("execution")
     return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
 
 def _check_depth(tools: list[dict[str, Any]]) -> None:
-    """Raise ExternalApiError if the tools are nested too deep: later readers can then be recursive."""
+    """Raise ExternalApiError if the tools are nested too deep, so that later functions can be recursive."""
     level: list[Any] = list(tools)
     for _ in range(_MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
@@ -168,7 +171,7 @@ def _check_keeps_secret(token: Token | None, said: list[Any]) -> None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all texts of a value, names included. Its depth must have been checked."""
+    """Yield all texts in a value, including names. The caller must have checked the value's depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -191,9 +194,9 @@ def _place(url: str) -> tuple[Origin, str]:
 
 @contextlib.contextmanager
 def _wire(url: str, token: Token | None, until: float, challenges: list[str], ca_pem: str | None) -> Iterator[Wire]:
-    """Open connections and yield the function that sends requests over them; each step ends in time.
+    """Open connections and yield the function that sends requests over them. Each step ends before the deadline.
 
-    `challenges` gets those of the newest answer that wants a token.
+    `challenges` is filled with the challenges of the latest response that requires a token.
     """
     import httpcore2  # 60 ms, and only what is fetched needs it
 
@@ -234,7 +237,7 @@ def _translated() -> Iterator[None]:
 
 
 class _Answered:
-    """An answer of httpcore2, in the form that the client reads."""
+    """An httpcore2 response in the form that the client reads."""
 
     def __init__(self, response: Any, give_up_at: float | None) -> None:
         self._response: Final = response
@@ -256,7 +259,7 @@ class _Answered:
 
 
 class _Fields:
-    """Headers, looked up without regard to case."""
+    """Headers with case-insensitive lookup."""
 
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
         self._pairs: Final = {name.lower(): value.decode("latin-1") for name, value in reversed(pairs)}

@@ -1,13 +1,13 @@
-"""The author's sign-in at an MCP server that lists its tools only then: with what was found, and for that alone.
+"""The author's sign-in at an MCP server that lists its tools only after a sign-in. It is used only for listing.
 
-Runs in the author's command, with the daemon's own machinery (aileron/oauth) over an egress of the command's. Everybody who uses
-the connector signs in for themselves, through the daemon.
+Runs in the author's command, with the daemon's OAuth code (aileron/oauth) and an egress engine in that command. All users of
+the connector sign in for themselves, through the daemon.
 
 Rules
-- The token is in this process's memory until the block is left, and in no file. Then it is revoked if the service can do that.
-- A client is one that is registered already (`client_id`), or the address of its own metadata, or registered by the sign-in.
+- The token is only in this process's memory, until the `with` block ends. It is then revoked if the service supports that.
+- The client is already registered (`client_id`), or identified by the address of its metadata, or registered by the sign-in.
 
-Source: docs/how-to/import-an-mcp-server.md. Not here: where to sign in (authorization.py), inviting the person (cli/).
+Source: docs/how-to/import-an-mcp-server.md. Not here: where to sign in (authorization.py), asking the person to sign in (cli/).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from aileron.oauth.signin import SignIn
 __all__ = ["check_client", "discovered", "listing_token"]
 
 _CLIENT: Final = re.compile(r"[\x20-\x7e]{1,512}")
-"""Form of a client id, as in a manifest."""
+"""Pattern of a client id, as in a manifest."""
 _AGAIN: Final = "aileron connector new"
 _NOTHING_LENT: Final = "nothing is lent in the author's command"
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ def discovered(
 ) -> Authorization:
     """Find where to sign in for the server.
 
-    DocumentError; its subclass NoMetadataError if the server says nothing about sign-ins.
+    Raises DocumentError if that fails; its subclass NoMetadataError if the server has no information about sign-ins.
     """
     url = address_of(source)
 
@@ -62,7 +62,7 @@ def discovered(
 
 
 def check_client(found: Authorization, client_id: str | None) -> None:
-    """Check that a person can sign in with this client, or with one that the sign-in registers. DocumentError if not."""
+    """Check that a person can sign in with this client, or with one that the sign-in registers. Raises DocumentError if not."""
     if client_id is not None and not _CLIENT.fullmatch(client_id):
         raise DocumentError("--client-id is empty, longer than 512 characters or not printable ASCII")
     if client_id is not None and client_id.startswith("https://") and not found.takes_documents:
@@ -89,9 +89,9 @@ def listing_token(
     invite: Callable[[str], None],
     note: Callable[[str], None],
 ) -> Iterator[Token]:
-    """Sign in, and yield a token that is valid until the block is left. DocumentError.
+    """Sign in, and yield a token that is valid until the `with` block ends. Raises DocumentError if the sign-in fails.
 
-    `invite` tells the person the address to open. `note` is told if the token is not revoked.
+    `invite` tells the person the address to open. `note` is called if the token could not be revoked.
     """
     url = parse_url(address_of(source))
     urls = [one for one in (found.token_url, found.registration_url, found.revocation_url) if one is not None]
@@ -114,7 +114,7 @@ def listing_token(
 
 
 def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:
-    """Return the provider as the manifest has it."""
+    """Return the provider as the manifest declares it."""
     return OAuth2Provider(
         authorize_url=found.authorize_url,
         token_url=found.token_url,
@@ -129,7 +129,7 @@ def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:
 
 
 def _run(work: Callable[[Egress], Awaitable[_T]], settings: Settings) -> _T:
-    """Run `work` in an event loop of its own. AileronError becomes DocumentError."""
+    """Run `work` in a new event loop. An AileronError becomes a DocumentError."""
 
     async def run() -> _T:
         async with _egress(settings) as egress:
@@ -152,28 +152,31 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress]:
 
 
 class _NoLender:
-    """A lender in place of the vault, which this process does not have: the requests here are no connector's."""
+    """A lender in place of the vault, which this process does not have.
+
+    It lends nothing, because no connector sends these requests.
+    """
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether no credential is asked for: none can be lent."""
+        """Return whether the request needs no credential, because none can be lent."""
         return use is None
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Raise AssertionError: no credential is lent here."""
+        """Raise AssertionError, because no credential is lent here."""
         raise AssertionError(_NOTHING_LENT)
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Raise AssertionError: no credential is lent here, so none is renewed."""
+        """Raise AssertionError, because no credential is lent or renewed here."""
         raise AssertionError(_NOTHING_LENT)
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """Raise AssertionError: no credential is lent here."""
+        """Raise AssertionError, because no credential is lent here."""
         raise AssertionError(_NOTHING_LENT)
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return no needles: no credential is bound here."""
+        """Return no needles (secrets to search for), because no credential is bound here."""
         return Needles(())
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return False: no credential is bound here."""
+        """Return False, because no credential is bound here."""
         return False

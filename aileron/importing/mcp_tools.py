@@ -1,15 +1,15 @@
-"""A connector's files from the tools of an MCP server: what `service/tools.json` freezes, and an action for each tool.
+"""A connector's files made from an MCP server's tools: the frozen tools in `service/tools.json`, and an action for each tool.
 
-A tool is read as an operation whose body is the tool's input and whose answer is its output, so that inputs, rules and words are
-those of any import. What differs is the gate.
+A tool is treated as an operation whose body is the tool's input and whose response is its output, so that inputs, rules and
+descriptions are made as in any import. Only the gate differs.
 
 Rules
-- Every tool waits for a person. What a server says of its own tools can only add to that: `destructiveHint` makes a tool one that
-  deletes. Only if the author trusts the server (`trust_read_only`, once for all its tools), a tool with `readOnlyHint` runs,
-  unless the server says that it destroys, or its name says that it writes.
-- A tool is not imported, and the reason given, if another tool has its name, its name has hidden characters, its schema cannot be
-  expressed, or it runs as a task only.
-- Descriptions are a stranger's words for a model: in actions they are cleaned and cut; frozen, they stand to the letter.
+- Every tool waits for a person. A server's own hints can only make this stricter: `destructiveHint` gives a tool the effect
+  `delete`. A tool with `readOnlyHint` runs without a person only if the author trusts the server (`trust_read_only`, for all its
+  tools), and neither `destructiveHint` nor the tool's name says that it writes.
+- A tool is not imported, with a reported reason, if another tool has its name, its name has hidden characters, its schema cannot
+  be expressed, or it runs only as a task.
+- Descriptions are untrusted text for a model: in actions they are cleaned and shortened; in the frozen file they are unchanged.
 
 Pure. Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools; docs/how-to/import-an-mcp-server.md. Not here: asking the
 server (mcp_listing.py).
@@ -70,7 +70,7 @@ _JSON: Final = "application/json"
 
 
 def described_tools(listing: Listing) -> Described:
-    """Return the tools as a document's operations. DocumentError if there are none."""
+    """Return the tools as a document's operations. Raises DocumentError if there are none."""
     if not listing.tools:
         raise DocumentError("the server has no tools")
     values: dict[str, Any] = {"tools.json": {}}
@@ -96,7 +96,7 @@ def described_tools(listing: Listing) -> Described:
 
 
 def _name(said: str, taken: set[str]) -> str:
-    """Return a tool's name in snake case, each given once."""
+    """Return a tool's name in snake case, made unique."""
     name = "_".join(word.lower() for word in _WORDS.findall(said))[:_MAX_NAME].strip("_")
     name = name if name[:1].isalpha() else f"tool_{name}".rstrip("_")
     candidate, number = name, 2
@@ -140,7 +140,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
-    """Return why a tool cannot be called, whatever its schema; None if it can."""
+    """Return why a tool cannot be called, whatever its schema; None if it can be called."""
     name = tool["name"]
     if not name or len(name) > _MAX_TOOL_NAME or not is_visible(name):
         return f"its name is empty, longer than {_MAX_TOOL_NAME} characters, or has characters that cannot be seen"
@@ -156,14 +156,14 @@ def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
 
 
 def runs_alone(tool: dict[str, Any], effect: Effect, *, trust_read_only: bool) -> bool:
-    """Return whether a tool runs without a person: it reads by its hints and its effect, and the author trusts the hints."""
+    """Return whether a tool runs without a person: its hints and its effect say it reads, and the author trusts the hints."""
     notes = _object(tool.get("annotations"))
     says_so = notes.get("readOnlyHint") is True and notes.get("destructiveHint") is not True
     return trust_read_only and says_so and effect is Effect.READ
 
 
 def _effect(tool: dict[str, Any], name: str) -> Effect:
-    """Return the effect of a tool by its hints and its name, the heavier if they differ."""
+    """Return the effect of a tool from its hints and its name; the heavier effect if they differ."""
     notes = _object(tool.get("annotations"))
     if notes.get("destructiveHint") is True:
         return Effect.DELETE
@@ -179,7 +179,7 @@ def _effect(tool: dict[str, Any], name: str) -> Effect:
 def make_tools(
     listing: Listing, described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices
 ) -> Made:
-    """Make everything. DocumentError if nothing can be made; problems of one tool alone are in `unimported`."""
+    """Make all files. Raises DocumentError if none can be made; problems with single tools are in `unimported`."""
     credential = _credential(listing, described, operations, choices)
     importer = Importer(described, credential)
     names = Counter(tool["name"] for tool in listing.tools)
@@ -223,7 +223,7 @@ def make_tools(
 def _credential(
     listing: Listing, described: Described, operations: Sequence[FoundOperation], choices: Choices
 ) -> Credential:
-    """Return the sign-in if one was found, else the credential that the author chose."""
+    """Return the sign-in as a credential if one was found, else the credential that the author chose."""
     found = listing.authorization
     if found is None:
         return choose(described, operations, choices.auth)
@@ -265,7 +265,7 @@ def _imported(
 
 
 def _gated(one: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
-    """Return the operation with its effect, and with the method of one that reads if it runs without a person."""
+    """Return the operation with its effect and, if it runs without a person, with the method of an operation that reads."""
     effect = _effect(tool, one.name)
     method = "get" if runs_alone(tool, effect, trust_read_only=choices.trust_read_only) else "post"
     hidden = [

@@ -1,7 +1,7 @@
-"""Media types of a document's bodies: which of several is sent, and how its parts are written.
+"""Media types of request bodies in a document: which of several is sent, and how its parts are encoded.
 
 Pure. Source: OpenAPI Specification 3.1.1, sections 4.8.14 (Media Type Object) and 4.8.15 (Encoding Object). Not here: sending
-it (aileron_connector/openapi/media.py).
+bodies (aileron_connector/openapi/media.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MULTIPART: Final = "multipart/form-data"
 
 
 def is_json(kind: str) -> bool:
-    """Return whether a media type is JSON, or any type."""
+    """Return whether a media type is JSON, or matches any type."""
     return _JSON.fullmatch(kind) is not None
 
 
@@ -46,7 +46,7 @@ def is_form(kind: str) -> bool:
 
 
 def chosen_media(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the media type to send: JSON if there is a choice, then forms, text, bytes. UnusableError if none can be sent."""
+    """Return the media type to send, preferring JSON, then forms, text and bytes. Raises UnusableError if none can be sent."""
     ranked: list[tuple[int, int, str, dict[str, Any]]] = []
     for number, (said, media) in enumerate(content.items()):
         kind = str(said).partition(";")[0].strip().lower()
@@ -71,7 +71,7 @@ def _rank(kind: str) -> int:
 
 
 def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
-    """Yield how each field of a form is written, if the document says it."""
+    """Yield how each field of a form is encoded, for fields whose encoding the document specifies."""
     for name, raw in _encodings(media):
         style = raw.get("style")
         yield (
@@ -86,13 +86,13 @@ def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
 
 
 def unsupported_styles(media: dict[str, Any]) -> dict[str, str]:
-    """Return the fields of a form whose style a connector cannot write, each with the reason."""
+    """Return the fields of a form whose style a connector cannot encode, each with the reason."""
     styles = {name: raw["style"] for name, raw in _encodings(media) if raw.get("style") is not None}
     return {name: unsupported_style(style) for name, style in styles.items() if style not in STYLES}
 
 
 def unsupported_style(style: object) -> str:
-    """Return the reason why a value of this style cannot be written."""
+    """Return the reason why a value of this style cannot be encoded."""
     return f"the style {line(str(style), 40)!r} is not supported"
 
 
@@ -104,11 +104,11 @@ def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def body_words(kind: str, raw: dict[str, Any]) -> str:
-    """Return the description of a body that is one argument, for a model."""
+    """Return the description, for a model, of a body that is given as one argument."""
     said = line(str(raw.get("description", "")), 120)
     return f"The content ({kind}): {said}" if said else f"The content ({kind})."
 
 
 def is_text(kind: str) -> bool:
-    """Return whether a body of this media type is given as text, and not as base64."""
+    """Return whether a body of this media type is given as text rather than as base64."""
     return kind_of(kind) != "binary"

@@ -1,11 +1,11 @@
-"""An operation of a document, whole: what it sends and receives in a packed document, and the inputs that an agent gives.
+"""The import of one complete operation: its request and response in a packed document, and the inputs that an agent gives.
 
-Pure. The result is the whole operation, or the reason why not. What is optional and cannot be expressed is left out, and
-named; nothing that is required is ever left out.
+Pure. The result is the complete operation, or the reason why it cannot be imported. Optional parts that cannot be expressed are
+left out and reported; required parts are never left out.
 
 Rules
 - A JSON object or a form is given property by property; any other body is one argument, `body`.
-- A credential is no argument: the header or query parameter that carries it is left out.
+- A credential is not an argument: the header or query parameter that carries it is left out.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.10 (Operation), 4.8.12 (Parameter), 4.8.13 (Request Body), 4.8.17
 (Response). Not here: inputs (inputs.py), media types (media.py), gates, previews and summaries (actions.py).
@@ -61,16 +61,16 @@ from aileron_connector.openapi.links import IN_BODY
 __all__ = ["OWN_SCHEMA", "Imported", "Importer", "Unimported"]
 
 OWN_SCHEMA: Final = "the document's own schema refuses it"
-"""Start of the reason for an example that contradicts the document."""
+"""Beginning of the reason for an example that contradicts the document."""
 _MAX_NAMED: Final = 5
-"""Places of an example that are named, at most."""
+"""Maximum number of places in an example that are reported."""
 
 _MAX_PARAMETERS: Final = 500
-"""Parameters of one operation in the document, at most: known operations have up to 150."""
+"""Maximum number of parameters of one operation in the document; known operations have up to 150."""
 _MAX_PATH: Final = 1000
 _PLACES: Final = ("path", "query", "header")
 _IGNORED: Final = frozenset({"accept", "content-type", "authorization"})
-"""Header parameters that the specification has readers ignore."""
+"""Header parameters that readers must ignore by the specification."""
 _RESERVED: Final = frozenset(
     "accept-encoding connection content-encoding content-length cookie date expect host keep-alive location origin "
     "referer set-cookie te "
@@ -78,16 +78,17 @@ _RESERVED: Final = frozenset(
     "forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-original-url x-rewrite-url "
     "x-http-method x-http-method-override x-method-override".split()
 )
-"""Header parameters that no action has: egress writes what frames or routes a request, and the manifest sets its method.
+"""Header parameters that no action has, because egress sets the headers that frame or route a request, and the manifest the
+method.
 
-No header can make an operation that reads one that deletes.
+So no header can turn an operation that reads into one that deletes.
 """
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TEMPLATE: Final = re.compile(r"\{([^{}/]+)\}")
 _PATH: Final = re.compile(
     r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|\{[^{}/?#]+\})*)+(?:\?[A-Za-z0-9._~=&-]+)?(?:#[A-Za-z0-9._~-]*)?"
 )
-"""Form of a path; it can have a constant query, or a name behind `#` that tells two operations of one path apart."""
+"""Pattern of a path. It can have a constant query, or a name after `#` that tells two operations on one path apart."""
 _SECRETS: Final = frozenset(
     "api_key apikey access_token auth_token authtoken x_api_key api_token x_auth_token x_access_token private_token "
     "session_token secret_key client_secret api_secret x_api_secret".split()
@@ -98,21 +99,21 @@ _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
 _ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
 _IN_BODY: Final = re.compile(rf"{re.escape(IN_BODY)}(?:/(?:[^~/]|~[01]){{1,64}}){{1,8}}")
 _MAX_LINKED: Final = 4
-"""Parameters of the next page, at most: known services have a token, or an id and a time."""
+"""Maximum number of parameters for the next page; known services use a token, or an id and a time."""
 _FIELDS: Final = 'Fields to return of each item{such_as}; ["*"] for all. Long answers have the most telling ones.'
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation that can be called. `left_out`: optional things of it that cannot be given, with the reason."""
+    """An operation that can be called. `left_out` has its optional parts that cannot be given, with the reasons."""
 
     found: FoundOperation
     packed: Operation
     inputs: tuple[Input, ...]
     origin: Origin | None
-    """The operation's own origin; None: the document's."""
+    """The operation's own origin; if None, the document's origin applies."""
     effect: Effect
     answer: Packed
-    """The schema of its JSON answer, if the document has one; true: anything."""
+    """The schema of the operation's JSON response, if the document has one; `True` allows any value."""
     left_out: tuple[str, ...] = ()
 
     @property
@@ -138,7 +139,7 @@ class Importer:
         self._credential: Final = credential
 
     def operation(self, found: FoundOperation, origin: Origin | None) -> Imported | Unimported:
-        """Import an operation. `origin`: its own host, if it has one."""
+        """Import an operation. `origin` is the operation's own, if it has one."""
         try:
             return _Reading(found, self._described, self._credential, self.packer, self._rules).imported(origin)
         except (UnusableError, DocumentError) as error:
@@ -148,7 +149,7 @@ class Importer:
 
 
 class _Reading:
-    """The state of one operation while it is read."""
+    """The state of one operation while it is being imported."""
 
     def __init__(
         self, found: FoundOperation, described: Described, credential: Credential, packer: Packer, rules: Rules
@@ -196,7 +197,7 @@ class _Reading:
         )
 
     def _try_examples(self, body: RequestBody | None) -> None:
-        """Record which of the document's own examples cannot be given, and why."""
+        """Record which of the document's own examples of the body cannot be given, and why."""
         for number, example in enumerate(self._examples, 1):
             which = f"example {number} of the document" if len(self._examples) > 1 else "the document's example"
             if example.nulls:
@@ -208,7 +209,7 @@ class _Reading:
                 self._inputs.leave_out("body", f"{which} cannot be given: {why}")
 
     def _refused(self, value: Any) -> str:
-        """Return why the document's own schema refuses an example of it; empty if it does not."""
+        """Return why the document's own schema refuses its example; empty if the schema accepts it."""
         schema = plain(self._body_schema)
         named = self._packer.reachable(iter([schema]))
         raw = {name: msgspec.Raw(msgspec.json.encode(one)) for name, one in named.items()}
@@ -254,7 +255,7 @@ class _Reading:
                 self._inputs.leave_out(str(raw.get("name")), str(error))
 
     def _declared(self) -> list[Place]:
-        """Return the parameters of the path and of the operation; the operation's replace the path's."""
+        """Return the parameters of the path and the operation; an operation's parameter replaces the path's of the same name."""
         declared: dict[tuple[Any, Any], Place] = {}
         said = self._found.raw.get("parameters")
         own = said if isinstance(said, list) else []
@@ -323,7 +324,7 @@ class _Reading:
         return where == "query" and self._credential.query == name
 
     def _is_secret(self, raw: dict[str, Any]) -> bool:
-        """Return whether a parameter carries a credential, by its name or because a security scheme of the document uses it."""
+        """Return whether a parameter carries a credential, judging by its name or because a security scheme uses it."""
         name = snake(raw["name"])
         schemes = [one for one in self._described.schemes.values() if isinstance(one, dict)]
         return (
@@ -361,7 +362,7 @@ class _Reading:
             return None
 
     def _is_all(self, before: tuple[int, int]) -> bool:
-        """Return whether the body is all that a call sends: it is required then, though documents seldom say so."""
+        """Return whether a call sends nothing but the body. If so, it is required, though documents seldom say so."""
         parameters = self._inputs.every[: before[0]]
         return self._found.method in ("post", "put", "patch") and all(parameter.is_path for parameter in parameters)
 
@@ -448,7 +449,10 @@ class _Reading:
         return found, answer
 
     def _links(self, answer: Place) -> dict[str, Link]:
-        """Return the link `next` to this operation, if the answer's body has all that it takes. Others are not imported."""
+        """Return the link `next` to this operation, if the response body has everything that it takes.
+
+        Other links are not imported.
+        """
         said = answer.value.get("links") if isinstance(answer.value, dict) else None
         if not isinstance(said, dict) or "next" not in said:
             return {}
@@ -476,7 +480,7 @@ class _Reading:
             yield name, Media(schema)
 
     def _is_file(self, schema: Any, file: str) -> bool:
-        """Return whether the schema of an answer says that it is bytes; `type: file` of Swagger 2.0 says so too."""
+        """Return whether the schema of a response specifies bytes; in Swagger 2.0, `type: file` does."""
         found = self._described.references.maybe(schema, file)
         return found.get("type") == "file" or (found.get("type") == "string" and found.get("format") == "binary")
 
@@ -516,7 +520,7 @@ def _check_characters(path: str) -> None:
 
 
 def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | None:
-    """Return the body without properties whose inputs had no room."""
+    """Return the body without the properties whose inputs did not fit."""
     if body is None or not body.arguments:
         return body if body is None or body.argument in kept else None
     arguments = {name: argument for name, argument in body.arguments.items() if argument in kept}
@@ -526,7 +530,7 @@ def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | N
 
 
 def _with_links(answer: Response, parameters: Sequence[Parameter], kept: set[str]) -> Response:
-    """Return the answer without links to parameters that have no input."""
+    """Return the response without links to parameters that have no input."""
     given = {one.name for one in parameters if one.argument in kept}
     links = {name: link for name, link in answer.links.items() if link.parameters.keys() <= given}
     return msgspec.structs.replace(answer, links=links)

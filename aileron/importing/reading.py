@@ -1,9 +1,9 @@
-r"""Reader for files that describe a service: JSON or YAML as plain values, bounded before and after they are parsed.
+r"""Reader for files that describe a service: JSON or YAML becomes plain values. Sizes are limited before and after parsing.
 
 Rules
-- Only named files count: a file can refer to no other that was not named with it (references.py).
+- Only named files are used: a file can refer only to files that were named too (references.py).
 - YAML is read as YAML 1.2 reads JSON's types: `no`, `on` and `2024-01-01` are strings. Tags are refused. Aliases are
-  followed, but what they expand to counts: a page of aliases can stand for more than a disk holds.
+  followed, but their expanded size counts, because a page of aliases can stand for more than a disk holds.
 - Keys are strings: `200:` is "200".
 
 Source: OpenAPI Specification 3.1.1, section 4.3 (Format); YAML 1.2.2, chapter 10. Not here: fetching (fetching.py).
@@ -26,30 +26,30 @@ import msgspec
 __all__ = ["MAX_BYTES", "MAX_FILES", "DocumentError", "Files", "read", "read_all"]
 
 MAX_BYTES: Final = 32 << 20
-"""32 MiB for all files together: the largest known document, GitHub's, has 12."""
+"""32 MiB: maximum size of all files together. The largest known document, GitHub's, has 12 MiB."""
 MAX_FILES: Final = 2000
-"""Files of one description, at most: a split one has one for each path and schema."""
+"""Maximum number of files of one description; a split description has one file for each path and schema."""
 _MAX_DEPTH: Final = 200
-"""Levels of nesting, at most: the deepest known document has 40."""
+"""Maximum number of nested levels; the deepest known document has 40."""
 _MAX_NODES: Final = 8_000_000
-"""Values of a file, at most, counted as often as an alias repeats them: GitHub's document has 700,000."""
+"""Maximum number of values of a file, counting each repetition by an alias; GitHub's document has 700,000."""
 _MAX_WRITTEN: Final = 2_000_000
-"""Values of a YAML file as written, at most: each takes time, five seconds in all."""
+"""Maximum number of values written in a YAML file; parsing so many takes five seconds."""
 _MAX_FLOW: Final = 1 << 20
-"""1 MiB: a larger file that begins like JSON is not tried as YAML, which would take long."""
+"""1 MiB: maximum size of a file that begins like JSON and is tried as YAML, because larger files would take long."""
 
 
 class DocumentError(ValueError):
-    """The document cannot be used; the message says why."""
+    """Error: the document cannot be used; the message says why."""
 
 
 class Files(msgspec.Struct, frozen=True):
-    """The files that were read: the values of each by its name, relative to their common folder, and the first one's name."""
+    """The files that were read: each file's values by name, relative to their common folder, and the first file's name."""
 
     root: str
     values: dict[str, Any]
     digest: str
-    """Digest of the file: `sha256:` and hex digits; of several files, the digest of their names and hashes in order."""
+    """Digest of the file: `sha256:` and hex digits. For several files, it covers their names and hashes in order."""
 
     @property
     def document(self) -> Any:
@@ -58,7 +58,7 @@ class Files(msgspec.Struct, frozen=True):
 
 
 def read_all(root: str, files: Mapping[str, bytes]) -> Files:
-    """Read every file. DocumentError."""
+    """Parse all files. Raises DocumentError if one cannot be used."""
     if len(files) > MAX_FILES:
         raise DocumentError(f"{len(files)} files; at most {MAX_FILES}")
     if (size := sum(map(len, files.values()))) > MAX_BYTES:
@@ -68,7 +68,7 @@ def read_all(root: str, files: Mapping[str, bytes]) -> Files:
 
 
 def read(data: bytes, name: str) -> Any:
-    """Read one file. DocumentError."""
+    """Parse one file. Raises DocumentError if it cannot be used."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -85,9 +85,9 @@ def read(data: bytes, name: str) -> Any:
 
 
 def _maybe_flow_yaml(text: str, name: str, problem: str) -> Any:
-    """Read as YAML what is not JSON: YAML can begin with a brace too.
+    """Parse as YAML a text that begins like JSON but is not JSON, because YAML can begin with a brace too.
 
-    What is neither is reported as JSON, which it looks like.
+    A text that is neither is reported as invalid JSON, because it looks like JSON.
     """
     try:
         if len(text) <= _MAX_FLOW:
@@ -105,7 +105,7 @@ def _digest(root: str, files: Mapping[str, bytes]) -> str:
 
 
 def _size(values: Any, name: str) -> None:
-    """Raise DocumentError if the values are more or deeper than in documents. Values that aliases share are measured once."""
+    """Raise DocumentError if there are more values, or deeper ones, than allowed. Values shared by aliases are measured once."""
     sizes: dict[int, int] = {}
 
     def size(value: Any, depth: int) -> int:
@@ -142,7 +142,7 @@ _RESOLVED: Final[dict[str, tuple[re.Pattern[str], tuple[str, ...]]]] = {
 }
 """Plain scalars of YAML 1.2.2 section 10.3.2, without octal and hexadecimal numbers, infinities and NaN, which JSON lacks."""
 _MAX_DIGITS: Final = 400
-"""Digits of one number, at most: parsing what is longer than any float takes quadratic time."""
+"""Maximum number of digits of a number, because parsing longer numbers, which fit no float, takes quadratic time."""
 
 
 def _yaml(text: str, name: str) -> Any:
@@ -161,7 +161,7 @@ def _told(error: Exception) -> str:
 
 
 class _Open(msgspec.Struct):
-    """A list or an object that is being read. `key`: of the member that comes next; None: the key itself comes next."""
+    """A list or object that is being read. `key` belongs to the next member; if None, the next value is itself a key."""
 
     made: dict[str, Any] | list[Any]
     key: str | None = None
@@ -171,9 +171,9 @@ class _Open(msgspec.Struct):
 
 
 class _Yaml:
-    """The values of one YAML document, built from its events as they come.
+    """The values of one YAML document, built from the parser's events one by one.
 
-    PyYAML's own way from events to values keeps a node of 1 KiB for each value, recurs, and merges (`<<`) without bound.
+    PyYAML's own construction of values keeps a node of 1 KiB for each value, is recursive, and merges (`<<`) without limit.
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -182,13 +182,13 @@ class _Yaml:
         self._events: Final = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         self._name: Final = name
         self._anchors: Final[dict[str, tuple[Any, str | None]]] = {}
-        """Values of the anchors that aliases name, each with its text if it is a scalar."""
+        """Values of the anchors that aliases refer to, each with its text if it is a scalar."""
         self._within: Final[list[_Open]] = []
         self._root: Final = _Open([])
         self._values = 0
 
     def value(self) -> Any:
-        """Return the values of the document; None for an empty one."""
+        """Return the document's values; None for an empty document."""
         import yaml
 
         documents = 0
@@ -234,7 +234,7 @@ class _Yaml:
                     done.made.setdefault(key, one)
 
     def _place(self, event: Any, value: Any, text: str | None) -> None:
-        """Put a value in its place. `text`: the text of a scalar, which can be a key."""
+        """Insert a value at its place. `text` is the text of a scalar, which can be a key."""
         self._count(event, 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, text)
@@ -284,7 +284,7 @@ class _Yaml:
 
 
 def _kind(text: str) -> str:
-    """Return the type of a plain scalar, by its first character and then its form."""
+    """Return the type of a plain scalar, determined by its first character and then its form."""
     for kind, (pattern, first) in _RESOLVED.items():
         if text[:1] in first and pattern.fullmatch(text):
             return kind

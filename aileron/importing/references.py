@@ -1,10 +1,10 @@
-"""Targets of `$ref`, within the files that were named.
+"""Resolution of `$ref` within the named files.
 
-JSON pointers and relative addresses are the `referencing` library's, which jsonschema uses too. It is given no way to
-retrieve anything, so that a reference to a file or a URL that was not named is an error, and nothing is ever fetched.
+JSON pointers and relative addresses are resolved by the `referencing` library, which jsonschema uses too. The library cannot
+retrieve anything here, so a reference to a file or URL that was not named is an error, and nothing is fetched.
 
-Source: OpenAPI Specification 3.1.1, section 4.8.23 (Reference Object); RFC 6901; RFC 3986 section 5. Not here: what a
-reference in a schema becomes (schemas.py).
+Source: OpenAPI Specification 3.1.1, section 4.8.23 (Reference Object); RFC 6901; RFC 3986 section 5. Not here: how a
+reference in a schema is packed (schemas.py).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from aileron.importing.words import line
 __all__ = ["Place", "References"]
 
 _BASE: Final = "https://document.invalid/"
-"""Address of the first file's folder: RFC 6761 promises that no host has such a name."""
+"""Address of the first file's folder. By RFC 6761, no host has such a name."""
 _MAX_HOPS: Final = 20
-"""References that lead to references, at most."""
+"""Maximum number of references that lead to further references."""
 _MAX_TOLD: Final = 200
 
 
 class Place(NamedTuple):
-    """A value of a document, and its place: its own references are relative to the file."""
+    """A value of a document and its place, because references in the value are relative to its file."""
 
     value: Any
     file: str
     at: str
-    """Full address of the value; two references lead to one value if this is the same."""
+    """Full address of the value. Two references have the same target if this address is equal."""
 
 
 class References:
@@ -47,7 +47,10 @@ class References:
         self.root: Final = files.root
 
     def resolved(self, value: Any, file: str) -> Place:
-        """Return the value itself, or where its `$ref` leads in the end. DocumentError if that is nowhere, or a circle."""
+        """Return the value itself, or the final target of its `$ref`.
+
+        Raises DocumentError if there is no target, or for a circle.
+        """
         place = Place(value, file, "")
         for _ in range(_MAX_HOPS):
             if not isinstance(place.value, dict) or not isinstance(place.value.get("$ref"), str):
@@ -56,7 +59,7 @@ class References:
         raise DocumentError(f"{value['$ref'][:_MAX_TOLD]}: a reference that leads in a circle")
 
     def maybe(self, value: Any, file: str) -> dict[str, Any]:
-        """Return the object that a value is or refers to; an empty one if there is none."""
+        """Return the object that a value is or refers to; an empty object if there is none."""
         try:
             found = self.resolved(value, file).value
         except DocumentError:
@@ -64,7 +67,7 @@ class References:
         return found if isinstance(found, dict) else {}
 
     def lookup(self, reference: str, file: str) -> Place:
-        """Return the place to which one reference leads. DocumentError."""
+        """Return the target of one reference. Raises DocumentError if there is none."""
         known = self._found.get((file, reference))
         if known is None:
             known = self._found[file, reference] = self._looked_up(reference, file)
@@ -93,5 +96,5 @@ class References:
 
 
 def _address(name: str) -> str:
-    """Return the address of a file: its name can have characters that mean something else in a URL."""
+    """Return the address of a file, escaped, because its name can have characters with a special meaning in a URL."""
     return _BASE + urllib.parse.quote(name, safe="/", errors="surrogateescape")

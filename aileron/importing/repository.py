@@ -1,10 +1,10 @@
-"""The files of an imported connector: from a document and a choice of its operations to what `connector build` takes.
+"""The files of an imported connector, made from a document and the chosen operations, for `connector build`.
 
-Pure: what was read comes in, files by their paths go out. Each file is read back by the parser that will read it when it is
-installed; an operation whose action would be refused there is not imported, with that reason.
+Pure: the input is parsed values, the output is files by path. Each file is checked with the parser that will read it when it is
+installed. An operation whose action would be refused there is not imported, and the reason is reported.
 
 Source: docs/how-to/import-an-api.md, docs/adr/0054-openapi-documents.md. Not here: reading and fetching the document, the
-repository's other files (aileron/cli/template.py), asking.
+repository's other files (aileron/cli/template.py), asking the author.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aileron_connector.openapi.document import VERSION, Components, Document, In
 __all__ = ["ActionFiles", "Made", "MadeAction", "make", "record_of", "service_of"]
 
 _PACKAGE: Final = "service"
-"""The folder of the packed document: a package, so that `connector build` packs its data."""
+"""Folder of the packed document. It is a Python package, so that `connector build` includes its data."""
 _PROGRAM: Final = '''\
 """{title}: operations of its OpenAPI document, which is service/document.json."""
 
@@ -49,14 +49,14 @@ _PACKAGED: Final = (
 )
 _MAX_HOSTS: Final = 32
 _OPEN: Final = HostPort("host.invalid", 443)
-"""A host in place of one that is not known yet."""
+"""Stand-in for a host that is not known yet."""
 _MAX_DOCUMENT: Final = 32 << 20
-"""32 MiB, the same as for documents: a hundred operations can repeat what the document has once."""
+"""32 MiB: maximum size, as for documents. A hundred operations can repeat parts that the document has only once."""
 _AFFIX: Final = re.compile(r"^(?:aileron-)?connector-|-connector$")
 
 
 class MadeAction(msgspec.Struct, frozen=True):
-    """A generated action, for a list of them."""
+    """A generated action, as listed in a report."""
 
     name: str
     op: str
@@ -66,28 +66,28 @@ class MadeAction(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of an import: the files, and the facts to report about them."""
+    """Result of an import: the files, and facts to report about the import."""
 
     files: dict[str, bytes]
     actions: tuple[MadeAction, ...]
     imported: tuple[Imported, ...]
-    """Operations of the connector: the chosen ones, and those that only previews call."""
+    """Operations of the connector: the chosen ones, and those called only by previews."""
     unimported: tuple[Unimported, ...]
     left_out: dict[str, tuple[str, ...]]
-    """Optional things that cannot be given, by operation."""
+    """Optional parts that cannot be given, by operation."""
     credential: Credential
     has_client: bool
-    """True if the application at an OAuth provider is named."""
+    """True if the client id at an OAuth provider is known."""
     origins: tuple[Origin, ...]
-    """Origins that requests go to; empty if the host is named at build."""
+    """Origins that requests go to; empty if the host is chosen when the connector is built."""
     document_bytes: int
     title: str
     license: str
-    """The licence that the document states; empty: none."""
+    """Licence that the document states; empty if it states none."""
     is_guessed_address: bool = False
-    """True if the document names no server: the address is that of the document."""
+    """True if the document specifies no server, so that the document's own address is used."""
     is_document: bool = True
-    """False for a server's tools, which have no licence and declare no credential."""
+    """False for an MCP server's tools, which have no licence and declare no credential."""
 
 
 def service_of(connector: Fqn) -> str:
@@ -97,18 +97,18 @@ def service_of(connector: Fqn) -> str:
 
 
 class ActionFiles:
-    """The action files of one import, each read back by the parser that will read it when it is installed."""
+    """The action files of one import, each checked with the parser that will read it when it is installed."""
 
     def __init__(self, service: str) -> None:
         self.names: Final = Names(service)
         self.files: Final[dict[str, bytes]] = {}
         self.made: Final[list[MadeAction]] = []
         self.kept: Final[list[Imported]] = []
-        """Operations that the actions call."""
+        """Operations that the generated actions call."""
         self.refused: Final[list[Unimported]] = []
 
     def add(self, one: Imported, name: str, text: str, *, has_preview: bool) -> bool:
-        """Add the file of this action. Return False if it would not be valid, and record that its operation is not imported."""
+        """Add an operation's action file. If the file would be invalid, return False and record the operation as not imported."""
         path = f"actions/{name}/action.md"
         try:
             action = parse_action(text, file=path, allow_placeholder=True)
@@ -122,7 +122,7 @@ class ActionFiles:
 
 
 def make(described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices) -> Made:
-    """Make everything. DocumentError if nothing can be made; problems of one operation alone are in `unimported`."""
+    """Make all files. Raises DocumentError if none can be made; problems with single operations are in `unimported`."""
     origin = _origin(described, choices)
     credential = choose(described, operations, choices.auth)
     importer = Importer(described, credential)
@@ -227,7 +227,7 @@ def _check_names(operations: Sequence[Imported]) -> None:
 
 
 def _origin(described: Described, choices: Choices) -> Origin:
-    """Return the first host. If hosts are named at build, it is a made-up one, for the path behind it."""
+    """Return the origin with the first host. If the host is chosen at build, it has a stand-in host, to keep the path."""
     if choices.is_host_open:
         choices = msgspec.structs.replace(choices, host=_OPEN)
     if choices.server is not None:
@@ -274,7 +274,7 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """Return an operation's own server. A host that the author named replaces the document's, and is the only one."""
+    """Return an operation's own server. If the author named a host, it replaces all hosts of the document."""
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
         if choices.host is None and choices.server is None and not choices.is_host_open:
@@ -297,7 +297,10 @@ def _with_fields(one: Imported, choices: Choices) -> Imported:
 
 
 def _named(one: Imported, choices: Choices) -> Imported:
-    """Return the operation with the author's name. Its effect stays that of the document's name: another name opens no gate."""
+    """Return the operation with the author's name.
+
+    Its effect is still that of the document's name, so that no new name opens the gate.
+    """
     name = choices.names.get(one.name)
     if name is None:
         return one
@@ -316,7 +319,10 @@ def _readers(
     choices: Choices,
     origin: Origin,
 ) -> tuple[dict[str, Imported], list[Imported]]:
-    """Return the operations that read each path; and those of them that were not chosen, have no action, and serve previews."""
+    """Return the operations that read each path, and a list of those that only serve previews.
+
+    The operations in the list were not chosen and have no action.
+    """
     readers = {one.found.path: one for one in imported if one.found.method == "get"}
     wanted = {one.found.path for one in imported} - readers.keys()
     hidden = []
@@ -330,7 +336,7 @@ def _readers(
 
 
 def _origins(origin: Origin, operations: Iterable[Imported]) -> tuple[Origin, ...]:
-    """Return each host once, the document's first."""
+    """Return each origin at most once, the document's first."""
     every = [origin, *(one.origin for one in operations if one.origin is not None)]
     found = {one.host: one for one in reversed(every)}
     ordered = tuple(found[host] for host in dict.fromkeys(one.host for one in every))
@@ -376,7 +382,7 @@ def _document(
 
 
 def _scheme(credential: Credential) -> dict[str, Any]:
-    """Return a security scheme in valid OpenAPI, for tools that read the document; the manifest decides what is sent."""
+    """Return a security scheme in valid OpenAPI, for tools that read the document. The manifest alone decides what is sent."""
     match credential.kind:
         case "basic":
             return {"type": "http", "scheme": "basic"}

@@ -1,15 +1,15 @@
-"""The rule of an action's input, made from a packed schema: in fewer keywords, and never wider.
+"""Conversion of a packed schema to the rule of an action's input, which has fewer keywords and is never wider.
 
-An input's rule has one type and no references, choices or negations (actions/inputs.py). So a rule takes some of what the
-schema takes: of a choice one branch, of a nullable value the value, of an object the properties that can be expressed. What is
-required and cannot be expressed makes the whole impossible, and then the operation is not imported: a rule that took more than
-the document would have a person asked about a call that cannot work. Whatever is optional and not taken is listed.
+An input's rule has one type and no references, choices or negations (actions/inputs.py). So a rule accepts only a part of what
+the schema accepts: one branch of a choice, a nullable value without null, those properties of an object that can be expressed.
+If a required part cannot be expressed, there is no rule and the operation is not imported, because with a rule that is wider than
+the document a person would be asked about a call that cannot work. Optional parts that the rule does not accept are listed.
 
-The document's own examples of a value show what is meant if the schema leaves a choice: of several branches the one that takes
-them, for a value without a type theirs, and a property that is undescribed or read-only but in them.
+If the schema leaves a choice, the document's own examples decide: of several branches, the one that accepts the examples is used;
+a value without a type gets that of the examples; undescribed or read-only properties are used if the examples have them.
 
-The connector checks once more that a value of a rule fits the whole document, before anything is sent. So of a
-`oneOf` whose branches may overlap one can be taken here: a value that fits two is refused there.
+Before sending, the connector checks again that a value fits the complete schema. So one branch of a `oneOf` whose branches
+overlap can be used here, because the connector refuses a value that fits two branches.
 
 Pure. Source: docs/reference/action-file.md (Arrays and objects); JSON Schema 2020-12. Not here: inputs and their words
 (operations.py), making a rule smaller (shrinking.py).
@@ -39,33 +39,33 @@ Values = Sequence[Any]
 """Examples of one value."""
 
 MAX_DEPTH: Final = 6
-"""Objects within objects, at most; agents seldom need deeper ones, and TOML is read 16 brackets deep."""
+"""Maximum depth of nested objects; agents seldom need deeper ones, and TOML is read at most 16 brackets deep."""
 _MAX_PROPERTIES: Final = 64
 _MAX_WORDS: Final = 120
-"""Characters of a description within an input, at most."""
+"""Maximum number of characters of a description within an input."""
 _MAX_BYTES: Final = 128 << 10
-"""128 KiB of a rule before anything is cut: eight times what an action can have."""
+"""128 KiB: maximum size of a rule before it is shrunk, eight times what an action can have."""
 _MAX_NESTED: Final = 15
-"""Tables and lists within each other, at most: TOML is read 16 brackets deep, and the input itself is in one."""
+"""Maximum depth of nested tables and lists. TOML is read at most 16 brackets deep, and the input is already in one."""
 _MAX_USED: Final = 50
-"""Examples of one value that are considered, at most."""
+"""Maximum number of examples of one value that are considered."""
 _MAX_NAMED: Final = 5
-"""Properties of other branches that are named, at most."""
+"""Maximum number of properties of other branches that are reported."""
 _MAX_ALTERNATIVES: Final = 128
-"""Alternatives of one schema, at most: choices within choices multiply."""
+"""Maximum number of alternatives of one schema, because nested choices multiply."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 _MAX_STEPS: Final = 200_000
-"""Schemas and members of them that are processed for one rule, at most: choices within choices multiply."""
+"""Maximum number of schemas and their members that are processed for one rule, because nested choices multiply."""
 _MAX_ALL_STEPS: Final = 5_000_000
-"""Schemas and members for all rules of one import, at most: some twenty seconds, five times what any known document takes."""
+"""Maximum number of schemas and members for all rules of an import: about twenty seconds, five times any known document."""
 _MAX_TRIED: Final = 1 << 20
-"""1 MiB of rules and examples that are compared for one rule: some two seconds."""
+"""1 MiB: maximum size of rules and examples that are compared for one rule, about two seconds."""
 _MAX_ALL_TRIED: Final = 16 << 20
-"""16 MiB for all rules of one import: several times what any known document takes. Then examples no longer count."""
+"""16 MiB: maximum for all rules of an import, several times what known documents take. Beyond it, examples are ignored."""
 _MAX_WITHIN: Final = 120
-"""Schemas within schemas and behind references, at most."""
+"""Maximum depth of schemas within schemas, including those behind references."""
 _PREFERRED: Final = ("object", "array", "string", "number", "integer", "boolean")
-"""Types in the order of preference: of several, the one that says most."""
+"""Types in the order of preference: if a schema has several, the one with the most information is used."""
 _KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength", "pattern"),
     "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
@@ -88,11 +88,11 @@ _HINTS: Final[Mapping[str, str]] = {
     "minimum": "number",
     "maximum": "number",
 }
-"""Keywords that tell the type of a schema without one."""
+"""Keywords that show the type of a schema that does not state it."""
 
 
 def size_of(value: Any) -> int:
-    """Return the number of bytes of a value as JSON, which is about what a model reads."""
+    """Return the size of a value as JSON in bytes, which is about the amount that a model reads."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
@@ -102,43 +102,43 @@ def _check(rule: Rule) -> None:
 
 
 class _TooMuchError(Exception):
-    """Trying the examples of a value takes too long."""
+    """Error: trying the examples of a value takes too long."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """An optional part that a rule does not take. `at`: the place in the value, such as `.lines[].account`."""
+    """An optional part that a rule does not accept. `at` is its place in the value, such as `.lines[].account`."""
 
     at: str
     reason: str
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A rule, and the optional parts that it does not take."""
+    """A rule, and the optional parts that it does not accept."""
 
     rule: Rule
     lost: tuple[Lost, ...]
 
 
 def is_taken(rule: Rule, value: Any) -> bool:
-    """Return whether an argument with this rule can have this value."""
+    """Return whether the rule allows this value as an argument."""
     spec = InputSpec(name="value", type=rule["type"], description="", rule=rule)
     return argument_problem(spec, value) is None
 
 
 def _nested(value: Any) -> int:
-    """Return how deep tables and lists are within each other."""
+    """Return the nesting depth of tables and lists in a value."""
     if isinstance(value, dict):
         return 1 + max(map(_nested, value.values()), default=0)
     return 1 + max(map(_nested, value), default=0) if isinstance(value, list) else 0
 
 
 class Rules:
-    """Rules of the schemas of one import. `lookup` returns a named schema, or raises UnusableError."""
+    """The rules for all schemas of one import. `lookup` returns a named schema, or raises UnusableError."""
 
     def __init__(self, lookup: Callable[[str], dict[str, Any] | bool]) -> None:
         self._lookup: Final = lookup
         self._known: Final[dict[int, tuple[Any, Taken | str]]] = {}
-        """The rule of each schema, or why it has none: many operations have the same schema."""
+        """The rule of each schema, or why there is none; cached, because many operations share a schema."""
         self._lost: list[Lost] = []
         self._least_depth = 0
         self._steps = 0
@@ -148,9 +148,10 @@ class Rules:
         self._all_tried = 0
 
     def taken(self, schema: dict[str, Any] | bool, used: Values = ()) -> Taken:
-        """Return the widest rule that is not wider than the schema, with what it leaves out. UnusableError.
+        """Return the widest rule that is not wider than the schema, and the parts that it leaves out.
 
-        `used`: the document's examples of it. If the rule is too large, its deepest parts are left out.
+        `used` has the document's examples of the value. If the rule is too large, its deepest parts are left out. Raises
+        UnusableError if there is no such rule.
         """
         if used and self._all_tried < _MAX_ALL_TRIED:
             self._tried = 0
@@ -191,9 +192,10 @@ class Rules:
         return smallest
 
     def object_of(self, schema: dict[str, Any] | bool, used: Values) -> tuple[dict[str, Any] | None, str]:
-        """Return the alternative of a body that is given property by property, references resolved; and words about the others.
+        """Return the object alternative of a body, which can be given property by property, and text about the other
+        alternatives.
 
-        None: the body is no such object, or its examples are none.
+        References in the alternative are resolved. It is None if the body is not such an object, or its examples are not objects.
         """
         self._steps, self._lost, self._least_depth, self._tried = 0, [], 0, 0
         used = used if self._all_tried < _MAX_ALL_TRIED else ()
@@ -229,7 +231,10 @@ class Rules:
     def _rule(
         self, schema: dict[str, Any] | bool, depth: int, within: tuple[str, ...], used: Values, path: str
     ) -> Rule:
-        """Return the rule of the first alternative that has one and takes most of the examples. UnusableError."""
+        """Return the rule of the alternative that accepts most of the examples, the first of several.
+
+        Raises UnusableError if no alternative has a rule.
+        """
         self._deeper()
         try:
             if (why := words_of_none(schema)) is not None:
@@ -245,9 +250,9 @@ class Rules:
     def _best(
         self, found: Sequence[dict[str, Any]], depth: int, within: tuple[str, ...], used: Values, path: str
     ) -> tuple[Rule, dict[str, Any]]:
-        """Return the rule that takes the most examples, the first of several, and the alternative that it is made from.
+        """Return the rule that accepts the most examples (the first of several), and the alternative that it is made from.
 
-        UnusableError.
+        Raises UnusableError if no alternative has a rule.
         """
         problem = UnusableError("it can only be null")
         best: tuple[int, Rule, dict[str, Any], list[Lost]] | None = None
@@ -353,14 +358,14 @@ class Rules:
             rule["additionalProperties"] = False
 
     def _possible(self, schema: dict[str, Any] | bool, within: tuple[str, ...], used: Values) -> list[dict[str, Any]]:
-        """Return the alternatives of a schema, each of one type; the one that says most comes first."""
+        """Return the alternatives of a schema, each of one type, the one with the most information first."""
         found = [form for whole in self._alternatives(schema, within) for form in _of_one_type(whole, used)]
         if len(found) > 1 and all(counts := [self._choices_in(form) for form in found]):
             return [found[place] for place in sorted(range(len(found)), key=lambda place: -counts[place])]
         return found
 
     def _choices_in(self, found: Mapping[str, Any]) -> int:
-        """Return the number of choices of a schema, or of an array's members; 0 if they are not listed."""
+        """Return the number of enum values of a schema or of an array's members; 0 if values are not enumerated."""
         items = found.get("items")
         if isinstance(items, dict) and isinstance(items.get("$ref"), str):
             items = self._lookup(items["$ref"])
@@ -372,9 +377,10 @@ class Rules:
     # References, allOf, anyOf, oneOf
 
     def _alternatives(self, schema: dict[str, Any] | bool, within: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return schemas without references and choices, each no wider than this one; the one that says most comes first.
+        """Return schemas without references and choices, none wider than `schema`; the one with the most information comes first.
 
-        UnusableError if there is none. `$refs` of one are the names that led to it: a schema within itself is not followed.
+        The `$refs` of a result are the names that led to it, so that a recursive schema is not followed again. Raises
+        UnusableError if there are no alternatives.
         """
         self._deeper()
         try:
@@ -425,7 +431,10 @@ class Rules:
         return possible if whole is None else [whole]
 
     def _product(self, ones: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return each of one combined with each of the other, if they go together. UnusableError if none do."""
+        """Return every compatible combination of a schema in `ones` with one in `others`.
+
+        Raises UnusableError if there is none.
+        """
         made: list[dict[str, Any]] = []
         problem: UnusableError | None = None
         for one, other in itertools.product(ones, others):
@@ -442,12 +451,12 @@ class Rules:
 
 
 def _weight(schema: Mapping[str, Any]) -> int:
-    """Return about how long it takes to process a schema: the number of its keywords, and of the members of those."""
+    """Return about how long it takes to process a schema: the number of its keywords and of their members."""
     return len(schema) + sum(len(value) for value in schema.values() if isinstance(value, dict | list))
 
 
 def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
-    """Return the rank of a schema by its type. Last are undescribed objects and arrays, and a string that can only be empty."""
+    """Return the rank of a schema by its type. Undescribed objects and arrays, and strings that can only be empty, come last."""
     kind = _type_of(found)
     says_nothing = {
         "object": not (found.get("properties") or isinstance(found.get("additionalProperties"), dict)),
@@ -458,7 +467,7 @@ def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
 
 
 def _all_enums(possible: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Merge several enums of one type into one; None if they are no such enums."""
+    """Merge several enums of one type into one; None if the schemas are not all enums of one type."""
     if len(possible) < 2 or not all("enum" in one or "const" in one for one in possible):
         return None
     kinds = {_type_of(one) for one in possible}
@@ -505,7 +514,7 @@ def _kind(value: object) -> str | None:
 
 
 def _choices(found: Mapping[str, Any], kind: str) -> list[Any] | None:
-    """Return the allowed values of that type, in order; None: any."""
+    """Return the allowed values of that type in order; None if any value is allowed."""
     if "enum" not in found and "const" not in found:
         return None
     values = found["enum"] if "enum" in found else [found["const"]]
@@ -546,7 +555,10 @@ def _once(values: Iterable[Any]) -> list[Any]:
 
 
 def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Combine two schemas: each keyword of either, and of two the narrower. UnusableError if that cannot be expressed."""
+    """Combine two schemas: take each keyword of either, and the narrower if both have it.
+
+    Raises UnusableError if the combination cannot be expressed.
+    """
     made = dict(one)
     for key, value in other.items():
         if key not in made or key in (
@@ -596,7 +608,7 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
 
 
 def _property_of_both(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Any:
-    """Return a property of two parts of an `allOf`: read-only if every part that describes it says so."""
+    """Combine a property from two parts of an `allOf`. It is read-only if every part that describes it marks it so."""
     if name not in one or name not in other:
         return one.get(name, other.get(name))
     both = _all_of(*(_unmarked(part[name]) for part in (one, other)))
@@ -616,10 +628,10 @@ def _unmarked(schema: Any) -> Any:
 
 
 def offered(found: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of an object that are considered, with `values_by_name` of its examples.
+    """Return the properties of an object that a caller can be offered. `used` is the result of `values_by_name` for its examples.
 
-    A property that only the service writes is none, unless it is required or an example has it. One that only an example has is
-    one, if the object can have any.
+    A property that only the service writes is excluded, unless it is required or in an example. A property that is only in an
+    example is included if the object allows further properties.
     """
     known: dict[str, Any] = found.get("properties", {})
     required = found.get("required", ())
@@ -644,7 +656,7 @@ def values_by_name(used: Values) -> dict[str, list[Any]]:
 
 
 def _of_one_type(found: dict[str, Any], used: Values) -> list[dict[str, Any]]:
-    """Split a schema of several types into several; one without a type gets those of its examples."""
+    """Split a schema with several types into one for each type; a schema without a type gets the types of its examples."""
     said = found.get("type")
     if isinstance(said, list):
         kinds = [kind for kind in _PREFERRED if kind in said and not (kind == "integer" and "number" in said)]
@@ -661,7 +673,7 @@ def _kind_of_any(value: object) -> str | None:
 
 
 def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
-    """Return words about the alternatives that are not offered, for the input; empty if they add nothing."""
+    """Return a description of the alternatives that are not offered, for the input; empty if there is nothing to add."""
     kind = _type_of(chosen)
     kinds = list(dict.fromkeys(_type_of(form) for form in found))
     kinds.remove(kind)
@@ -679,7 +691,7 @@ def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
 
 
 def _close(one: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:
-    """Apply what each part of an `allOf` says about further properties to the properties of the other."""
+    """Apply the rule of each `allOf` part about additional properties to the properties of the other part."""
     for closed, open_one in ((one, other), (other, one)):
         more = closed.get("additionalProperties", True)
         for name in open_one.get("properties", {}) if more is not True else ():
@@ -699,7 +711,7 @@ def _types(one: Any, other: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Compare as JSON: false is not 0. 1 and 1.0 are taken for different, which is narrower."""
+    """Return whether two values are equal as JSON, so that false is not 0. 1 and 1.0 count as different, which is stricter."""
     if one is other or one != other:
         return one is other
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

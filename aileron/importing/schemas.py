@@ -1,17 +1,17 @@
-"""Schemas of a document, in the keywords of a packed one: JSON Schema 2020-12, with references to named schemas only.
+"""Conversion of a document's schemas to those of a packed document: JSON Schema 2020-12, with references only to named schemas.
 
-There are two ways to read a schema, as it stands on either side of a request:
+There are two ways to read a schema, one for requests and one for responses:
 
     sent      exact. A keyword that a connector could not check a value against makes the schema unusable; an optional
-              property with such a schema is one that is never sent, and says why (REASON). A property that the service alone
-              writes (`readOnly`) is marked (MARK) and never required. One that another part of an `allOf` describes or requires
-              without the mark may be given.
-    answered  lenient. What a connector does not know is not checked; a description is dropped.
+              property with such a schema is one that is never sent, and says why (REASON). A property that only the service
+              writes (`readOnly`) is marked (MARK) and never required. If another part of an `allOf` describes or requires
+              it without the mark, a caller may give it.
+    answered  lenient. Keywords that a connector does not know are not checked; descriptions are dropped.
 
-So nothing is sent that the document forbids, and an answer is refused only for what the document plainly says.
+So nothing is sent that the document forbids, and a response is refused only if it clearly violates the document.
 
-Pure. The document is a stranger's: values are counted, and depth is bounded. Source: OpenAPI 3.0.4 section 4.7.24 and 3.1.1
-section 4.8.24 (Schema Object); JSON Schema 2020-12. Not here: the rules of an action's inputs (rules.py), checking
+Pure. The document is untrusted: the number of values and the depth are limited. Source: OpenAPI 3.0.4 section 4.7.24 and 3.1.1
+section 4.8.24 (Schema Object); JSON Schema 2020-12. Not here: the rules of an action's inputs (rules.py), checking values
 (aileron_connector/check.py).
 """
 
@@ -35,9 +35,9 @@ Packed: TypeAlias = dict[str, Any] | bool
 
 REF: Final = "#/components/schemas/"
 _MAX_DEPTH: Final = 60
-"""Levels of one schema, at most, references followed: twice what known ones have."""
+"""Maximum number of nested levels of one schema, with references followed; twice what known schemas have."""
 _MAX_SCHEMAS: Final = 3_000_000
-"""Schemas that one import processes, at most: GitHub's document takes 600,000 in all."""
+"""Maximum number of schemas that one import processes; GitHub's document takes 600,000."""
 _MAX_ENUM: Final = 2_000
 _MAX_PROPERTIES: Final = 2_000
 _MAX_WORDS: Final = 300
@@ -57,22 +57,22 @@ MARK: Final = "readOnly"
 _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {MARK: (MARK, "x-read-only"), "writeOnly": ("writeOnly",)}
 """Spellings of each mark.
 
-Documents that were written for Swagger have the second: there no read-only property may be required.
+Documents that were written for Swagger use the second spelling, because Swagger forbids required read-only properties.
 """
 REASON: Final = "$comment"
-"""Keyword of a schema that no value matches: the reason, for the list of what was left out."""
+"""Keyword in a schema that matches no value. It holds the reason, for the list of parts that were left out."""
 _WORDS: Final = ("title", "description", "default", "example", "examples", MARK)
 _MAX_PARTS: Final = 64
-"""Parts of `allOf`, and parts of those, that are searched for a mark, at most."""
+"""Maximum number of `allOf` parts, including the parts of those parts, that are searched for a mark."""
 _CONTENT: Final = ("contentEncoding", "contentMediaType")
 
 
 class UnusableError(ValueError):
-    """The schema cannot be used for a value that is sent; the message says why."""
+    """Error: the schema cannot be used for a value that is sent; the message says why."""
 
 
 class Packer:
-    """A packer for all schemas of one import. `schemas` are the named ones, as far as they were reached."""
+    """A packer for all schemas of one import. `schemas` has the named schemas that were reached so far."""
 
     def __init__(self, references: References, *, is_3_0: bool) -> None:
         self.schemas: Final[dict[str, Packed]] = {}
@@ -87,7 +87,7 @@ class Packer:
         """Addresses of named schemas that are being packed in place of their reference."""
 
     def answered(self, schema: Any, file: str) -> Packed:
-        """Return the schema that an answer has to fit, as far as it is known."""
+        """Return the schema that a response must fit, without keywords that the connector does not know."""
         packed = self._pack(schema, file, "answered", 0)
         while self._waiting:
             name, value, place = self._waiting.pop()
@@ -95,21 +95,24 @@ class Packer:
         return packed
 
     def sent(self, schema: Any, file: str) -> Packed:
-        """Return the schema that a value has to fit exactly, with words and examples for its author. UnusableError."""
+        """Return the schema that a sent value must fit exactly, with descriptions and examples for its author.
+
+        Raises UnusableError if the schema cannot be used.
+        """
         return self._pack(schema, file, "sent", 0)
 
     def lookup(self, reference: str) -> Packed:
-        """Return a named schema. UnusableError for one that could not be packed."""
+        """Return a named schema. Raises UnusableError if it could not be packed."""
         name = reference.removeprefix(REF)
         if name in self._broken:
             raise UnusableError(self._broken[name])
         return self.schemas[name]
 
     def reachable(self, schemas: Iterator[Any], *, depth: int | None = None) -> dict[str, Packed]:
-        """Return the named schemas that these refer to, directly or through others, without words.
+        """Return the named schemas that `schemas` refer to, directly or through others, without descriptions.
 
-        `depth`: the number of references that are followed, 1 or more; what the last ones refer to can be anything. Only for
-        answers: what is sent has to fit exactly.
+        `depth` is the number of references that are followed, 1 or more; beyond that, any value is allowed. Use it only for
+        responses, because sent values must fit exactly.
         """
         found: dict[str, Packed] = {}
         level, waiting = 1, [name for schema in schemas for name in _referred(schema)]
@@ -127,7 +130,7 @@ class Packer:
     def _pack(
         self, schema: Any, file: str, mode: Mode, depth: int, *, unneeded: frozenset[str] = frozenset()
     ) -> Packed:
-        """Pack a schema. `unneeded`: properties that are not required, whatever this part of an `allOf` says."""
+        """Pack a schema. `unneeded` has properties that are not required, even if this part of an `allOf` requires them."""
         self._looked_at += 1
         if self._looked_at > _MAX_SCHEMAS:
             raise DocumentError(f"its schemas expand to more than {_MAX_SCHEMAS}: choose fewer operations")
@@ -161,7 +164,7 @@ class Packer:
         return self._object(schema, file, mode, depth, unneeded)
 
     def _with_words(self, packed: Packed, schema: Mapping[str, Any], mode: Mode) -> Packed:
-        """Add to a reference the words that stand beside it, for the author of a value."""
+        """Add to a reference the description next to it, for the author of a value."""
         words = dict(_words_of(schema)) if mode == "sent" else {}
         return {**packed, **words} if words and isinstance(packed, dict) else packed
 
@@ -244,7 +247,10 @@ class Packer:
     def _list(
         self, key: str, members: list[Any], file: str, mode: Mode, depth: int, unneeded: frozenset[str]
     ) -> list[Packed]:
-        """Pack the members of a list. Unusable members of `anyOf` are dropped while one is left; others make it unusable."""
+        """Pack the members of a list of schemas.
+
+        Unusable members of `anyOf` are dropped as long as one is left; in other lists they make the schema unusable.
+        """
         packed: list[Packed] = []
         problem: UnusableError | None = None
         for member in members:
@@ -310,7 +316,10 @@ class Packer:
     # Marks in parts of `allOf`
 
     def _marked(self, schema: dict[str, Any], file: str) -> frozenset[str]:
-        """Return the properties that some part marks: no caller has to give them (OpenAPI: required of the answer only)."""
+        """Return the properties that some part marks as read-only.
+
+        Callers need not give them (OpenAPI requires them only in responses).
+        """
         marked: set[str] = set()
         for part, place in self._parts(schema, file):
             own = part.get("properties")
@@ -320,7 +329,7 @@ class Packer:
         return frozenset(marked)
 
     def _parts(self, schema: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
-        """Yield the schema, what it refers to, and the parts of its `allOf`, each with its file."""
+        """Yield the schema, the schemas that it refers to, and the parts of its `allOf`, each with its file."""
         waiting = [(schema, file)]
         for _ in range(_MAX_PARTS):
             if not waiting:
@@ -386,7 +395,7 @@ def _scalars(schema: Mapping[str, Any], made: dict[str, Any], *, exact: bool) ->
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Return whether a pattern means the same to Python's `re` as to ECMA 262, which the documents are written for."""
+    """Return whether a pattern means the same to Python's `re` as to ECMA 262, for which documents are written."""
     if len(pattern) > 1000 or re.search(r"\\[pPuxckAZzGKN]|\(\?[<P]|\[\[|&&|\\[0-9]", pattern):
         return False
     try:
@@ -398,7 +407,7 @@ def _is_pattern(pattern: str) -> bool:
 
 
 def _nullable(made: dict[str, Any]) -> dict[str, Any]:
-    """Express OpenAPI 3.0's `nullable` as 3.1 does."""
+    """Convert OpenAPI 3.0's `nullable` to the form of 3.1."""
     words = {key: made.pop(key) for key in [*_WORDS] if key in made}
     if isinstance(made.get("type"), str) and not any(
         key in made for key in ("allOf", "anyOf", "oneOf", "not", "const")
@@ -424,12 +433,12 @@ def _words_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def is_marked(schema: Mapping[str, Any], mark: str = MARK) -> bool:
-    """Return whether a property of a document has this mark, in any spelling."""
+    """Return whether a property in a document has this mark, in any of its spellings."""
     return any(schema.get(name) is True for name in _SPELLINGS[mark])
 
 
 def words_of_none(schema: Packed) -> str | None:
-    """Return why no value can be given for a packed schema, if the packer says so; else None."""
+    """Return why no value can be given for a packed schema, if the packer recorded a reason; else None."""
     return str(schema[REASON]) if isinstance(schema, dict) and REASON in schema else None
 
 
@@ -470,7 +479,7 @@ def _referred(schema: Any) -> list[str]:
 
 
 def _opened(schema: Any) -> Any:
-    """Return a schema in which `true`, which allows anything, replaces each reference."""
+    """Return a schema in which each reference is replaced by `true`, which allows any value."""
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -492,7 +501,7 @@ def _opened(schema: Any) -> Any:
 
 
 def _required_alone(schema: Mapping[str, Any]) -> set[str]:
-    """Return the properties that a part requires and does not describe."""
+    """Return the properties that a part requires but does not describe."""
     own = schema.get("properties")
     required = set(_names(schema.get("required")))
     return required - (own.keys() if isinstance(own, dict) else set())

@@ -1,7 +1,8 @@
-"""The credential that the chosen operations need: one, as a manifest declares it.
+"""Choice of the one credential that the chosen operations need, in the form that a manifest declares.
 
-Pure. A connector has one kind of credential. The scheme is chosen that serves the most operations; an operation that needs
-another, or two at once, is not imported and says so. An author can name a scheme, or say what the document leaves out.
+Pure. A connector has one kind of credential. The security scheme that suits the most operations is chosen. An operation that
+needs another, or two at once, is not imported, and this is reported. An author can choose a scheme, or specify one that the
+document omits.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.27 (Security Scheme Object) to 4.8.30 (Security Requirement Object);
 docs/reference/connector-manifest.md. Not here: the manifest's text (manifest.py).
@@ -28,29 +29,35 @@ __all__ = ["NONE", "Credential", "Need", "choose", "needs_of"]
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
 _MAX_WAYS: Final = 16
-"""Ways of one operation, and schemes of one way, at most. Others are ignored, so that it may seem to need another credential."""
+"""Maximum number of alternatives of one operation, and of schemes in one alternative.
+
+Further ones are ignored, so that the operation may seem to need another credential.
+"""
 _MAX_SCOPES: Final = 200
 _MAX_TRIED: Final = 200
-"""Operations whose parameters are searched for an example of the header, at most."""
+"""Maximum number of operations whose parameters are searched for an example of the header."""
 _GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
 _HINT: Final = "--auth 'header:Authorization=Bot {key}'"
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a manifest's [capabilities.credential]. `scheme`: the document's name for it; empty: the author chose it."""
+    """The content of a manifest's [capabilities.credential].
+
+    `scheme` is the document's name for it; if empty, the author specified the credential.
+    """
 
     scheme: str
     kind: CredentialKind | None
-    """Kind of the credential; None: there is no credential."""
+    """Kind of the credential; None if no credential is used."""
     header: str | None = None
     format: str | None = None
     query: str | None = None
     is_guess: bool = False
-    """True if the document does not say in which form the key stands in `Authorization`."""
+    """True if the document does not specify the form of the key in `Authorization`, so that the form is a guess."""
     authorize_url: str = ""
     token_url: str = ""
     scopes: tuple[str, ...] = ()
-    """OAuth scopes that the chosen operations name, or that an MCP server asks for."""
+    """OAuth scopes that the chosen operations require, or that an MCP server requests."""
     client_id: str | None = None
     registration_url: str | None = None
     resource: str | None = None
@@ -59,12 +66,12 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     revocation_url: str | None = None
     """Address at which tokens are revoked.
 
-    For OAuth, like the four fields above: as found for an MCP server (authorization.py).
+    This field and the four above are for OAuth, with values discovered for an MCP server (authorization.py).
     """
 
     @property
     def form(self) -> str:
-        """Value of its header, for people."""
+        """Value of the credential's header, for people."""
         return (self.format or "Bearer {key}").replace("{key}", "KEY")
 
     @property
@@ -92,7 +99,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked_at(self) -> tuple[str, ...]:
-        """OAuth: the origins from which tokens and clients come, as `https://host`."""
+        """Origins that issue OAuth tokens and register clients, as `https://host`; empty for other kinds of credential."""
         urls = (self.token_url, self.revocation_url, None if self.client_id else self.registration_url)
         return tuple(dict.fromkeys("/".join(url.split("/")[:3]) for url in urls if url))
 
@@ -101,9 +108,10 @@ NONE: Final = Credential(scheme="", kind=None)
 
 
 class Need(msgspec.Struct, frozen=True):
-    """Credentials that one operation accepts: sets of schemes with scopes, any of which will do. `is_optional`: so does none.
+    """The credentials that one operation accepts: alternative sets of schemes with scopes.
 
-    `bearers` are all schemes that are `Authorization: Bearer`: a set of these is one token, got in one of several ways.
+    `is_optional` means that no credential is accepted too. `bearers` are all schemes that use `Authorization: Bearer`; a set of
+    such schemes needs only one token, which can be obtained in several ways.
     """
 
     ways: tuple[Mapping[str, tuple[str, ...]], ...]
@@ -112,11 +120,11 @@ class Need(msgspec.Struct, frozen=True):
 
     @property
     def are_several(self) -> bool:
-        """True if each way takes more than one credential."""
+        """True if every alternative takes more than one credential."""
         return bool(self.ways) and all(len(way) > 1 and not set(way) <= self.bearers for way in self.ways)
 
     def scopes(self, scheme: str) -> tuple[str, ...] | None:
-        """Return the scopes with which this scheme alone will do; None if it will not."""
+        """Return the scopes that this scheme needs if it alone suffices; None if it does not suffice."""
         for way in self.ways:
             if scheme in way and (set(way) == {scheme} or set(way) <= self.bearers):
                 return way[scheme]
@@ -124,7 +132,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def needs_of(operation: FoundOperation, described: Described) -> Need:
-    """Return the credentials that an operation accepts, by its own word or else the document's."""
+    """Return the credentials that an operation accepts, as specified by the operation or else by the document."""
     raw = operation.raw.get("security")
     said = raw if isinstance(raw, list) else described.security
     if not said:
@@ -150,10 +158,10 @@ def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def choose(described: Described, operations: Iterable[FoundOperation], given: str | None) -> Credential:
     """Return the credential of a connector with these operations.
 
-    `given`: `bearer`, `basic`, `none`, `header:NAME`, `header:NAME=FORM` with `{key}` in the form, `query:NAME`, or a scheme of
+    `given` is `bearer`, `basic`, `none`, `header:NAME`, `header:NAME=FORM` with `{key}` in the form, `query:NAME`, or a scheme in
     the document.
 
-    DocumentError for a scheme that the document does not have, or that is not supported.
+    Raises DocumentError for a scheme that the document does not have, or that is not supported.
     """
     needs = [needs_of(operation, described) for operation in operations]
     if given is not None:
@@ -181,7 +189,8 @@ def _type(described: Described, name: str) -> object:
 
 
 def _rank(credential: Credential, type_: object) -> int:
-    """Rank schemes that serve equally many operations: a pasted token is less to set up than an application at the provider.
+    """Return the rank of a scheme among those that suit equally many operations. A pasted token ranks before an OAuth
+    application, which takes more work to set up.
 
     An OAuth token without a sign-in that works here is the last resort.
     """
@@ -225,7 +234,7 @@ def _own(given: str, described: Described) -> Credential:
 
 
 def _credential(name: str, described: Described, needs: Iterable[Need]) -> Credential | str:
-    """Return the scheme as a credential, or why it cannot be one."""
+    """Return the scheme as a credential, or the reason why it cannot be one."""
     try:
         raw = described.references.resolved(described.schemes[name], described.references.root).value
     except DocumentError as error:
@@ -261,7 +270,7 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
 
 
 def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) -> Credential:
-    """Return a key in `Authorization` in the form that the document's words or examples have."""
+    """Return a credential for a key in `Authorization` in the form that the document's prose or examples show."""
     said = raw.get("description")
     form = form_of([said] if isinstance(said, str) else []) or _form_of_parameters(described)
     form = form or form_in_text(described.description)
@@ -272,7 +281,7 @@ def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) 
 
 
 def _form_of_parameters(described: Described) -> str | None:
-    """Return the form in a header parameter `Authorization`, which readers otherwise ignore; None if no operation has one."""
+    """Return the form in a header parameter `Authorization`, which is otherwise ignored; None if no operation has one."""
     for operation in described.operations[:_MAX_TRIED]:
         said = operation.raw.get("parameters")
         for raw in (*operation.shared, *(said if isinstance(said, list) else ())):
@@ -290,9 +299,9 @@ def _form_of_parameters(described: Described) -> str | None:
 
 
 def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential:
-    """Return a credential with the flow that a person goes through, else the one without a person.
+    """Return a credential for the OAuth flow with a person, else for the flow without a person.
 
-    Without either, its tokens are pasted like keys.
+    If the scheme has neither, its tokens are pasted like keys.
     """
     found = {scope for need in needs for scope in need.scopes(name) or () if _is_scope(scope)}
     scopes = tuple(sorted(found))
@@ -304,7 +313,7 @@ def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential
 
 
 def _addresses(raw: dict[str, Any], flow: str, *keys: str) -> list[str]:
-    """Return the addresses of an OAuth Flow Object; none unless all of them are there."""
+    """Return the addresses in an OAuth Flow Object; empty unless all of them are present."""
     flows = raw.get("flows")
     said = flows.get(flow) if isinstance(flows, dict) else None
     found = [str(said.get(key, "")) for key in keys] if isinstance(said, dict) else []
@@ -312,5 +321,5 @@ def _addresses(raw: dict[str, Any], flow: str, *keys: str) -> list[str]:
 
 
 def _is_scope(text: str) -> bool:
-    """Return whether a text is a scope by RFC 6749 section 3.3."""
+    """Return whether a text is a valid scope (RFC 6749 section 3.3)."""
     return 0 < len(text) <= 256 and is_visible(text) and text.isascii() and not set(text) & set(' "\\')

@@ -1,10 +1,10 @@
-"""The hosts of a document's service, exact.
+"""The exact hosts of a document's service.
 
-Pure. A server's URL can have variables, and can be relative to where the document was found. The result is an origin
-that a manifest can name and a path below it; anything else is an error that says what to give.
+Pure. A server's URL can have variables, and can be relative to the document's URL. The result is an origin
+for the manifest and a path below it; otherwise the error says what the author must specify.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.5 (Server Object) and 4.8.6 (Server Variable Object); RFC 3986 section 5.
-Not here: whether a host may be reached (egress, when it is asked).
+Not here: whether a host may be reached (egress decides that per request).
 
 >>> origin_of("https://api.example.com/v1/")
 Origin(host=HostPort(host='api.example.com', port=443), is_plain=False, base='/v1')
@@ -29,12 +29,12 @@ _VARIABLE: Final = re.compile(r"\{([^{}]{1,64})\}")
 _BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)*")
 _MAX_URL: Final = 1000
 _MAX_VALUE: Final = 253
-"""Characters of a variable's value, at most: as long as the name of a host can be."""
+"""Maximum number of characters of a variable's value, the longest possible host name."""
 _PORTS: Final = {"https": 443, "http": 80}
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """A host, whether requests to it go without TLS, and the path that all of them begin with (`` or `/v1`)."""
+    """A host, a flag for requests without TLS, and the path that begins all requests (`` or `/v1`)."""
 
     host: HostPort
     is_plain: bool
@@ -42,7 +42,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """URL of the origin, as a packed document has it."""
+        """URL of the origin, as in a packed document."""
         scheme = "http" if self.is_plain else "https"
         port = "" if self.host.port == _PORTS[scheme] else f":{self.host.port}"
         return f"{scheme}://{self.host.host}{port}{self.base}"
@@ -51,9 +51,9 @@ class Origin(msgspec.Struct, frozen=True):
 def chosen(
     servers: Sequence[Any], found_at: str | None, given: HostPort | None, variables: Mapping[str, str]
 ) -> Origin | None:
-    """Return the first server of a document, or of an operation. None if only a host is missing, which the author has to name.
+    """Return the first server of a document or operation. None if only a host is missing, which the author must specify.
 
-    `found_at`: the URL the document came from. `given` takes the place of the host. DocumentError for a URL that is no address.
+    `found_at` is the URL that the document came from. `given` replaces the host. Raises DocumentError for an invalid URL.
     """
     url = url_of(servers[0] if servers else {"url": "/"}, variables)
     try:
@@ -70,7 +70,10 @@ def chosen(
 
 
 def url_of(server: Any, variables: Mapping[str, str]) -> str:
-    """Return a server's URL with a value for each variable: as given, or its default. DocumentError if neither is known."""
+    """Return a server's URL with a value for each variable: the given one, or its default.
+
+    Raises DocumentError if neither is known.
+    """
     if not isinstance(server, dict) or not isinstance(server.get("url"), str) or len(server["url"]) > _MAX_URL:
         raise DocumentError("a server without a URL")
     known = server.get("variables")
@@ -94,7 +97,7 @@ def url_of(server: Any, variables: Mapping[str, str]) -> str:
 
 
 def origin_of(url: str) -> Origin:
-    """Return the parts of an absolute URL. DocumentError for one that a manifest cannot name."""
+    """Return the parts of an absolute URL. Raises DocumentError if a manifest cannot express the URL."""
     told = url[:200]
     try:
         parts = urllib.parse.urlsplit(url)
@@ -118,7 +121,7 @@ def _base(path: str, told: str) -> str:
 
 
 def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collection[HostPort] = ()) -> list[str]:
-    """Return remarks on a host for a person who binds a key to it. `private`, `plain`: hosts that egress allows."""
+    """Return remarks on a host for a person who binds a key to it. `private` and `plain` are the hosts that egress allows."""
     host, told = origin.host.host, []
     if any(label.startswith("xn--") for label in host.split(".")):
         spelled = _spelled(host)
@@ -134,7 +137,7 @@ def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collec
 
 
 def _permission(origin: Origin) -> str:
-    """Return how to allow a host that egress refuses. One on this machine may have no TLS, which is not known here."""
+    """Return how to allow a host that egress refuses. A host on this machine may lack TLS, which is not known here."""
     name = origin.host
     allow = "it is refused until you allow it\n  fix: aileron config add egress."
     if origin.is_plain:

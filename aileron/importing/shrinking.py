@@ -1,13 +1,13 @@
-"""A rule made smaller: what an action has no room for is cut, and each cut is named.
+"""Shrinking of a rule that is too large for an action. Each cut is reported.
 
-Pure. Every byte of a rule is in the context of a model with each request, so an action has 16 KiB of them. In this order, until
-it fits: descriptions are shortened; long lists of choices become a value whose description says so; descriptions go; optional
-properties go, those that no example of the document has before the others, the deepest first.
+Pure. Every byte of a rule is in the context of a model with each request, so an action has at most 16 KiB of rules. These steps
+are applied in order until the rule fits: descriptions are shortened; long enums are replaced by a value whose description names
+some choices; descriptions are removed; optional properties are removed, first those that are in no example, the deepest first.
 
-A list of choices that is cut makes the rule wider than the document: the connector checks an argument against the whole list
+Without its enum, the rule is wider than the document, but the connector checks an argument against the complete list
 before anything is sent (docs/adr/0069-the-documents-own-example.md).
 
-Not here: which rule a schema becomes (rules.py), how much room an input has (inputs.py).
+Not here: converting a schema to a rule (rules.py), how much room an input has (inputs.py).
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from aileron.importing.words import line
 __all__ = ["NO_ROOM", "shrunk"]
 
 _FEW_WORDS: Final = 40
-"""Characters of a description when room is short."""
+"""Maximum number of characters of a description when room is short."""
 _LONG: Final = 160
-"""Bytes of a list of choices from which it is worth cutting: its replacement has about 60."""
+"""Minimum size in bytes of an enum that is worth replacing; the replacement has about 60."""
 _NESTING: Final = frozenset({"properties", "items", "additionalProperties"})
 _NAMED: Final = 3
-"""Choices that are named in the place of the list."""
+"""Number of choices that are named in the description that replaces an enum."""
 NO_ROOM: Final = "an action has no room for it"
 
 
 def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_used: bool = False) -> Taken:
-    """Return the rule in at most `most_bytes`, or as few as possible. `used`: the document's examples of the value."""
+    """Return the rule shrunk to at most `most_bytes`, or as small as possible.
+
+    `used` has the document's examples of the value.
+    """
     size = size_of(taken.rule)
     if size <= most_bytes:
         return taken
@@ -47,7 +50,7 @@ def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_use
 
 
 class _Node(NamedTuple):
-    """A rule within the rule, and its place."""
+    """A nested rule and its place within the outer rule."""
 
     rule: Rule
     at: str
@@ -56,7 +59,7 @@ class _Node(NamedTuple):
 
 
 def _nodes(rule: Rule, used: Sequence[Any]) -> Iterator[_Node]:
-    """Yield the rule and all rules within it, the outermost first."""
+    """Yield the rule and all rules nested in it, the outermost first."""
     waiting = [_Node(rule, "", used, 0)]
     for node in waiting:
         yield node
@@ -73,7 +76,7 @@ def _nodes(rule: Rule, used: Sequence[Any]) -> Iterator[_Node]:
 
 
 def _shorten(rule: Rule, characters: int) -> None:
-    """Cut descriptions to `characters`; those that stand for choices stay."""
+    """Cut descriptions to `characters`, except those that replace an enum."""
     for node in _nodes(rule, ()):
         words = node.rule.get("description")
         if words is None or words.startswith("One of "):
@@ -85,7 +88,7 @@ def _shorten(rule: Rule, characters: int) -> None:
 
 
 def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
-    """Cut long lists of choices, the longest first, and yield each."""
+    """Replace long enums, the longest first, and yield each as lost."""
     long = [node for node in _nodes(rule, ()) if size_of(node.rule.get("enum", [])) > _LONG]
     for node in sorted(long, key=lambda node: -size_of(node.rule["enum"])):
         if size_of(rule) <= most_bytes:
@@ -97,9 +100,10 @@ def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
 
 
 def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_used: bool) -> list[Lost]:
-    """Cut optional properties: first those in no example, of these the deepest, then those with objects and lists, then the last.
+    """Remove optional properties. First come those that are in no example: the deepest, then objects and lists, then the last
+    ones.
 
-    Each object keeps one.
+    Each object keeps at least one property.
     """
     optional = [
         (not any(isinstance(value, dict) and name in value for value in node.used), node, name)
@@ -122,6 +126,6 @@ def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_u
 
 
 def _outermost(places: Sequence[str]) -> list[str]:
-    """Return the places that are in none of the others."""
+    """Return the places that are not inside any other of the places."""
     every = set(places)
     return [at for at in places if not any(at[:end] in every for end, sign in enumerate(at) if sign in ".[")]

@@ -1,10 +1,10 @@
-"""A Swagger 2.0 document in the shape of OpenAPI 3.0, as far as operations are read from it.
+"""Conversion of a Swagger 2.0 document to the shape of OpenAPI 3.0, as far as the import of operations needs it.
 
-Pure. Schemas are left where they are, with their references: 2.0's are nearly those of 3.0. What differs is around them:
-bodies and forms are parameters there, types of parameters stand beside their names, hosts are in three keys.
+Pure. Schemas stay in place with their references, because those of 2.0 nearly equal those of 3.0. In the rest, 2.0 differs:
+bodies and forms are parameters, the type of a parameter is directly in the parameter, and the host is in three keys.
 
-Source: OpenAPI Specification 2.0; its differences to 3.0 in "Upgrading from Swagger 2.0 to OpenAPI 3.0". Not here: anything
-of 3.x.
+Source: OpenAPI Specification 2.0; its differences from 3.0 in "Upgrading from Swagger 2.0 to OpenAPI 3.0". Not here: OpenAPI
+3.x.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLOWS: Final = {
 
 
 def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, Any]:
-    """Return the document with `servers`, `components.securitySchemes` and operations as 3.0 has them."""
+    """Return the document with `servers`, `components.securitySchemes` and operations in the form of 3.0."""
     if str(document.get("swagger")) != "2.0":
         raise DocumentError(f"swagger: {str(document.get('swagger'))[:20]}; expected 2.0, or OpenAPI 3.0 or 3.1")
     paths = document.get("paths")
@@ -84,7 +84,7 @@ def _give_bodies(
 def _operation(
     raw: dict[str, Any], parameters: list[Any], document: dict[str, Any], references: References
 ) -> dict[str, Any]:
-    """Return an operation with `requestBody` and `responses` of 3.0."""
+    """Return an operation with the `requestBody` and `responses` of 3.0."""
     consumes = _list(raw.get("consumes")) or _list(document.get("consumes")) or [_JSON]
     produces = _list(raw.get("produces")) or _list(document.get("produces")) or [_JSON]
     operation = {key: value for key, value in raw.items() if key not in ("consumes", "produces", "schemes")}
@@ -113,7 +113,7 @@ def _is_body(raw: Any, references: References) -> bool:
 
 
 def _parameter(raw: Any, references: References) -> dict[str, Any]:
-    """Return a parameter of path, query or header; one that leads nowhere stays as it is, so that it is reported."""
+    """Return a path, query or header parameter. A broken reference stays as it is, so that it is reported later."""
     value = _value(raw, references)
     if not value:
         return raw if isinstance(raw, dict) else {}
@@ -126,7 +126,10 @@ def _parameter(raw: Any, references: References) -> dict[str, Any]:
 
 
 def _style(value: dict[str, Any]) -> tuple[str, bool]:
-    """Return the style and `explode` of a list, by default those of CSV. A form that 3.0 lacks is no style, and so is refused."""
+    """Return the style and `explode` of a list; the default is CSV's.
+
+    A form that 3.0 lacks becomes an invalid style, to be refused.
+    """
     items = value.get("items")
     if isinstance(items, dict) and items.get("type") == "array":
         return "a list of lists", False

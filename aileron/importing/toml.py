@@ -1,11 +1,11 @@
-"""Values of a document as TOML, on one line: in the files that an import makes.
+"""Values of a document as TOML on one line, for the files that an import generates.
 
-Pure. tomlkit would keep comments and layout, but there are none here.
+Pure. tomlkit is not needed, because there are no comments and no layout to keep.
 
 >>> toml_of({"a b": [1, True, "x"]})
 '{ "a b" = [1, true, "x"] }'
 
-Source: TOML 1.0; RFC 8259. Not here: tables, which their files write themselves.
+Source: TOML 1.0; RFC 8259. Not here: tables, which the modules for each file write themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["toml_of"]
 
 
 def toml_of(value: Any) -> str:
-    """Write visible text, numbers, booleans, lists or tables as TOML. Keys are quoted: a document can have any name."""
+    """Return visible text, numbers, booleans, lists or tables as TOML. Keys are quoted, because a document can have any name."""
     if isinstance(value, dict):
         inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_of(one)}" for key, one in value.items())
         return f"{{ {inner} }}" if inner else "{}"

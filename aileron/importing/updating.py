@@ -1,8 +1,8 @@
-"""The repetition of an import with a newer document: what it changes, and the author's own changes kept.
+"""The repetition of an import with a newer document, which keeps the author's own changes and reports what is different.
 
-Pure. Files that an author can change are merged line by line, with the file as it was made before as the base. Changes
-are reported per operation, in the words and with the weight with which a person is asked about them at installation: those
-of an action file by actions/widening.py, those of the manifest by registry/consent.py.
+Pure. Files that an author can change are merged line by line, with the previously generated file as the base. Changes
+are reported per operation, with the same words and weight as in a person's question at installation: changes to an
+action file by actions/widening.py, changes to the manifest by registry/consent.py.
 
 Source: docs/how-to/import-an-api.md (A newer document). Not here: reading and writing the files
 (aileron/cli/connector_import.py).
@@ -41,47 +41,47 @@ _TOOLS: Final = "service/tools.json"
 
 
 class OperationUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation that is new, changed or removed. `kind` says which."""
+    """An operation that is new, changed or removed, as `kind` says."""
 
     op: str
     kind: str
     """Kind of the update: `changed`, `added` or `removed`."""
     changes: tuple[Change, ...] = ()
     reason: str = ""
-    """The reason why a removed operation is gone."""
+    """The reason why a removed operation is no longer imported."""
 
     @property
     def widens(self) -> bool:
-        """True if more can be done, or something else is asked."""
+        """True if the operation is new, or if one of its changes widens what it can do."""
         return self.kind == "added" or any(one.widens for one in self.changes)
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """The files to write and to remove, and what the update means."""
+    """The files to write and to remove, and what the update changes."""
 
     made: Made
     files: dict[str, bytes]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
-    """Action files whose operation is gone, but which the author changed."""
+    """Action files whose operation is gone, but which are kept because the author changed them."""
     conflicts: tuple[str, ...]
-    """Files in which both changed the same lines; each place is marked."""
+    """Files in which the author and the document changed the same lines; each place is marked."""
     deleted: tuple[str, ...]
-    """Action files that the author deleted: they are not made again."""
+    """Action files that the author deleted, which are therefore not generated again."""
     connector: tuple[Change, ...]
-    """Changes of what the connector may do."""
+    """Changes to what the connector may do."""
     operations: tuple[OperationUpdate, ...]
     not_chosen: int
-    """Operations that are new in the document, and were not chosen."""
+    """Number of operations that are new in the document and were not chosen."""
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing changes but the document's hash."""
+        """True if nothing changes except the document's hash."""
         return not (self.connector or self.operations or self.conflicts)
 
 
 def chosen_again(described: Described, record: ImportRecord) -> list[FoundOperation]:
-    """Return the operations that were chosen before, as far as the document still has them."""
+    """Return the previously chosen operations that the document still has."""
     names = set(record.operations)
     return [one for one in described.operations if one.name in names]
 
@@ -93,7 +93,10 @@ def update(
     record: ImportRecord,
     now: Mapping[str, bytes],
 ) -> Update:
-    """Import `operations` of the newer document into a repository whose files are `now`. DocumentError."""
+    """Import `operations` from the newer document into a repository whose files are `now`.
+
+    Raises DocumentError if nothing can be imported.
+    """
     made = make(described, operations, connector, record.choices)
     return compared(made, described, operations, record, now)
 
@@ -105,7 +108,10 @@ def compared(
     record: ImportRecord,
     now: Mapping[str, bytes],
 ) -> Update:
-    """Compare the new files with those that were made before and with the repository as it is. DocumentError."""
+    """Compare the new files with the previously generated ones and with the repository's current files.
+
+    Raises DocumentError if these cannot be used.
+    """
     fresh = parse_record(made.files[RECORD]).texts
     files = {path: data for path, data in made.files.items() if path not in fresh}
     conflicts: list[str] = []
@@ -136,7 +142,7 @@ def compared(
 
 
 def _text(now: Mapping[str, bytes], path: str, before: str) -> str:
-    """Return the author's file; if they removed it, the one that was made."""
+    """Return the author's file, or the previously generated one if the author removed it."""
     try:
         return now[path].decode() if path in now else before
     except UnicodeDecodeError:
@@ -177,7 +183,7 @@ def _operation_updates(
 
 
 def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
-    """Return actions by the operation that they call."""
+    """Return the actions by the operation that each calls."""
     files = [(path, text) for path, text in texts.items() if path.startswith("actions/")]
     try:
         parsed = [parse_action(text, file=path, allow_placeholder=True) for path, text in files]
@@ -187,7 +193,7 @@ def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
 
 
 def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """Return the tools of an MCP server by their operations, as it listed them."""
+    """Return an MCP server's tools by operation, as the server listed them."""
     try:
         found = msgspec.json.decode(files.get(_TOOLS, b"null"), type=Tools | None)
         tools = {} if found is None else found.tools
@@ -197,13 +203,13 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
 
 
 def _of_tool(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
-    """Compare a server's descriptions of a tool: a model reads these words, so they weigh as much as a new input."""
+    """Compare a server's descriptions of a tool. A model reads these words, so a change weighs as much as a new input."""
     for one in differences(before, after):
         yield Change.of(f"tool {one.place}", one.before or None, one.after or None)
 
 
 def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the answers of each operation of a packed document, with named schemas, for comparison."""
+    """Return each operation's responses from a packed document, with their named schemas, for comparison."""
     document = files.get(_DOCUMENT)
     if document is None:
         return {}
@@ -218,7 +224,7 @@ def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _with_schemas(responses: bytes, document: Document) -> bytes:
-    """Return answers with the schemas that they name, directly or through others."""
+    """Return responses with the named schemas that they use, directly or through others."""
     text, told = responses, dict[str, bytes]()
     waiting = [text]
     while waiting:

@@ -1,7 +1,7 @@
-r"""A document's prose in the form for an action: one line or a few, visible, and no longer than a model or a person needs.
+r"""Conversion of a document's prose for an action: one line or a few, visible, and no longer than a model or a person needs.
 
-Pure. The document is a stranger's and its words are data: hidden characters are taken out, so is markup that would not be
-shown, and what is long is cut at the end of a sentence.
+Pure. The document is untrusted and its words are only data: hidden characters and markup that would not be rendered are removed,
+and long text is cut at the end of a sentence.
 
 >>> line("Lists <b>all</b> pets.\n\nMore.")
 'Lists all pets. More.'
@@ -25,13 +25,13 @@ _LINK: Final = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()\s]{0,2000}(?:\s[^()]{0,
 _MARKS: Final = re.compile(r"[*_]{2,}|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`+|^#+\s+", re.MULTILINE)
 _END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?:]?(?:\s+(?=[A-Z\"“(`])|\s*$)")
 _MAX_SHORT: Final = 8
-"""Characters before a full stop that are searched for an abbreviation."""
+"""Number of characters before a full stop that are searched for an abbreviation."""
 _MAX_READ: Final = 20_000
-"""Characters of a description that are read: only the beginning is kept."""
+"""Maximum number of characters of a description that are read; only the beginning is used."""
 
 
 def is_visible(text: str) -> bool:
-    """Return whether every character can be seen, and the text is one line."""
+    """Return whether the text is one line and every character can be seen."""
     return hidden_at(text) is None
 
 
@@ -63,7 +63,7 @@ def first_sentence(text: str, most: int) -> str:
 
 
 def paragraph(text: str, most: int) -> str:
-    """Return the first paragraph, and the next ones while there is room, as lines of plain text."""
+    """Return the first paragraph, and further paragraphs while there is room, as lines of plain text."""
     told: list[str] = []
     room = most
     for part in re.split(r"\n\s*\n", text[:_MAX_READ]):
