@@ -1,8 +1,8 @@
 """The program that the daemon executes: `python -m aileron.ingress SOCKET_FD`. It hides, and serves in a child.
 
-Nobody can have looked into that child before it hides.
+No other process can have read that child's memory before it hides.
 
-Source: aileron/hidden/process.py, which does both. Not here: serving (process.py).
+Source: aileron/hidden/process.py, which hides the process and forks the child. Not here: serving (process.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run ingress. Return 0 when the daemon sent Stop, 1 if the child was traced or ended otherwise."""
+    """Run ingress. Return 0 if the daemon sent Stop, and 1 if the child was traced or ended in another way."""
     return work_hidden(int(arguments[0]), _serve)
 
 

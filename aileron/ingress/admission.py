@@ -1,16 +1,17 @@
-"""Admission of requests: which callers are known, and how much work the others may cause in the daemon.
+"""Admission of requests: which callers are known, and how much work unknown callers may cause in the daemon.
 
-Runs in ingress. A caller is known by the token or cookie of an open session (known.py); everybody else is a stranger, and
-strangers share a budget: requests a second, by the kind of request, and bytes a second that they upload. So the work that they
-cause is bounded, however many they are and whatever they send; a request that would wait longer than WAIT_S is refused here.
+Runs in ingress. A caller is known by the token or cookie of an open session (known.py); every other caller is a
+stranger. Strangers share a budget: requests per second, by the kind of request, and uploaded bytes per second. So the
+work that they cause is bounded, independent of their number and their requests. A request that would wait longer than
+WAIT_S is refused here.
 
 Rules
 - Known callers never wait.
-- Strangers are served in the order in which they came; MAX_WAITING wait at most, MAX_UNDER_WAY have a turn.
-- Rates are for this machine to bear, not for a person to notice: a browser that opens the page asks five times, a coding agent
-  with a key of its own a few times a second.
+- Strangers are served in the order of their requests; at most MAX_WAITING wait, and at most MAX_UNDER_WAY have a turn.
+- Rates are chosen so that this machine can bear them, but a person does not notice them: a browser that opens the page sends
+  five requests, a coding agent with its own key a few per second.
 
-Source: docs/adr/0031-ingress.md, with the cost of a request. Not here: connections (server.py).
+Source: docs/adr/0031-ingress.md, which has the cost of a request. Not here: connections (server.py).
 """
 
 from __future__ import annotations
@@ -27,37 +28,41 @@ from aileron.ingress.known import digest_of
 __all__ = ["Admission", "BusyError", "TokenBucket", "candidates"]
 
 WAIT_S: Final = 2.0
-"""Seconds that a stranger waits for a turn at most: as long as a person looks at an empty page."""
+"""Maximum number of seconds that a stranger waits for a turn: as long as a person would look at an empty page."""
 MAX_WAITING: Final = 64
-"""Strangers' requests that wait for their turn, each with a head of 64 KiB at most."""
+"""Maximum number of strangers' requests that wait for their turn, each with a head of at most 64 KiB."""
 MAX_UNDER_WAY: Final = 256
-"""Strangers' requests that are not answered yet: half of what the daemon takes at once (daemon/http/ingress.py), so that
-it takes those of known callers however slow strangers are.
+"""Maximum number of strangers' requests that are not answered yet: half of what the daemon accepts at once
+(daemon/http/ingress.py). So the daemon always accepts requests of known callers, even if strangers are slow.
 """
 PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
-"""Requests for pages: 2 ms of the daemon each, 4 % of it. A form costs FORM of these: its browser is looked
-up in /proc, 20 ms.
+"""Requests for pages, per second and at once: each takes 2 ms of the daemon's time, so they take 4 % of it. A form
+costs FORM of these, because its browser is looked up in /proc, which takes 20 ms.
 """
 FORM: Final = 5.0
 AGENTS_PER_S, AGENTS_AT_ONCE = 20.0, 100.0
-"""Requests below /v1 and at /mcp without a known token: each is refused, in 1 ms."""
+"""Requests below /v1 and at /mcp without a known token, per second and at once. Each is refused, which takes 1 ms."""
 MODELS_PER_S, MODELS_AT_ONCE = 40.0, 200.0
-"""Requests through the gateway with a key of the caller's own: 3 ms each, and a connection to the provider."""
+"""Requests through the gateway with the caller's own key, per second and at once. Each takes 3 ms, and a connection
+to the provider.
+"""
 BYTES_PER_S, BYTES_AT_ONCE = 8.0 * (1 << 20), 32.0 * (1 << 20)
-"""Bytes of strangers' bodies: a piece of 8 KiB costs the daemon 0.15 ms, so that is 15 % of it. A long conversation with pictures
-is 32 MiB.
+"""Bytes in strangers' bodies, per second and at once: a piece of 8 KiB takes 0.15 ms of the daemon's time, so this is
+15 % of it. A long conversation with pictures is 32 MiB.
 """
 _MAX_SHOWN: Final = 8
-"""Tokens and cookies of one request that are checked: a browser sends the cookies of every port of localhost."""
+"""Maximum number of tokens and cookies in one request that are checked: a browser sends the cookies of every port of
+localhost.
+"""
 _MAX_SHOWN_BYTES: Final = 4096
 
 
 class BusyError(Exception):
-    """The daemon has no time for this stranger."""
+    """The daemon has no time for this stranger's request."""
 
 
 class TokenBucket:
-    """A budget of `rate` a second that saves up to `most`; a caller that takes more than is left waits for its turn."""
+    """A budget of `rate` per second that saves up to `most`. A caller that takes more than is available waits for its turn."""
 
     def __init__(self, rate: float, most: float) -> None:
         self._rate: Final = rate
@@ -66,8 +71,8 @@ class TokenBucket:
         self._at = 0.0
 
     def take(self, cost: float, within_s: float) -> float | None:
-        """Take `cost` and return the seconds to wait until it is there; take nothing and return None if they
-        exceed `within_s`.
+        """Take `cost` and return the seconds until it is available. If that is more than `within_s`, take nothing and
+        return None.
         """
         now = asyncio.get_running_loop().time()
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
@@ -94,7 +99,7 @@ class Admission:
         self._uploading = asyncio.Lock()
 
     def know(self, digests: Collection[str]) -> None:
-        """Replace the known callers by those with these digests."""
+        """Replace the known callers by those whose tokens or cookies have these digests."""
         self._known = frozenset(digests)
 
     def is_known(self, scope: Scope) -> bool:
@@ -103,8 +108,8 @@ class Admission:
 
     @contextlib.asynccontextmanager
     async def turn(self, scope: Scope) -> AsyncIterator[None]:
-        """Wait for this stranger's turn, which lasts until the response is sent. Raise BusyError if the wait
-        would be too long.
+        """Wait for this stranger's turn, which lasts until the response is sent. Raises BusyError if the wait would
+        be too long.
         """
         bucket, cost = self._budget(scope)
         has_room = self._waiting < MAX_WAITING and self._under_way < MAX_UNDER_WAY
@@ -119,7 +124,7 @@ class Admission:
             self._under_way -= 1
 
     async def upload(self, size: int) -> None:
-        """Return when a stranger may send `size` more bytes."""
+        """Wait until a stranger may send `size` more bytes."""
         # However long it takes: an admitted request is served, at the rate that is left for it. Only one upload at a time
         # overdraws the budget, so that none waits for the bytes of clients that have gone.
         async with self._uploading:
@@ -144,7 +149,9 @@ class Admission:
 
 
 def candidates(fields: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    """Return what may be a session's in a request: bearer tokens, API keys, values of cookies; _MAX_SHOWN of them at most."""
+    """Return the values in a request that may belong to a session: bearer tokens, API keys, values of cookies. At
+    most _MAX_SHOWN are returned.
+    """
     found: list[bytes] = []
     for name, value in fields:
         match name.lower():

@@ -1,7 +1,7 @@
-"""The certificate of `daemon.listen`: whether it can be used, and the names it is for.
+"""The certificate of `daemon.listen`: a check that it can be used, and the names for which it is valid.
 
-Runs in ingress, and in the daemon at its start. The certificate is the one that was read with the settings, so that the one with
-a person's consent is the one presented; its private key is read here, and nobody else must be able to read it.
+Runs in ingress, and in the daemon at its start. The certificate is the one that was read with the settings, so that the one
+with a person's consent is the one presented; its private key is read here, and no other user must be able to read it.
 
 Source: docs/reference/configuration.md; RFC 8446 through OpenSSL. Not here: the server (server.py).
 """
@@ -19,7 +19,9 @@ __all__ = ["certificate_names", "tls_context"]
 
 
 def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
-    """Return a server's TLS context: TLS 1.2 or newer, HTTP/1.1. AileronError(invalid_request) if the key does not fit."""
+    """Return a server's TLS context for TLS 1.2 or newer and HTTP/1.1. Raises AileronError(invalid_request) if the
+    key does not fit.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -37,7 +39,7 @@ def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
 
 
 def certificate_names(certificate_pem: str) -> list[str]:
-    """Return the DNS names and addresses of a certificate as a Host header has them, without a port and without wildcards."""
+    """Return a certificate's DNS names and addresses in the form that a Host header has, without port, and omitting wildcards."""
     from cryptography import x509  # only where the daemon listens
 
     certificate = x509.load_pem_x509_certificate(certificate_pem.encode())

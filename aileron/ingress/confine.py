@@ -1,12 +1,13 @@
-"""The rights that ingress gives up before it reads the first byte of a stranger: files, new connections, signals, most system
-calls, its priority.
+"""The rights that ingress gives up before it reads the first byte from a stranger: files, new connections, signals,
+most system calls, and its priority.
 
-Runs in ingress, once, before there is a second thread: Landlock and seccomp bind the thread that asks for them and those it
-starts. An attacker who takes this process over has what goes through it, the passphrase of the page among it, and the ports; not
-the vault's key, no file, no network, not the daemon, and of the kernel what serving needs.
+Runs in ingress, once, before there is a second thread: Landlock and seccomp confine the calling thread and the
+threads that it starts. An attacker who takes over this process has the ports, and all data that passes through it,
+including the passphrase typed into the page. The attacker does not have the vault's key, any file, the network or the
+daemon, and can make only the system calls that serving needs.
 
-Source: nice(2); docs/adr/0031-ingress.md. Not here: how (hidden/confine.py), the list of system calls
-(aileron_sandbox/filters.py).
+Source: nice(2); docs/adr/0031-ingress.md. Not here: how rights are given up (hidden/confine.py), the list of system
+calls (aileron_sandbox/filters.py).
 """
 
 from __future__ import annotations
@@ -23,18 +24,24 @@ from aileron.ingress.server import READ_AHEAD
 __all__ = ["PRIORITY", "confine"]
 
 PRIORITY: Final = 10
-"""The nice(2) value on top of the daemon's: beside it, under a flood, a tenth of a processor's time that both want."""
+"""The nice(2) value added to the daemon's. During a flood of requests, ingress gets a tenth of a processor's time
+that both want.
+"""
 DATA_BYTES: Final = 512 << 20
-"""RLIMIT_DATA, for the unforeseen; server.py counts and bounds the rest. A process that exceeds it ends, and is started anew."""
+"""RLIMIT_DATA in bytes, a limit for unforeseen use, because server.py counts and bounds all known use. A process that
+exceeds it ends, and is restarted.
+"""
 
 
 LOG_BYTES: Final = 32 << 20
-"""RLIMIT_FSIZE. Standard error is the daemon's log, which is rotated at 5 MiB: an attacker in this process fills no disk."""
+"""RLIMIT_FSIZE in bytes. Standard error is the daemon's log, which is rotated at 5 MiB, so an attacker in this
+process cannot fill the disk.
+"""
 
 
 def confine() -> None:
-    """Give up what serving does not need. OSError if the kernel cannot, AileronError if libseccomp is missing: then nothing
-    is served.
+    """Give up rights that serving does not need. Raises OSError if the kernel cannot do this, and AileronError if
+    libseccomp is missing; ingress must then not serve.
     """
     calls = compiled(_server, "no port is served")
     # Each connection would have a buffer of 256 KiB, and a read of as much.

@@ -1,17 +1,18 @@
-"""A request between two of our processes: an ASGI application in one, its caller in the other.
+"""A request between two processes of Aileron: an ASGI application in one, its caller in the other.
 
     receive ──► Request, Body, Body, last Body ──► receive     one socket pair for each request
     send    ◄── Head, Body, Body, last Body    ◄── send
 
-Runs in ingress and in the daemon, which is either side. A socket's flags are shared with the other process, O_NONBLOCK too,
-so each call on the socket says itself that it does not wait (MSG_DONTWAIT).
+Runs in ingress and in the daemon, each of which can be either side. A socket's flags, including O_NONBLOCK, are
+shared with the other process, so each call on the socket sets MSG_DONTWAIT.
 
 Rules
-- One piece is held at a time, in each direction: a side that does not read stops the other. After each, other tasks have a turn.
-- A client that goes away closes the exchange. A response that breaks off is never ended as if it were whole.
+- In each direction one piece is held at a time: a side that does not read stops the other. After each piece, other tasks have
+  a turn.
+- When a client disconnects, the exchange is closed. An incomplete response is never ended like a complete one.
 
-Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (messages.py), who passes on to whom
-(forward.py, daemon/http).
+Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (messages.py), which process
+passes requests to which (forward.py, daemon/http).
 """
 
 from __future__ import annotations
@@ -42,21 +43,23 @@ from aileron.ingress.messages import (
 __all__ = ["Exchange", "UploadBudget", "head_of", "pass_on", "scope_of", "unread_thrown_away"]
 
 _PIECE: Final = 65536
-"""Bytes of a response in one packet."""
+"""Maximum number of bytes of a response in one packet."""
 
 
 class UploadBudget(Protocol):
-    """Budget that decides when bytes of a body may be passed on."""
+    """A budget that decides when bytes of a body may be passed on."""
 
     async def upload(self, size: int) -> None:
-        """Return when `size` bytes may be passed on."""
+        """Wait until `size` bytes may be passed on."""
         ...
 
 
 async def pass_on(
     ours: socket.socket, head: Request, receive: Receive, send: Send, budget: UploadBudget | None = None
 ) -> None:
-    """Have the process at the other end answer a request. OSError and MessageError if that process drops it."""
+    """Make the process at the other end respond to a request. Raises OSError or MessageError if that process drops
+    the request.
+    """
     await _put(ours, encode(head))
     uploading = asyncio.create_task(_upload(ours, receive, budget))
     try:
@@ -83,7 +86,7 @@ def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
 
 
 def scope_of(request: Request) -> dict[str, object]:
-    """Return the scope that a head describes, without what its own side knows better: `scheme`, `server` and `state`."""
+    """Return the scope that a head describes, without `scheme`, `server` and `state`, which the receiving side sets itself."""
     return {
         "type": "http",
         "asgi": {"spec_version": "2.1", "version": "3.0"},
@@ -108,7 +111,9 @@ class Exchange:
         self._sending: Final = asyncio.Lock()
 
     async def head(self) -> Request | None:
-        """Return the first message, or None if the client has gone already. MessageError if it is not a head."""
+        """Return the first message, or None if the client has disconnected already. Raises MessageError if the
+        message is not a head.
+        """
         packet = await self._packet()
         if not packet:
             return None
@@ -131,7 +136,9 @@ class Exchange:
         return {"type": "http.request", "body": body.data, "more_body": body.more}
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message of the response. If the client has gone, drop it silently: `receive` reports that."""
+        """Send an ASGI message of the response. If the client has disconnected, drop the message silently, because
+        `receive` reports that.
+        """
         match message["type"]:
             case "http.response.start":
                 fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
@@ -163,10 +170,10 @@ class Exchange:
 
 @contextlib.contextmanager
 def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """Shut the exchange for reading at the end, and throw away what was not read.
+    """Shut down the exchange for reading at the end of the block, and discard the data that was not read.
 
-    A socket that is closed with something unread takes what was sent from it away again (ECONNRESET at the other end, before what
-    waits there; net/unix/af_unix.c).
+    If a socket is closed while it has unread data, data that it sent is discarded, too: the other end gets ECONNRESET
+    before it can read that data (net/unix/af_unix.c).
     """
     try:
         yield
@@ -178,7 +185,7 @@ def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
 
 
 async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | None) -> None:
-    """Pass the body on until the client goes away, and tell the other side when it does. Cancelled when the exchange is over."""
+    """Pass on the body until the client disconnects, and then tell the other side. Cancelled when the exchange is over."""
     with contextlib.suppress(OSError):  # the other side no longer reads; its answer may still come
         while True:
             message = await receive()
@@ -193,7 +200,9 @@ async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | 
 
 
 async def _answer(ours: socket.socket, send: Send) -> None:
-    """Pass on the response, as it comes, until it was whole. OSError, MessageError."""
+    """Pass on the response as it arrives, until it is complete. Raises OSError if the exchange fails, and
+    MessageError for an invalid message.
+    """
     loop = asyncio.get_running_loop()
     while packet := await loop.sock_recv(ours, MAX_PACKET):
         match decode_answer(packet):

@@ -1,8 +1,9 @@
-"""The application that ingress serves: it passes one request on to the daemon, and the response back.
+"""The application that ingress serves: it passes one request to the daemon, and returns the response.
 
-Runs in ingress. It decides nothing but whether a stranger's request has to wait (admission.py).
+Runs in ingress. It only decides whether a stranger's request has to wait (admission.py).
 
-Source: docs/adr/0031-ingress.md. Not here: how a request is passed on (exchange.py), the daemon's end (daemon/http/ingress.py).
+Source: docs/adr/0031-ingress.md. Not here: how a request is transferred (exchange.py), the daemon's end
+(daemon/http/ingress.py).
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from aileron.ingress.refusals import refuse_stranger
 __all__ = ["Forward"]
 
 DRAIN_S: Final = 1.0
-"""Seconds to read the rest of an unwanted body: a client that still writes when it is refused sees a broken pipe, not the
-refusal.
+"""Seconds to read the rest of an unwanted body. If a client still writes when its connection is closed, it sees a
+broken pipe, not the refusal.
 """
 
 
 class Forward:
-    """The application of one door. All doors share `control`, the socket to the daemon, and its lock `handing_over`."""
+    """The application of one door. All doors share `control`, the socket to the daemon, and `handing_over`, that
+    socket's lock.
+    """
 
     def __init__(self, door: str, control: socket.socket, handing_over: anyio.Lock, admission: Admission) -> None:
         self._door: Final = door
@@ -72,7 +75,7 @@ class Forward:
 
 
 async def _refuse(receive: Receive, send: Send) -> None:
-    """Answer 429, in the form of every response of the daemon, to any request."""
+    """Respond with 429 to any request, in the form of every response of the daemon."""
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass

@@ -1,11 +1,12 @@
-"""The callers that are known at the ports: digests of open sessions' tokens and cookies, kept by the daemon and sent to ingress.
+"""The callers that are known at the ports: digests of open sessions' tokens and cookies, stored by the daemon and
+sent to ingress.
 
-Runs in the daemon. A digest opens nothing: it tells ingress that a request is worth the daemon's time. The daemon decides by the
-token or cookie itself whether the request is answered.
+Runs in the daemon. A digest gives no access: it only tells ingress that a request is worth the daemon's time. The
+daemon decides by the token or cookie itself whether to accept the request.
 
-The flag `SHOWS_SESSION`, which an application of the daemon gets with a request, is ingress's word: it is for sharing out places,
-and lets nobody in. That a request is a cell's is the daemon's own word, set where it was found out, and lets it in as that
-session.
+The flag `SHOWS_SESSION`, which an application of the daemon gets with a request, is set by ingress: it is for the
+distribution of places, and gives no access. The mark that a request comes from a cell is set by the daemon itself
+when it identifies the cell, and gives the request the access of that session.
 
 Source: docs/adr/0031-ingress.md. Not here: sessions (daemon/http/sessions.py, web/sessions.py), the digest's use
 (admission.py).
@@ -24,49 +25,53 @@ __all__ = ["SHOWS_SESSION", "KnownCallers", "cell_session_of", "digest_of", "is_
 SHOWS_SESSION: Final = "aileron.shows_session"
 """Key in the state of a request that came over TCP: True if it has a token or cookie of an open session."""
 _OF_CELL: Final = "aileron.of_cell"
-"""Key in the state of a request: True if it came through a cell's door; `session` in the state is then the cell's."""
+"""Key in the state of a request: True if the request came through a cell's door. `session` in the state is then the
+cell's session.
+"""
 
 
 def digest_of(shown: bytes) -> str:
-    """Return the form in which a token or cookie is known: its SHA-256, in hexadecimal."""
+    """Return the SHA-256 digest of a token or cookie, in hexadecimal, which identifies a known caller."""
     return hashlib.sha256(shown).hexdigest()
 
 
 def is_strangers(scope: Scope) -> bool:
-    """Return whether a request came over TCP without an open session. At a socket of the home nobody is a stranger."""
+    """Return whether a request came over TCP without an open session. Callers at a socket of the home are never strangers."""
     return not scope.get("state", {}).get(SHOWS_SESSION, True)
 
 
 def of_cell(scope: Scope, session: str) -> Scope:
-    """Return the request as this session's: the process that connected attends the session's cell (daemon/http/cells.py)."""
+    """Return the request as one of this session, because the process that connected accompanies the session's cell
+    (daemon/http/cells.py).
+    """
     return {**scope, "state": {**scope.get("state", {}), "session": session, _OF_CELL: True}}
 
 
 def cell_session_of(scope: Scope) -> str | None:
-    """Return the session of a request that came through a cell's door; None for every other, whatever it presents."""
+    """Return the session of a request that came through a cell's door; None for every other request, even if it has a token."""
     state = scope.get("state", {})
     session: str | None = state["session"] if state.get(_OF_CELL, False) else None
     return session
 
 
 class KnownCallers:
-    """The known callers of this daemon. Sessions add and remove digests; the subscriber is told."""
+    """The known callers of this daemon. Sessions add and remove digests, and the subscriber is notified."""
 
     def __init__(self) -> None:
         self._digests: set[str] = set()
         self._subscriber: Callable[[], None] | None = None
 
     def subscribe(self, subscriber: Callable[[], None] | None) -> None:
-        """Have `subscriber`, and no earlier one, called whenever the known callers change."""
+        """Replace the subscriber, which is called whenever the known callers change."""
         self._subscriber = subscriber
 
     def add(self, digest: str) -> None:
-        """Add the digest of a session that began."""
+        """Add the digest of a session that has begun."""
         self._digests.add(digest)
         self._tell()
 
     def discard(self, digest: str) -> None:
-        """Remove the digest of a session that ended."""
+        """Remove the digest of a session that has ended."""
         self._digests.discard(digest)
         self._tell()
 

@@ -1,17 +1,18 @@
-"""HTTP/1.1 on one connection: one request at a time, and a client that goes away is noticed while it waits for its response.
+"""HTTP/1.1 on one connection: one request at a time, with detection of a client that disconnects while it waits for
+its response.
 
-Between Hypercorn's connection and the application, in place of its H11Protocol. Hypercorn keeps what a client sends ahead of its
-response, and reads no further until that response is over: so it would not see that the client has gone, and a response without
-an end would go on for ever.
+Runs between Hypercorn's connection and the application, in place of Hypercorn's H11Protocol. Hypercorn stores data
+that a client sends before its response is over, and reads no more until then. So it would not detect that the client
+has disconnected, and a response without an end would continue for ever.
 
     request ──(whole)──► what comes now was sent ahead: thrown away, `Connection: close`, MAX_AHEAD at most
                └──(whole response sent)──► what comes now is the next request: it waits for its turn
 
 Rules
-- A connection is read while its response is made. What comes meanwhile is not kept, only that it came.
-- A client that has had every byte of a response may send the next request, although the application has not yet said that it was
-  the last byte.
-- No other version of HTTP, no WebSocket: a request for one is answered as if it had not asked for it.
+- A connection is read while its response is made. Data that arrives meanwhile is not stored; only its arrival is recorded.
+- A client that has received every byte of a response may send the next request, even if the application has not yet said that
+  the response is complete.
+- No other version of HTTP, no WebSocket: a request to switch to one is answered like a plain request.
 
 Source: RFC 9112 section 9.3.2, RFC 9110 section 7.8; h11's states (their_state PAUSED). Not here: connections (server.py), first
 lines (request_line.py).
@@ -37,19 +38,25 @@ from aileron.ingress.request_line import AsSpelled
 __all__ = ["MAX_AHEAD", "install"]
 
 MAX_AHEAD: Final = 65536
-"""Bytes that are thrown away before one response is over; a client that sends more gets none. Reading them is work."""
+"""Maximum number of bytes that are discarded during one response. A client that sends more gets no response, because
+reading them is work.
+"""
 _WHOLE: Final = (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL, h11.MUST_CLOSE)  # type: ignore[attr-defined] # it does
-"""States of a client whose request has been read to the end."""
+"""States of a client whose request has been read completely."""
 _NO_CONTENT: Final = (204, 304)
 
 
 def install() -> None:
-    """Install this protocol in Hypercorn: there is no setting for it, and tests check that it holds."""
+    """Install this protocol in Hypercorn by replacing its class, because there is no setting for it. Tests check that
+    this works.
+    """
     hypercorn.protocol.H11Protocol = _OneAtATime  # type: ignore[attr-defined, assignment]
 
 
 class _NeverPaused(h11.Connection):
-    """An h11 connection that reports NEED_DATA instead of PAUSED, so that its reader reads on while a response is made."""
+    """An h11 connection that reports NEED_DATA instead of PAUSED, so that its reader continues to read while a
+    response is made.
+    """
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
@@ -57,7 +64,7 @@ class _NeverPaused(h11.Connection):
 
 
 class _Ended:
-    """A stand-in for h11's connection once nothing more is answered: it takes what still comes, and finds nothing in it."""
+    """A stand-in for h11's connection after the last response: it accepts and ignores further data."""
 
     our_state = None
     their_state = None
@@ -65,21 +72,23 @@ class _Ended:
     trailing_data = (b"", False)
 
     def receive_data(self, data: bytes) -> None:
-        """Ignore what the client still sends."""
+        """Ignore data that the client still sends."""
 
     def next_event(self) -> type[h11.NEED_DATA]:
-        """Return NEED_DATA: there is never an event."""
+        """Return NEED_DATA, because there is never an event."""
         return h11.NEED_DATA
 
     def send(self, event: object) -> bytes:
-        """Send nothing."""
+        """Return no bytes, so that nothing is sent."""
         return b""
 
 
 class _Inbox:
-    """Queue of what an application receives: one piece of a body at a time, and then, once, that its client has gone.
+    """A queue of an application's incoming messages: one piece of a body at a time, and finally one message that the
+    client has disconnected.
 
-    Hypercorn's own queue holds ten pieces, and a task that puts one more waits for an application that may have ended: for ever.
+    Hypercorn's own queue holds ten pieces, and a task that adds another would wait for ever for an application that
+    has ended.
     """
 
     def __init__(self) -> None:
@@ -89,7 +98,7 @@ class _Inbox:
         self._moved = asyncio.Event()
 
     async def put(self, message: ASGIReceiveEvent) -> None:
-        """Wait until there is room for a piece. The end always has room; anything after it is dropped."""
+        """Wait until there is room for a piece, and add it. There is always room for the end; messages after it are dropped."""
         if message["type"] == "http.disconnect":
             self._is_over, self._end = True, message
             self._move()
@@ -113,13 +122,13 @@ class _Inbox:
         return message
 
     def _move(self) -> None:
-        """Wake the tasks that wait."""
+        """Wake the waiting tasks."""
         self._moved.set()
         self._moved = asyncio.Event()
 
 
 class _Apps:
-    """The tasks of a connection, with an inbox of ours for each application."""
+    """The tasks of a connection, with an `_Inbox` for each application."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
@@ -127,13 +136,13 @@ class _Apps:
     async def spawn_app(
         self, app: AppWrapper, config: Config, scope: Scope, send: Callable[[ASGISendEvent | None], Awaitable[None]]
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        """Begin an application, and return the function that puts into its inbox."""
+        """Start an application, and return the function that adds messages to its inbox."""
         inbox = _Inbox()
         self.spawn(_handle, app, config, scope, inbox.get, send, _no_threads, _no_threads)
         return inbox.put
 
     def spawn(self, what: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Begin a task."""
+        """Start a task."""
         self._tasks.spawn(what, *arguments)
 
 
@@ -142,7 +151,7 @@ def _no_threads(*_: object) -> None:
 
 
 class _OneAtATime(AsSpelled):
-    """A protocol that answers one request at a time, and treats a request for another version of HTTP as a plain one."""
+    """A protocol that handles one request at a time, and treats a request for another version of HTTP as a plain request."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -151,7 +160,9 @@ class _OneAtATime(AsSpelled):
         self._is_head = False
         self._ahead = 0
         self._unsaid: int | None = None
-        """Bytes of the response that the client has not had yet; None while it cannot know which one is the last."""
+        """Number of bytes of the response that the client has not received yet; None while the client cannot know
+        which byte is the last.
+        """
 
     async def handle(self, event: Event) -> None:
         """Handle an event from the client."""
@@ -203,14 +214,14 @@ class _OneAtATime(AsSpelled):
             await super()._maybe_recycle()
 
     async def _end(self) -> None:
-        """Close the connection: answer nothing more, and read nothing more."""
+        """Close the connection without sending or reading any more."""
         await self._close_stream()
         self.connection = _Ended()  # type: ignore[assignment] # as Hypercorn does for WebSockets
         await self.can_read.set()
         await self.send(Closed())
 
     def _has_next(self) -> bool:
-        """Return whether the client sent more than the request that is being answered."""
+        """Return whether the client has sent data after the request that is being answered."""
         return self.connection.their_state in _WHOLE and (self._ahead > 0 or bool(self.connection.trailing_data[0]))
 
 

@@ -1,11 +1,12 @@
-"""The process that connected to a socket of the home, told apart from every other that had or will have its number.
+"""The process that connected to a socket of the home, distinguished from every other process that had or will have
+the same id.
 
-Runs in the daemon. SO_PEERCRED gives the number that the process had when it connected; it may have ended since, and its number
-be another's. So a connection's process is its number and its start time (proc_pid_stat(5), field 22), read while the kernel says
-that the process which connected still exists (SO_PEERPIDFD, Linux 6.5).
+Runs in the daemon. SO_PEERCRED gives the id of the process when it connected. The process may have ended since, and
+another may have its id. So a connection's process is identified by its id and its start time (proc_pid_stat(5), field
+22), read while the kernel says that the process that connected still exists (SO_PEERPIDFD, Linux 6.5).
 
-Before Linux 6.5 the start time is that of the process with the number when the connection is accepted, microseconds after it was
-made: to be taken for another there, a process has to end in between, and its number be given out again.
+Before Linux 6.5 the start time is that of the process that has the id when the connection is accepted, microseconds
+after it was made. Processes could be confused only if the first ended in between, and its id was assigned again.
 
 Source: unix(7), SO_PEERCRED; linux/include/uapi/asm-generic/socket.h, SO_PEERPIDFD; pidfd_open(2): readable once it has ended.
 Not here: descent (daemon/http/families.py), connections over TCP (daemon/http/peer.py).
@@ -30,26 +31,28 @@ _PROC: Final = Path("/proc")
 
 
 class PeerProcess(NamedTuple):
-    """A process: its number, and its start time in clock ticks since the machine started."""
+    """A process, identified by its id and its start time in clock ticks since the machine started."""
 
     pid: int
     started: int
 
 
 def peer_process(connection: socket.socket) -> int | None:
-    """Return the process that connected to a socket of the home. It may have ended since, as unix(7) says of SO_PEERCRED.
+    """Return the id of the process that connected to a socket of the home. It may have ended since, as unix(7) says
+    about SO_PEERCRED.
 
-    None if it is in no pid namespace that this one sees.
+    None if the process is in a pid namespace that is not visible from this one.
     """
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid or None
 
 
 def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
-    """Return the process at the other end of a Unix socket; None if it has ended, or is in no pid namespace that this one sees.
+    """Return the process at the other end of a Unix socket; None if it has ended, or is in a pid namespace that is
+    not visible from this one.
 
-    Call it when the connection is accepted. Blocks for some microseconds. OSError if the process cannot be determined, as when no
-    descriptor is free.
+    Call it when the connection is accepted. Blocks for some microseconds. Raises OSError if the process cannot be
+    determined, for example because no descriptor is available.
     """
     pid = peer_process(connection)
     started = None if pid is None else started_of(pid)
@@ -59,9 +62,9 @@ def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
 
 
 def started_of(pid: int) -> int | None:
-    """Return when the process began, in clock ticks since the machine started; None if there is none, or it has ended.
+    """Return a process's start time in clock ticks since the machine started; None if it does not exist or has ended.
 
-    OSError if that cannot be determined.
+    Raises OSError if that cannot be determined.
     """
     try:
         line = (_PROC / str(pid) / "stat").read_bytes()
@@ -72,7 +75,7 @@ def started_of(pid: int) -> int | None:
 
 
 def _is_there(connection: socket.socket) -> bool:
-    """Return whether the very process that connected has not ended. Call it after its number was read."""
+    """Return whether the process that connected still exists. Call it after its id was read."""
     try:
         descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:

@@ -1,15 +1,17 @@
-"""The connections over TCP of one door: how many there are, and which of them is closed for a new one.
+"""The TCP connections of one door: their maximum number, and the choice of the one that is closed for a new one.
 
     accepted ──► silent ──(a request)──► asking ──(its response begins)──► answered ──(it is over)──► silent
-                    └──────────── in any of them: it shows an open session ────────────► known
+                    └──────────── in any state: a request shows an open session ────────────► known
 
 Rules
-- MAX_CONNECTIONS at once. Once they are taken, one of a stranger ends for each new one: the oldest of those that wait for
-  something (for TLS, a head, a body, their turn); if no more than MAX_SILENT of them do, the oldest of all, so that a client that
-  has just connected has time to ask.
-- Of those without a request, MAX_SILENT; one more ends the oldest. A connection whose TLS is not established has no request.
-- A known caller is never ended for another, and is a stranger again with the first request that shows no open session.
-- If all are known, one more is closed at once.
+- There are at most MAX_CONNECTIONS at once. When all are taken, one connection of a stranger is ended for each new one: the
+  oldest of those that wait (for TLS, a head, a body, or their turn). If no more than MAX_SILENT wait, the oldest stranger's
+  connection is ended, so that a client that has just connected has time to send a request.
+- At most MAX_SILENT connections have no request; for one more, the oldest of these is ended. A connection whose TLS is not
+  established has no request.
+- A known caller's connection is never ended for another. The caller is a stranger again with the first request that shows no
+  open session.
+- If all callers are known, a new connection is closed at once.
 
 Source: docs/adr/0031-ingress.md. Not here: which callers are known (admission.py), deadlines (server.py).
 """
@@ -28,18 +30,20 @@ from starlette.types import Scope
 __all__ = ["ACCEPTED_AT_ONCE", "BACKLOG", "MAX_CONNECTIONS", "MAX_SILENT", "Bounded", "Place", "Places", "place_of"]
 
 MAX_CONNECTIONS: Final = 512
-"""Connections over TCP of each door: twice what the gateway has under way, an eighth of the descriptors if there are 4,096;
-each costs some 50 KiB.
+"""Maximum number of TCP connections of each door: twice the number of requests in progress through the gateway, and
+an eighth of the descriptors if there are 4,096. Each costs some 50 KiB.
 """
 MAX_SILENT: Final = 128
-"""Connections among them without a request: a client of ours asks as soon as it is connected, or has asked lately."""
+"""Maximum number of these connections without a request: Aileron's own clients send one as soon as they are
+connected, or have sent one lately.
+"""
 ACCEPTED_AT_ONCE: Final = 8
-"""Connections accepted in one turn of the event loop. A request is read five turns after its connection came, so that it cannot
-have become the oldest of MAX_SILENT before it is.
+"""Number of connections accepted in one turn of the event loop. A request is read five turns after its connection is
+accepted, so the connection cannot have become the oldest of MAX_SILENT before that.
 """
 BACKLOG: Final = 128
 RECEIVE_BUFFER: Final = 65536
-"""Bytes of a connection that the kernel holds for us (SO_RCVBUF, of which it takes twice as much for its own bookkeeping)."""
+"""Bytes of a connection that the kernel buffers (SO_RCVBUF, which the kernel doubles for its own bookkeeping)."""
 _SAY_AGAIN_S: Final = 10.0
 _PLACE: Final = "aileron.place"
 """Key of the connection's place in a request's state."""
@@ -58,11 +62,11 @@ class Places:
         self._used_at = time.monotonic()
 
     def is_unused_since(self, moment: float) -> bool:
-        """Return whether nobody is connected, and nobody was since `moment`, in seconds of time.monotonic()."""
+        """Return whether there is no connection now, and was none since `moment`, in seconds of time.monotonic()."""
         return not self._taken and self._used_at <= moment
 
     def make_room(self) -> bool:
-        """Return whether there is a place for one more connection. Ends a stranger's if that is needed."""
+        """Return whether there is a place for one more connection. If necessary, a stranger's connection is ended."""
         if len(self._taken) < MAX_CONNECTIONS:
             return True
         oldest = next(iter(self._waiting if len(self._waiting) > MAX_SILENT else self._strangers), None)
@@ -74,27 +78,29 @@ class Places:
         return True
 
     def at(self, descriptor: int) -> Place | None:
-        """Return the place of a connection; None if it was lost already."""
+        """Return the place of a connection; None if it is already lost."""
         return self._taken.get(descriptor)
 
     def take(self, place: Place) -> None:
-        """Record that a connection has come."""
+        """Record a new connection."""
         self._taken[place.fileno()] = place
 
     def leave(self, place: Place) -> None:
-        """Record that a connection has gone."""
+        """Record that a connection has ended."""
         self.is_known(place)
         del self._taken[place.fileno()]
         self._used_at = time.monotonic()
 
     def is_silent(self, place: Place) -> None:
-        """Record that a connection is a stranger's without a request. If there are too many, end the oldest."""
+        """Record that a connection belongs to a stranger and has no request. If there are too many such connections,
+        end the oldest.
+        """
         self._strangers[place] = self._waiting[place] = self._silent[place] = None
         if len(self._silent) > MAX_SILENT:
             next(iter(self._silent)).end()
 
     def is_asking(self, place: Place) -> None:
-        """Record that a connection is a stranger's with a request."""
+        """Record that a connection belongs to a stranger and has a request."""
         self._silent.pop(place, None)
         self._strangers[place] = self._waiting[place] = None
 
@@ -103,7 +109,7 @@ class Places:
         self._waiting.pop(place, None)
 
     def is_known(self, place: Place) -> None:
-        """Record that a connection is a known caller's, so that it is not ended for another."""
+        """Record that a connection belongs to a known caller, so that it is not ended for another."""
         for one in (self._strangers, self._waiting, self._silent):
             one.pop(place, None)
 
@@ -114,7 +120,7 @@ class Places:
 
 
 class Place(socket.socket):
-    """A connection that was accepted, and has a place until it is closed or ended."""
+    """An accepted connection, which has a place until it is closed or ended."""
 
     def __init__(self, accepted: socket.socket, places: Places) -> None:
         super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
@@ -126,7 +132,7 @@ class Place(socket.socket):
         places.is_silent(self)
 
     def is_served(self, transport: asyncio.WriteTransport, task: asyncio.Task[None]) -> None:
-        """Record the transport and the task that serve this connection; `end` stops both, whatever they wait for."""
+        """Record the transport and the task that serve this connection. `end` stops both, even while they wait."""
 
         def end() -> None:
             transport.abort()
@@ -135,7 +141,7 @@ class Place(socket.socket):
         self._ends = end
 
     def asks(self) -> None:
-        """Record that a request has come, of a caller that is not known yet."""
+        """Record that a request has arrived, from a caller that is not known yet."""
         if self._has_place:
             self._is_known = False
             self._places.is_asking(self)
@@ -146,16 +152,16 @@ class Place(socket.socket):
         self._places.is_known(self)
 
     def is_answered(self) -> None:
-        """Record that something was sent."""
+        """Record that data of the response was sent."""
         self._places.is_answered(self)
 
     def is_idle(self) -> None:
-        """Record that there is no request."""
+        """Record that the connection has no request now."""
         if self._has_place and not self._is_known:
             self._places.is_silent(self)
 
     def end(self) -> None:
-        """End the connection now, without a word; its place is free at once."""
+        """End the connection now, without sending a response. Its place is free at once."""
         self._leave()
         if self._ends is not None:
             self._ends()
@@ -176,12 +182,12 @@ class Place(socket.socket):
             self._places.leave(self)
 
     def state(self) -> dict[str, Any]:
-        """Return the entries for the state of each of its requests."""
+        """Return the entries for the state of each request on this connection."""
         return {_PLACE: self}
 
 
 def place_of(scope: Scope) -> Place | None:
-    """Return the place of the connection that a request came on; None for one at a socket of the home."""
+    """Return the place of the connection on which a request came; None for a request at a socket of the home."""
     found: Place | None = scope["state"].get(_PLACE)
     return found
 
@@ -189,7 +195,8 @@ def place_of(scope: Scope) -> Place | None:
 def _transport_at(descriptor: int) -> asyncio.WriteTransport | None:
     """Return the transport with which asyncio reads a connection before TLS is established; asyncio does not export it.
 
-    The connection cannot be ended below asyncio either: shutdown(2) would end listeners as well (aileron_sandbox/filters.py).
+    The connection cannot be ended without asyncio either: the filter forbids shutdown(2) for reading, because it
+    would end listeners as well (aileron_sandbox/filters.py).
     """
     transport: asyncio.WriteTransport | None = asyncio.get_running_loop()._transports.get(descriptor)  # type: ignore[attr-defined]
     if transport is None or transport.get_extra_info("socket").fileno() != descriptor:  # one that had the number before
@@ -198,7 +205,7 @@ def _transport_at(descriptor: int) -> asyncio.WriteTransport | None:
 
 
 class Bounded(socket.socket):
-    """A listener over TCP, taken over, that accepts only connections that there is a place for."""
+    """A TCP listener, owned by this object, that accepts only connections for which there is a place."""
 
     def __init__(self, listener: socket.socket, places: Places) -> None:
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
@@ -210,11 +217,11 @@ class Bounded(socket.socket):
         self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
 
     def listen(self, backlog: int = 0) -> None:
-        """Listen with a backlog of our own: asyncio passes the number of connections that it accepts at once."""
+        """Listen with a fixed backlog: asyncio passes the number of connections that it accepts at once instead."""
         super().listen(BACKLOG)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept the next connection, if there is room. BlockingIOError."""
+        """Accept the next connection, if there is a place. Raises BlockingIOError if there is no connection or no place."""
         accepted, address = super().accept()
         if not self._places.make_room():
             accepted.close()

@@ -1,12 +1,13 @@
-"""The process, once nobody can look into it: it receives its listeners, confines itself, and serves until told to stop.
+"""The process after no other process can read its memory: it receives its listeners, confines itself, and serves
+until it gets the order to stop.
 
-It ends by itself when nobody connects for long. Nothing is lost then: it does so between two events of its loop, when there is
-no connection; what comes after that waits in the backlog of a listener that the daemon has too, and watches.
+It ends by itself when no client has connected for long. No connection is lost: it ends between two events of its loop, when
+there is no connection. A later connection waits in the backlog of a listener that the daemon also has, and watches.
 
-Everything that is needed later is imported before, and the certificate's key is read before: afterwards this process can open
-no file, begin no connection, and signal nobody.
+All modules that are needed later are imported before it confines itself, and the certificate's key is read before:
+afterwards this process can open no file, begin no connection, and send no signal.
 
-Source: docs/adr/0031-ingress.md. Not here: how the process is hidden (hidden/process.py), what it gives up
+Source: docs/adr/0031-ingress.md. Not here: how the process is hidden (hidden/process.py), the rights that it gives up
 (confine.py).
 """
 
@@ -41,15 +42,15 @@ __all__ = ["serve_control"]
 
 TIDY_S: Final = 10.0
 UNUSED_S: Final = 600.0
-"""Seconds without a connection after which the process ends, which gives back 25 MB. The next connection waits half a second for
-another process. An open page and a working agent connect more often.
+"""Seconds without a connection after which the process ends, which frees 25 MB. The next connection waits half a
+second for a new process. An open page and a working agent connect more often.
 """
 _MAX_LISTENERS: Final = 8
 
 
 def serve_control(descriptor: int) -> int:
-    """Obey the orders on the control socket. Return 0 when the daemon sent Stop; without connections for long the process ends
-    with 0 before that. MessageError if the sender is not a daemon.
+    """Execute the orders on the control socket. Return 0 when the daemon has sent Stop. If there is no connection for
+    long, the process ends with status 0 before that. Raises MessageError if the sender is not a daemon.
     """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
@@ -115,7 +116,9 @@ class _Ingress:
         self._stopped.set()
 
     async def _tidy(self) -> None:
-        """Give back the memory that hundreds of connections needed, and end the process when there is no connection for long."""
+        """Return the memory that hundreds of connections needed to the kernel, and end the process if there is no
+        connection for long.
+        """
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):
                 await self._stopped.wait()

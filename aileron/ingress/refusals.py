@@ -1,8 +1,8 @@
-"""Refusals by the server itself, before any application: each has the form of every response of the daemon, and ends its
-connection.
+"""Refusals that the server itself sends, before any application. Each has the form of every response of the daemon,
+and ends its connection.
 
-Source: docs/reference/failures.md; RFC 9111 section 5.2.2.5 (no-store); WHATWG Fetch (nosniff). Not here: why (admission.py,
-request_line.py).
+Source: docs/reference/failures.md; RFC 9111 section 5.2.2.5 (no-store); WHATWG Fetch (nosniff). Not here: the reasons
+for refusals (admission.py, request_line.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BUSY: Final = AileronError(
 
 
 async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, bytes]) -> None:
-    """Answer with this failure, and `more` header fields."""
+    """Respond with this failure, and with the additional header fields `more`."""
     body = msgspec.json.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [
         (b"content-type", b"application/json"),
@@ -38,5 +38,5 @@ async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, 
 
 
 async def refuse_stranger(send: Send) -> None:
-    """Answer 429: the daemon has no time for this stranger."""
+    """Respond with 429, because the daemon has no time for this stranger."""
     await refuse(send, _BUSY, _BUSY.failure_class.http_status, (b"retry-after", b"1"))

@@ -1,13 +1,13 @@
-"""The first line of a request, held to RFC 9110: a method as it is spelled, and a supported version.
+"""A check of the first line of a request against RFC 9110: the method in its exact spelling, and a supported version.
 
-Runs under every server of ours, before any application. Hypercorn hands on a method in upper case, as ASGI says, and any
-version that looks like one: `post` would be taken for POST and HTTP/9.9 for HTTP/1.1. A proxy in front of us may read them
-otherwise.
+Runs in every server of Aileron, before any application. Hypercorn passes a method in upper case, as ASGI requires,
+and any text that looks like a version: `post` would count as POST and HTTP/9.9 as HTTP/1.1. A proxy in front of the
+server may interpret them differently.
 
 Rules
-- A method is case-sensitive (RFC 9110 section 9.1). One that is not listed is answered 501 (section 15.6.2).
-- HTTP/1.0 and HTTP/1.1 are spoken; any other version is answered 505 (section 15.6.6).
-- A server that does not say how a method was spelled serves nothing: KeyError.
+- A method is case-sensitive (RFC 9110 section 9.1). A method that is not listed is answered 501 (section 15.6.2).
+- HTTP/1.0 and HTTP/1.1 are supported; any other version is answered 505 (section 15.6.6).
+- If the server does not provide the spelling of a method, every request fails with KeyError.
 
 Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: the methods of a route or of the gateway.
 """
@@ -29,15 +29,16 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["AsSpelled", "KnownRequests"]
 
 _SPELLED: Final = "aileron.method"
-"""Key of the method, byte for byte, in a request's state."""
+"""Key in a request's state of the method's exact bytes."""
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"})
-"""Methods of RFC 9110 section 9.3 and RFC 5789. An application that serves a path takes fewer, and says so."""
+"""Methods in RFC 9110 section 9.3 and RFC 5789. The application for a path supports fewer, and its response says so."""
 _VERSIONS: Final = ("1.0", "1.1")
 
 
 class AsSpelled(H11Protocol):
-    """Hypercorn's protocol, which keeps the spelling of a method, and makes a plain request even of one for a WebSocket:
-    Hypercorn refuses that in a way that leaves the connection open for as long as its client likes.
+    """Hypercorn's protocol, extended to store the spelling of a method. It also treats a request for a WebSocket as a
+    plain request, because Hypercorn refuses such a request in a way that leaves the connection open for as long as
+    its client likes.
     """
 
     async def _create_stream(self, request: h11.Request) -> None:
@@ -66,7 +67,7 @@ class AsSpelled(H11Protocol):
 
 
 class KnownRequests:
-    """Application that refuses a request with an unknown first line, and passes on every other as it is."""
+    """An application that refuses a request with an invalid first line, and passes on every other request unchanged."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

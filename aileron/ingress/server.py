@@ -1,18 +1,18 @@
-"""The HTTP server under every door: Hypercorn's connections, bounded, in the clear or over TLS.
+"""The HTTP server behind every door: Hypercorn's connections with bounds, unencrypted or over TLS.
 
-Runs in ingress, for what is reached over TCP, and in the daemon, for the sockets of the home.
+Runs in ingress for the doors on TCP, and in the daemon for the sockets of the home.
 
 Rules
-- HTTP/1.1 and nothing else. Hypercorn would speak HTTP/2 to a client that begins with it, and never end such a connection while
-  it is silent; no client of ours does.
-- One request at a time: what a client sends before it has the response is thrown away (one_at_a_time.py). RFC 9112 section 9.3.2
-  has it send that again. So no work outlives the connection that asked for it.
-- READ_AHEAD bytes are read before the application needs them.
+- Only HTTP/1.1 is supported. Hypercorn would use HTTP/2 with a client that begins with it, and never end such a connection
+  while it is silent; no client of Aileron uses HTTP/2.
+- One request is handled at a time: data that a client sends before it has the response is discarded (one_at_a_time.py). RFC
+  9112 section 9.3.2 requires the client to send it again. So no work outlives the connection that requested it.
+- Up to twice READ_AHEAD bytes are read before the application needs them.
 - Each door over TCP has a limited number of places (places.py); connections without an open session lose theirs first.
-- A connection has IDLE_S for the head of a request.
+- The head of a request must arrive within IDLE_S seconds.
 
-Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: applications
-(daemon/http/api/, daemon/http/listeners.py), which addresses, certificates (certificate.py).
+Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: the
+applications, the choice of addresses (daemon/http/api/, daemon/http/listeners.py), certificates (certificate.py).
 """
 
 from __future__ import annotations
@@ -49,21 +49,25 @@ __all__ = [
 ]
 
 MAX_BODY_BYTES: Final = 1 << 20
-"""1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
+"""Maximum size of a body in bytes, 1 MiB: arguments of an action fit in a frame header of 64 KiB, a secret has at
+most as much, an action file 256 KiB.
+"""
 BODY_S: Final = 10.0
-"""Seconds for a body to arrive: on this machine, a megabyte takes milliseconds."""
+"""Seconds to wait for a body: on this machine, a megabyte takes milliseconds."""
 GRACE_S: Final = 5.0
 IDLE_S: Final = 2.0
-"""Seconds that a connection has without a request; one that its client closed costs a descriptor for as long."""
+"""Seconds to wait for a request on a connection. A connection that its client has closed occupies a descriptor for as long."""
 HANDSHAKE_S: Final = 10.0
-"""Seconds for the TLS handshake; over the worst of networks it takes three."""
+"""Seconds to wait for the TLS handshake, which takes three over the worst networks."""
 SHUTDOWN_S: Final = 1.0
-"""Seconds to wait for a client's close_notify at the end of a TLS connection; many send none."""
+"""Seconds to wait for a client's close_notify at the end of a TLS connection. Many clients send none."""
 MAX_HEAD_BYTES: Final = 65536
-"""Bytes of a request before its body: coding agents put kilobytes of JSON into a field, and the providers take that."""
+"""Maximum number of bytes of a request before its body: coding agents put kilobytes of JSON into a field, and the
+providers accept that.
+"""
 READ_AHEAD: Final = 8192
-"""Bytes of a connection that are read at once, and twice as many before the application needs them: 512 connections that send as
-fast as they can are 12 MiB.
+"""Number of bytes that are read from a connection at once; up to twice as many are held before the application needs
+them. So 512 connections that send at full speed hold 12 MiB.
 """
 _PROCESS: Final = "aileron.process"
 _PEER: Final = "aileron.peer"
@@ -78,10 +82,11 @@ async def serve(
     tells_peers: bool = False,
     places: Places | None = None,
 ) -> None:
-    """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for responses under way.
+    """Serve `app` on the listening sockets, which this function closes, until `stopped` returns. Responses in
+    progress then have GRACE_S seconds.
 
-    `places`: where connections over TCP are counted. `tells_peers`: they are sockets of the home, and a request says which very
-    process made its connection (`peer_of`).
+    `places` counts TCP connections. `tells_peers` is for sockets of the home: each request then has the process that
+    made its connection (`peer_of`).
     """
     config = _config()
     context = WorkerContext(None)
@@ -147,15 +152,15 @@ def _config() -> Config:
 
 
 def process_of(scope: Scope) -> int | None:
-    """Return the process that made the connection which a request came on, at a socket of the home; None over TCP."""
+    """Return the id of the process that connected, for a request at a socket of the home; None for a request over TCP."""
     found: int | None = scope.get("state", {}).get(_PROCESS)
     return found
 
 
 def peer_of(scope: Scope) -> PeerProcess | None:
-    """Return the very process that made a request's connection, if the server records it; None if it had already ended.
+    """Return the process that made a request's connection, if the server records it; None if the process had already ended.
 
-    OSError if that could not be determined.
+    Raises OSError if the process could not be determined.
     """
     found: PeerProcess | OSError | None = scope.get("state", {}).get(_PEER)
     if isinstance(found, OSError):
@@ -171,9 +176,9 @@ def _peer_or_why(connection: socket.socket) -> PeerProcess | OSError | None:
 
 
 async def drained(receive: Receive) -> None:
-    """Take the body of a request that is refused in any case, up to MAX_BODY_BYTES and BODY_S.
+    """Read and discard the body of a request that will be refused, up to MAX_BODY_BYTES and for at most BODY_S seconds.
 
-    A client that still writes when its connection is closed sees a broken pipe, and not the refusal.
+    If a client still writes when its connection is closed, it sees a broken pipe, and not the refusal.
     """
     size = 0
     with anyio.move_on_after(BODY_S):
@@ -189,7 +194,7 @@ hypercorn.asyncio.tcp_server.MAX_RECV = READ_AHEAD  # there is no setting for it
 
 
 class _Connection(TCPServer):
-    """A connection that tells its place what it does."""
+    """A connection that reports its state to its place."""
 
     def __init__(self, place: Place | None, *given: Any) -> None:
         super().__init__(*given)
