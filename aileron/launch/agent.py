@@ -1,13 +1,14 @@
-"""The values of a launch: the request to an agent's module, and its answer. No I/O.
+"""The values of a launch: the request to an agent's module, and the setup that it returns. No I/O.
 
-An agent's module is a function from the server to be registered and the user's environment, arguments and files to arguments and
-variables. The start of the agent (start.py) and the command that only shows what would be set use the same answer.
+An agent's module is a function from the server to be registered and the user's environment, arguments and files to arguments
+and variables. The start of the agent (start.py) and the command that only shows the setup use the same result.
 
 Rules
-- Arguments hold no secret: every user of a machine can read every process's arguments, proc_pid_cmdline(5). The token is a
+- Arguments hold no secret: every user of a machine can read every process's arguments, proc_pid_cmdline(5). The token is in a
   variable.
-- The user's settings stay: their arguments come last, an address or a server of theirs is left alone, and that is noted.
-- No file of the user's is written. Some are read, to know the user's settings.
+- The user's settings stay: the user's arguments come last. An address or a server that the user has set is left alone, and a
+  note says so.
+- No file of the user is written. Some are read, to know the user's settings.
 
 >>> AileronServer(("/usr/bin/aileron-mcp",), "/home/you/.aileron").environment("<session token>")
 {'AILERON_HOME': '/home/you/.aileron', 'AILERON_SESSION_TOKEN': '<session token>'}
@@ -49,10 +50,11 @@ __all__ = [
 ]
 
 NAME = "aileron"
-"""Name of our server in every agent: tools are `mcp__aileron__…`, `aileron__…` or `aileron_…`."""
+"""Name of Aileron's server in every agent: its tools are `mcp__aileron__…`, `aileron__…` or `aileron_…`."""
 CALL_S = 300
-"""Seconds that an agent waits for one call. Our tools answer after 25 s at most, or wait up to a minute if requested; two agents
-give up after 60 s by default."""
+"""Seconds that an agent waits for one call. Aileron's tools respond after 25 s at most, or wait up to a minute if
+requested; two agents abandon a call after 60 s by default.
+"""
 HOME_VARIABLE = "AILERON_HOME"
 TOKEN_VARIABLE = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
 _INJECT = "/inject/"
@@ -63,7 +65,9 @@ _NOT_THROUGH = "requests to that model do not go through Aileron's gateway"
 
 
 class AileronServer(msgspec.Struct, frozen=True):
-    """The program that an agent starts to get its actions (`command`, its first word absolute), and the home it is for."""
+    """The program that an agent starts to get its actions. `command` has an absolute path as its first word. `home`
+    is the home that the program serves.
+    """
 
     command: tuple[str, ...]
     home: str
@@ -74,24 +78,24 @@ class AileronServer(msgspec.Struct, frozen=True):
 
 
 class Gateway(msgspec.Struct, frozen=True):
-    """The address by which models' APIs are reached: `url` without a path. `kept` are the providers whose key the vault has."""
+    """The address by which models' APIs are reached. `url` has no path. `kept` are the providers whose key is in the vault."""
 
     url: str
     kept: frozenset[str] = frozenset()
 
     def injecting(self, path: str) -> Gateway:
-        """Return the gateway for a session with `path` in its addresses, which is a secret of that session."""
+        """Return the gateway for one session, with `path` in its addresses. The path is a secret of that session."""
         return msgspec.structs.replace(self, url=self.url + path)
 
     def is_injected(self, address: str) -> bool:
-        """Return whether an address is this gateway's with the path of some session in it."""
+        """Return whether an address is this gateway's address with the path of any session."""
         return address.startswith(self.url.partition(_INJECT)[0] + _INJECT)
 
 
 @dataclasses.dataclass(frozen=True)
 class LaunchRequest:
-    """The request for one launch. `token` is the session's, or a placeholder to show; `files` are those of `Agent.reads` that
-    exist.
+    """The request for one launch. `token` is the session's, or a placeholder for display. `files` are those files of
+    `Agent.reads` that exist.
     """
 
     server: AileronServer
@@ -102,11 +106,13 @@ class LaunchRequest:
     files: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def has_kept_key(self, provider: str) -> bool:
-        """Return whether the vault has the provider's key, so that the agent uses the session's token in its place."""
+        """Return whether the vault has the provider's key, so that the agent uses the session's token instead."""
         return self.gateway is not None and provider in self.gateway.kept
 
     def says(self, variable: str) -> bool:
-        """Return whether the user has set a variable to an address that is not the gateway's own (as in a launch in a launch)."""
+        """Return whether the user has set a variable to an address other than the gateway's own, which is set in a
+        launch within a launch.
+        """
         value = self.environment.get(variable, "")
         ours = () if self.gateway is None else (self.gateway.url, f"{self.gateway.url}/v1")
         is_ours = value.rstrip("/") in ours or (self.gateway is not None and self.gateway.is_injected(value))
@@ -115,9 +121,9 @@ class LaunchRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """The setup that the agent is started with: arguments, and changes to the user's environment. `notes` are for the user.
+    """The setup with which the agent is started: arguments, and changes to the user's environment. `notes` are for the user.
 
-    `from_vault` are the providers that it reaches with the vault's key: it needs no key of its own for them.
+    `from_vault` are the providers that the agent reaches with the vault's key, so that it needs no key of its own.
     """
 
     arguments: tuple[str, ...]
@@ -128,16 +134,18 @@ class Setup:
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """A text that a user pastes to register the server permanently: into `path` (as a user would write it), in its format."""
+    """A text that a user pastes into the file `path` to register the server permanently. `path` is written as a user
+    would type it.
+    """
 
     path: str
     text: str
 
 
 class Executes(msgspec.Struct, frozen=True):
-    """Files of an agent's settings that make it, or a shell, run code the next time, outside of a cell too.
+    """Files of an agent's settings that make the agent, or a shell, run code the next time, also outside a cell.
 
-    `pattern` is an absolute path with globs, where `**` stands for everything below a folder. `how` says what runs.
+    `pattern` is an absolute path with globs, where `**` stands for all paths below a folder. `how` says which code runs.
     """
 
     pattern: str
@@ -145,10 +153,11 @@ class Executes(msgspec.Struct, frozen=True):
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """A file with credentials of several providers. `providers` returns their names from its text, or None if it cannot read it.
+    """A file with credentials of several providers. `providers` returns the providers' names from the file's text, or
+    None if it cannot read the text.
 
-    Names that the gateway does not know are those of providers that only the file has a credential for. `Agent.reads` includes
-    the file.
+    Names that the gateway does not know are providers for which only the file has a credential. `Agent.reads`
+    includes the file.
     """
 
     path: Path
@@ -156,10 +165,10 @@ class KeyFile(msgspec.Struct, frozen=True):
 
 
 class OwnQuestions(msgspec.Struct, frozen=True):
-    """The questions that an agent itself asks before commands, in a cell too. With an option of `unasked` it cannot ask, and
-    refuses commands.
+    """The questions that an agent itself asks before it runs commands, also in a cell. With an option in `unasked`
+    the agent cannot ask, and refuses commands.
 
-    `note` tells the user so, unless an option of `settled` was given as well.
+    `note` tells the user so, unless an option in `settled` was given, too.
     """
 
     unasked: tuple[str, ...]
@@ -168,15 +177,16 @@ class OwnQuestions(msgspec.Struct, frozen=True):
 
 
 class CellNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent's needs of the person's home and environment in a cell, where nothing else of them exists.
+    """The parts of the person's home and environment that an agent needs in a cell, where no other part exists.
 
-    `directories` and `files` are its settings and state, writable, and made if they are missing. A single file cannot be
-    replaced by a rename in a cell (EBUSY), so a file is named only if the agent is known to write it in place then. `fixed` stays
-    read-only inside of them; `readable` is read-only and may be missing. `keys` are, by provider, its variables and files with a
-    credential, which are not shown if the gateway has the key; `key_files` are shown only if they hold another key. `names` are
-    whole names of its variables, and `prefixes` are those of further ones, which are passed if they hold no credential
-    (cell_environment.py). `arguments` and `variables` turn off features that cannot work in a cell, above all a sandbox of its
-    own, and `notes` say so. `hosts` are those it contacts without the gateway, to be named in messages.
+    `directories` and `files` are the agent's settings and state. They are writable, and are made if they are missing. A
+    single file cannot be replaced by a rename in a cell (EBUSY), so a file is listed only if the agent is known to write it
+    in place then. `fixed` are paths inside these that stay read-only; `readable` are read-only paths that may be missing.
+    `keys` are, by provider, the agent's variables and files with a credential, which are not shown if the gateway has the
+    key. `key_files` are shown only if they contain another key. `names` are complete names of the agent's variables, and
+    `prefixes` those of further variables, which are passed if they contain no credential (cell_environment.py). `arguments`
+    and `variables` turn off features that cannot work in a cell, above all the agent's own sandbox, and `notes` say so.
+    `hosts` are the hosts that the agent contacts without the gateway, for use in messages.
     """
 
     directories: tuple[Path, ...]
@@ -196,7 +206,7 @@ class CellNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True):
-    """An agent that can be launched. `program` is looked for in PATH; `install` is the command that installs it."""
+    """An agent that can be launched. `program` is searched in PATH; `install` is the command that installs the agent."""
 
     name: str
     title: str
@@ -209,8 +219,8 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return `variable` set to the gateway's address and `path`, and notes. If the user set the variable, return only a note; if
-    there is no gateway, neither.
+    """Return a dict that sets `variable` to the gateway's address and `path`, and notes. If the user set the
+    variable, return only a note. If there is no gateway, return neither.
     """
     if asked.gateway is None:
         return {}, ()
@@ -220,17 +230,19 @@ def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[di
 
 
 def not_through(why: str) -> str:
-    """Return the note about a model that is reached by the user's own settings, not through the gateway."""
+    """Return the note about a model that is reached through the user's own settings, not through the gateway."""
     return f"{why}: {_NOT_THROUGH}"
 
 
 def is_not_through(note: str) -> bool:
-    """Return whether a note comes from `not_through`."""
+    """Return whether a note was made by `not_through`."""
     return note.endswith(_NOT_THROUGH)
 
 
 def providers_of_json(text: str) -> frozenset[str] | None:
-    """Return the keys of a JSON object, which are providers' names; None if it is not one. Used as `KeyFile.providers`."""
+    """Return the keys of a JSON object, which are providers' names; None if the text is no JSON object. Used as
+    `KeyFile.providers`.
+    """
     try:
         found = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
@@ -239,18 +251,20 @@ def providers_of_json(text: str) -> frozenset[str] | None:
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
-    """Return the user's home directory as agents see it."""
+    """Return the user's home directory as agents determine it."""
     return Path(environment.get("HOME") or Path.home())
 
 
 def xdg_directory(environment: Mapping[str, str], variable: str, default: str) -> Path:
-    """Return the directory that a variable of the XDG base directories names, or `default` below the home."""
+    """Return the directory that an XDG base directory variable contains, or `default` below the home."""
     said = environment.get(variable, "")
     return Path(said) if said.startswith("/") else home_of(environment) / default
 
 
 def without_proxy(asked: LaunchRequest) -> dict[str, str]:
-    """Return variables that exempt loopback from a proxy for plain HTTP, if one is set: the gateway is on this machine."""
+    """Return variables that exempt loopback from a proxy for plain HTTP, if one is set, because the gateway is on
+    this machine.
+    """
     if asked.gateway is None or not any(asked.environment.get(name) for name in _PROXIES):
         return {}
     said = next((value for name in _NO_PROXY if (value := asked.environment.get(name, ""))), "")

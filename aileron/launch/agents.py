@@ -15,4 +15,4 @@ from aileron.launch.pi import PI
 __all__ = ["AGENTS"]
 
 AGENTS: Mapping[str, Agent] = MappingProxyType({agent.name: agent for agent in (CLAUDE, CODEX, OPENCODE, GOOSE, PI)})
-"""The agents by the name that is typed."""
+"""The agents by the name that a user types."""

@@ -1,12 +1,13 @@
-"""The variables that an agent in a cell gets from the person's environment, and those made for it. Pure.
+"""The variables that an agent in a cell gets from the person's environment, and the variables made for the cell. Pure.
 
-A variable is passed if it is in a list. All others are left out, because variables hold credentials, and ways to agents that sign
-(SSH_AUTH_SOCK) and to the desktop. A person adds names with `--allow-env`. Our lists overrule that only for Aileron's own
-variables and for those that lead out of the cell.
+A variable is passed if it is in a list. All others are left out, because variables contain credentials, and addresses
+of signing agents (SSH_AUTH_SOCK) and of the desktop. A person adds names with `--allow-env`. The lists here override
+that option only for Aileron's own variables and for variables that lead out of the cell.
 
-An agent's own prefix is no list: a variable with that prefix is not passed if its name says that it holds a credential or a
-command, except for the agent's own key. A value that holds a credential or loads code is passed only in a variable that was
-allowed by name, or in the agent's own key. A note names the variables of lists and prefixes that are held back.
+An agent's own prefix is less than a list: a variable with that prefix is not passed if its name suggests a credential
+or a command, except for the agent's own key. A value that contains a credential or loads code is passed only in a
+variable that was allowed by name, or in the agent's own key. A note names the variables in lists or with prefixes
+that are not passed.
 
 Source: environ(7), the XDG base directory specification, curl(1) and the manuals of pip, npm, cargo, git and Go on proxies. Not
 here: the variables that the agent's module sets (agent.py), the agent's keys that the gateway has.
@@ -21,9 +22,9 @@ from typing import Final, NamedTuple
 __all__ = ["NEVER", "PROXY_PORT", "RUN_HOME", "Passed", "certificate_files", "is_refused", "made", "passed"]
 
 RUN_HOME: Final = "/run/aileron"
-"""AILERON_HOME in a cell: only sockets of the home are there."""
+"""AILERON_HOME in a cell. Of the home it contains only sockets."""
 PROXY_PORT: Final = 3128
-"""Port of the cell's loopback on which its way out, the tunnel, listens: the usual port of such proxies."""
+"""Port on the cell's loopback on which the tunnel to the outside listens: the usual port of such proxies."""
 
 _PASSED: Final = frozenset(
     {
@@ -54,7 +55,9 @@ _HOLDS_CREDENTIAL: Final = (
     r"TOKEN(?!S)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|BEARER|(?:KEY|DSN|JWT|CREDS|PASS|PWD|WEBHOOK)S?(?:_|$)"
     r"|(?:^|_)PAT(?:_|$)|HEADERS?(?:_|$)|(?:^|_)O?AUTH(?:ORIZATION)?(?:_|$)|TOKENS"
 )
-"""Pattern of names that hold credentials. `TOKENS` is mostly a count: like other counts it is passed if the value is a number."""
+"""Pattern of names of variables that contain credentials. `TOKENS` is mostly a count, which is passed if its value is
+a number.
+"""
 _RUNS: Final = (
     r"(?:COMMAND|CMD|HELPER|HOOKS?|PRELOAD|ASKPASS|STARTUP|PROGRAM|EXEC|SHELL_PREFIX|WRAPPER|EVAL|OPTIONS|OPTS?)$"
     r"|(?:^|_)ENV(?:_|$)|(?:^|_)FUNC_|RC$"
@@ -68,8 +71,9 @@ _IS_CREDENTIAL: Final = (
     r"|\b(?:sk|pk|rk)[-_](?:\w+-)*\w{16}|\bgh[opsur]_\w{16}|\bgithub_pat_\w{16}|\bglpat-\w{16}|\bxox[a-z]-\w{8}|\bA[KS]IA[0-9A-Z]{16}"
     r"|\bAIza[\w-]{30}|\bnpm_\w{30}|\bpypi-\w{16}|\bhf_\w{16}|\bail_\w{16}|\beyJ[\w-]+\.eyJ"
 )
-"""Pattern of values with credentials: a name or password in an address, text after a word such as "token", and the prefixes that
-services give their tokens."""
+"""Pattern of values with credentials: a name or password in an address, text after a word such as "token", and
+prefixes of services' tokens.
+"""
 _LOADS: Final = {
     "NODE_OPTIONS": r"(?:^|[\s\"'])(?:-r|--require|--import|--(?:experimental-)?loader|--env-file)\b",
     "MAVEN_OPTS": r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On",
@@ -77,7 +81,7 @@ _LOADS: Final = {
     "GOFLAGS": r"-(?:toolexec|exec|overlay)\b",
     "MAKEFLAGS": r"--eval\b|-E\b",
 }
-"""Patterns of values of listed variables that make each program run code, which is mostly not in the cell."""
+"""Patterns of values with which listed variables make each program run code, which is mostly not in the cell."""
 _CERTIFICATES: Final = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
@@ -88,18 +92,19 @@ NEVER: Final = frozenset(
         "XAUTHORITY", "TMUX", "STY", "DOCKER_HOST", "CONTAINER_HOST", "LD_PRELOAD", "LD_AUDIT",
     }
 )  # fmt: skip
-"""Variables that lead to processes outside, which a cell cannot reach, or into every program of the cell. Not even --allow-env
-passes them."""
+"""Variables that lead to processes outside, which a cell cannot reach, or that load code into every program of the
+cell. Not even --allow-env passes them.
+"""
 _OURS: Final = "AILERON_"
 
 
 def is_refused(name: str) -> bool:
-    """Return whether no option can pass this variable."""
+    """Return whether this variable is never passed, whatever options are given."""
     return name in NEVER or name.startswith(_OURS)
 
 
 class Passed(NamedTuple):
-    """The person's variables that an agent gets, and the names of listed or prefixed ones that are held back."""
+    """The person's variables that an agent gets, and the names of listed or prefixed variables that are not passed."""
 
     variables: dict[str, str]
     held_back: tuple[str, ...]
@@ -114,10 +119,11 @@ def passed(
     kept_keys: Collection[str],
     allowed: Collection[str],
 ) -> Passed:
-    """Select the variables that the agent gets: those of the lists, of its own `names` and `prefixes`, and the `allowed` ones.
+    """Select the variables that the agent gets: the variables in the lists, in its own `names` and `prefixes`, and in
+    `allowed`.
 
-    `own_keys` are the variables that it logs in with. The gateway has the keys of `kept_keys`: these are not passed unless they
-    were allowed by name.
+    `own_keys` are the variables with which the agent logs in. The gateway has the keys in `kept_keys`, which are not
+    passed unless they were allowed by name.
 
     >>> given = {"LANG": "C", "X_MODE": "1", "X_TOKEN": "t", "X_KEY": "k", "OTHER": "1"}
     >>> passed(given, names=(), prefixes=("X_",), own_keys=("X_KEY",), kept_keys=(), allowed=())
@@ -142,7 +148,9 @@ def passed(
 
 
 def _is_harmless_name(name: str, value: str) -> bool:
-    """Return whether a variable of an agent's, by its name, holds no credential and runs no code; a switch never does."""
+    """Return whether an agent's variable, judged by its name, contains no credential and runs no code. A value that
+    is a switch never does.
+    """
     is_number = re.fullmatch(_NUMBER, value) is not None
     if re.fullmatch(_SWITCH, value, re.IGNORECASE) or (is_number and re.search(_COUNTS, name, re.IGNORECASE)):
         return True
@@ -155,14 +163,16 @@ def _is_harmless_value(name: str, value: str) -> bool:
 
 
 def certificate_files(environment: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Yield the paths of certificates that variables name, so that they must be shown, and whether a directory is meant."""
+    """Yield the paths of certificates that variables contain, so that they can be shown, and whether each must be a directory."""
     for name in _CERTIFICATES:
         if (path := environment.get(name, "")).startswith("/"):
             yield path, name == "SSL_CERT_DIR"
 
 
 def made(*, home: str, path: Iterable[str], folder: str) -> dict[str, str]:
-    """Return the variables that are set in every cell. There is no proxy for plain HTTP: unencrypted requests cannot leave."""
+    """Return the variables that are set in every cell. No proxy for plain HTTP is set, because unencrypted requests
+    cannot leave a cell.
+    """
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     loopback = "localhost,127.0.0.1,::1"
     return {

@@ -1,10 +1,13 @@
-"""A check of our server as an agent would use it: started by the very command that would be registered, over its protocol.
+"""A check of Aileron's server in the way an agent uses it: the server is started by the command that would be
+registered, and queried over its protocol.
 
-Runs in `aileron doctor AGENT`. It sends the four messages that every agent begins with, spelled out here in order, and imports
-nothing that the agent does not need. Each response has a deadline and a bound; the process is gone at the end.
+Runs in `aileron doctor AGENT`. It sends the four messages that every agent begins with, spelled out here in order,
+and imports nothing that the agent does not need. Each response has a deadline and a bound; the server's process is
+killed at the end.
 
 Rules
-- The server is ours and trusted, but its output may be truncated for any reason: every failure is an AileronError with a reason.
+- The server is part of Aileron and trusted, but its output may be truncated for any reason: every failure is an AileronError
+  with a reason.
 - The check only reads: the one tool that it calls changes nothing.
 
 Source: the MCP specification 2025-11-25, lifecycle and stdio transport. Not here: the agents' own programs.
@@ -28,20 +31,20 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["READ_ONLY", "Connection", "connected"]
 
 READ_ONLY: Final = "list_pending"
-"""Name of the tool that is called: it always exists."""
+"""Name of the tool that the check calls. It always exists."""
 _PROTOCOL: Final = "2025-11-25"
 _ANSWER_S: Final = 40.0
-"""Seconds to wait for a response: the first may have to wait for the daemon's start, 30 seconds at most (client.py)."""
+"""Seconds to wait for a response. The first may have to wait for the daemon's start, 30 seconds at most (client.py)."""
 _END_S: Final = 5.0
 _MAX_LINE: Final = 16 << 20
-"""16 MiB for a message, the server's own bound."""
+"""Maximum size of a message in bytes, 16 MiB, which is the server's own bound."""
 _MAX_PAGES: Final = 100
 _SAID_BYTES: Final = 4096
-"""Bytes that are read from the end of the server's standard error."""
+"""Number of bytes that are read from the end of the server's standard error."""
 
 
 class Connection:
-    """A conversation with the server. Methods raise AileronError(internal_error) if it does not respond as it must."""
+    """A conversation with the server. Methods raise AileronError(internal_error) if the server does not respond as required."""
 
     def __init__(self, process: subprocess.Popen[bytes], said: Any) -> None:
         self._process = process
@@ -50,7 +53,7 @@ class Connection:
         self._unread = b""
 
     def initialize(self) -> str:
-        """Make the handshake, and return the server's name, version and protocol."""
+        """Perform the handshake, and return the server's name, version and protocol."""
         client = {"name": "aileron-doctor", "version": "1"}
         answer = self._ask("initialize", {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": client})
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -58,7 +61,7 @@ class Connection:
         return f"{server.get('name')} {server.get('version')}, protocol {answer.get('protocolVersion')}"
 
     def tools(self) -> list[str]:
-        """Return the names of all tools that are offered, from all pages."""
+        """Return the names of all tools that the server offers, from all pages."""
         names: list[str] = []
         asked: dict[str, Any] = {}
         for _ in range(_MAX_PAGES):
@@ -129,7 +132,9 @@ class Connection:
 
 @contextlib.contextmanager
 def connected(server: AileronServer, environment: Mapping[str, str]) -> Iterator[Connection]:
-    """Start the server, yield a connection to it, and kill it at the end. AileronError(internal_error) if it does not start."""
+    """Start the server, yield a connection to it, and kill it at the end. Raises AileronError(internal_error) if the
+    server does not start.
+    """
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(

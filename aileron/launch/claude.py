@@ -1,22 +1,23 @@
-"""Claude Code: the server by `--mcp-config`, which adds to those it has; the gateway by ANTHROPIC_BASE_URL.
+"""Claude Code. The server is registered by `--mcp-config`, which adds it to the user's servers; the gateway is set by
+ANTHROPIC_BASE_URL.
 
-Pure. `--allowedTools mcp__aileron` lets it call actions without a question of its own: the action decides whether a person is
-asked, and Aileron asks. The option allows nothing else. Both options take several values, so they are given as `--name=value`:
-the words after them stay the user's.
+Pure. `--allowedTools mcp__aileron` lets Claude Code call actions without asking itself: the action decides whether a
+person is asked, and Aileron asks. The option allows nothing else. Both options take several values, so they are given
+as `--name=value`, and the words after them are not taken as further values.
 
-`alwaysLoad`: without it Claude Code does not wait for a server that is not ready at once, for example because it has to start the
-daemon, and does not offer the model its tools in the first turn.
+`alwaysLoad`: without this setting Claude Code does not wait for a server that is not ready at once, for example
+because the server has to start the daemon, and does not offer the server's tools to the model in the first turn.
 
 With the vault's key, ANTHROPIC_AUTH_TOKEN is the session's token. In ANTHROPIC_API_KEY it would cause a question at a terminal
 each time.
 
-Its own questions before commands stay in a cell: only the user can decide that the cell is enough, by an option of Claude Code,
-or already by their settings. A note names the option.
+Claude Code's own questions before commands stay in a cell: only the user can decide that the cell is enough, by an
+option of Claude Code or by their settings. A note names the option.
 
-In a cell it gets its folder, and ~/.claude.json, which it replaces by a rename, and writes in place if that fails (EBUSY, seen
-with 2.1.329). Its lock for that file is in the cell's home, where a claude outside does not see it.
+In a cell Claude Code gets its folder, and ~/.claude.json, which it replaces by a rename, and writes in place if that fails
+(EBUSY, seen with 2.1.329). Its lock for that file is in the cell's home, where a Claude Code outside does not see it.
 
-Source: docs/reference/agents.md. Not here: settings of the user's, whose `env` still has the last word.
+Source: docs/reference/agents.md. Not here: the user's settings file, whose `env` overrides the variables set here.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ _VARIABLES = (
     "MAX_STRUCTURED_OUTPUT_RETRIES", "MAX_THINKING_TOKENS", "MCP_CONNECTION_NONBLOCKING", "MCP_OAUTH_CALLBACK_PORT",
     "MCP_TIMEOUT", "MCP_TOOL_TIMEOUT", "SLASH_COMMAND_TOOL_CHAR_BUDGET", "USE_BUILTIN_RIPGREP",
 )  # fmt: skip
-"""Variables passed by whole name, because others with these prefixes are not Claude's (BASH_ENV) or hold MCP servers' tokens."""
+"""Variables passed by complete name, because other variables with these prefixes are not Claude's (BASH_ENV) or
+contain MCP servers' tokens.
+"""
 _BASE_URL = "ANTHROPIC_BASE_URL"
 
 

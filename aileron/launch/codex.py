@@ -1,21 +1,24 @@
-"""Codex CLI: all settings by `-c key=value`, which overrides the user's configuration; the user's own `-c` come later and win.
+"""Codex CLI. All settings are passed by `-c key=value`, which overrides the user's configuration. The user's own `-c`
+options come later and take precedence.
 
 Pure. The keys and their reasons:
 
-- `required`: by default it waits one second for a server and then begins without its tools; with this it waits.
-- `default_tools_approval_mode = "approve"`: without a terminal it refuses every tool that is not read-only. The action decides
-  whether a person is asked, and Aileron asks. The mode applies to this one server.
-- `env_vars`: it starts servers with an environment of seven variables; the token is named here and its value is not an argument.
-- `features.mcp_tool_list_changed`: without it an action that is added while it runs is not seen. It is given as a feature's key,
-  because the option `--enable` fails if a version does not know the name.
+- `required`: by default codex waits one second for a server and then begins without its tools; with this key it waits.
+- `default_tools_approval_mode = "approve"`: without a terminal codex refuses every tool that is not read-only. The action
+  decides whether a person is asked, and Aileron asks. The mode applies to this one server.
+- `env_vars`: codex starts servers with an environment of seven variables. This key adds the token's variable by name, so its
+  value is not an argument.
+- `features.mcp_tool_list_changed`: without it codex does not see an action that is added while it runs. It is given as a
+  feature's key, because the option `--enable` fails if a version does not know the name.
 
-The gateway is `openai_base_url` if the key is codex's own. If the vault has the key, it is a provider of our own name, which
-takes the session's token from the environment: codex's own provider reads a key from there only without a terminal. A codex that
-is signed in with an account uses another address and another protocol: that is left alone.
+The gateway is set by `openai_base_url` if the key is codex's own. If the vault has the key, the gateway is a separate
+provider with Aileron's name, which takes the session's token from the environment: codex's own provider reads a key
+from there only without a terminal. A codex that is signed in with an account uses another address and another
+protocol, which are left alone.
 
-In a cell its own sandbox is off: it makes one with bubblewrap, for which a cell has no user namespaces, and every command would
-fail with `Creating new namespace failed` (seen with 0.169.0). `sandbox_mode` turns it off and keeps its questions;
-`--dangerously-bypass-approvals-and-sandbox` would turn them off, too.
+In a cell codex's own sandbox is off: codex uses bubblewrap, for which a cell has no user namespaces, and every
+command would fail with `Creating new namespace failed` (seen with 0.169.0). `sandbox_mode` turns it off and keeps its
+questions; `--dangerously-bypass-approvals-and-sandbox` would turn them off, too.
 
 Source: docs/reference/agents.md. Not here: profiles, which the user chooses.
 """
@@ -94,7 +97,7 @@ def _gateway(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
-    """Parse TOML or a JSON object; return an empty dict for anything else: codex itself reports errors in its files."""
+    """Parse TOML or a JSON object. Return an empty dict for any other text, because codex itself reports errors in its files."""
     if text is None:
         return {}
     try:

@@ -1,5 +1,5 @@
-"""The settings that git needs in a cell, such as the committer's name and ignore patterns, but none that log in or run a program;
-and the place of a repository outside of the project.
+"""The settings that git needs in a cell, such as the committer's name and ignore patterns, but no settings that log
+in or run a program; and the part of a repository that is outside the project.
 
 Runs in the command that starts the cell. It asks git itself for the person's settings, because no other reader of that syntax
 agrees with it in all cases, and reads two small files of a repository.
@@ -38,35 +38,41 @@ _HARMLESS: Final = frozenset(
         "tag.sort", "rerere.enabled", "log.date", "blame.date",
     }
 )  # fmt: skip
-"""Settings that are shown: none names a program, a file, an address or a credential."""
+"""Settings that a cell shows. None contains a program, a file, an address or a credential."""
 _WHERE: Final = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
-"""Directories in which git is looked for: PATH may name a project that an agent wrote to, and git runs outside of the cell."""
+"""Directories in which git is searched. PATH is not used, because it may contain a project that an agent wrote to,
+and git runs outside the cell.
+"""
 _ANSWER_S: Final = 5.0
 """Seconds to wait for git, which reads two files in 3 ms."""
 _MAX_FILE: Final = 4096
-"""Most bytes that are read of a file that names a directory: PATH_MAX, limits.h."""
+"""Maximum number of bytes that are read from a file that contains a directory's path: PATH_MAX, limits.h."""
 _MAX_PATTERNS: Final = 1 << 16
-"""64 KiB, the bound of any file that is made in a cell (aileron_sandbox/cell/policy.py): a person's patterns are a page."""
+"""Maximum size of a pattern file, 64 KiB, the bound of any file that is made in a cell
+(aileron_sandbox/cell/policy.py). A person's patterns are a page.
+"""
 _MAX_INCLUDED: Final = 8
-"""Most files included for one place, each of which takes 3 ms: a person has one, for their work."""
+"""Maximum number of files included for one folder, each of which takes 3 ms. A person has one, for their work."""
 _GITDIR: Final = re.compile(r"includeif\.gitdir(/i)?:(.*)\.path", re.DOTALL)
 _MAX_UP: Final = 64
 _DRIVER: Final = re.compile(rb"(?<=\s)(?:filter|diff|merge)=\S*")
-"""Pattern of attributes that name a command of a configuration that is not in the cell."""
+"""Pattern of attributes that refer to a command in a configuration that is not in the cell."""
 _WORKTREE: Final = re.compile(r"^\s*worktree\s*=(.*)$", re.MULTILINE)
 
 
 class PersonSettings(NamedTuple):
-    """Settings of git by their names: their values, and the files that set them."""
+    """Settings of git by their names: each setting's value, and the files that set it."""
 
     values: Mapping[str, str] = {}
     files: Mapping[str, str] = {}
 
 
 def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonSettings:
-    """Return the person's settings, with their includes, also those for repositories at `folder`; none if there is no git.
+    """Return the person's settings, including included files, and files included only for repositories at `folder`.
+    Empty if git is not installed.
 
-    git is not run in the folder, whose settings an agent controls. Of the conditions, only those on the place are evaluated.
+    git is not run in the folder, because an agent controls the settings there. Of the conditions of includes, only
+    those on the path are evaluated.
     """
     git = shutil.which("git", path=_WHERE)
     if git is None or not _has_settings(environment):
@@ -80,7 +86,7 @@ def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonS
 
 
 def _has_settings(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a file that git would read, git-config(1): it would take 3 ms to ask git itself."""
+    """Return whether a settings file exists that git would read, git-config(1). Asking git itself would take 3 ms."""
     if said := environment.get("GIT_CONFIG_GLOBAL"):
         return os.path.exists(said)
     home, configuration = environment.get("HOME", ""), environment.get("XDG_CONFIG_HOME", "")
@@ -122,7 +128,7 @@ def _included_for(folder: str, settings: PersonSettings, home: str) -> Iterator[
 
 
 def _at_home(path: str, home: str, above: str) -> str:
-    """Return a path as git understands it: `~/` is the home, and `./` the folder of the file that has the setting."""
+    """Return a path expanded as git does: `~/` is the home, and `./` the folder of the file that contains the setting."""
     if path.startswith("~/"):
         return home + path[1:]
     return f"{above}/{path[2:]}" if path.startswith("./") else path
@@ -135,12 +141,12 @@ def _regular(glob: str) -> str:
 
 
 class PatternFile(NamedTuple):
-    """A file of patterns that git obeys in every repository of the person's."""
+    """A file of patterns that git obeys in every repository of the person."""
 
     key: str
     path: str
     said_in: str
-    """Path of the configuration that names it; empty if it lies at git's default path."""
+    """Path of the configuration file that specifies this file; empty if the file is at git's default path."""
 
     def content(self) -> bytes | None:
         """Return the content that a cell shows, without commands; None if there is no such file, or it is longer than 64 KiB."""
@@ -151,7 +157,7 @@ class PatternFile(NamedTuple):
 
 
 def pattern_files(settings: PersonSettings, home: str, configuration: str) -> Iterator[PatternFile]:
-    """Yield the files of global ignore patterns and attributes. `configuration` is XDG_CONFIG_HOME or its default."""
+    """Yield the files of global ignore patterns and of global attributes. `configuration` is XDG_CONFIG_HOME or its default."""
     for key, name in (("core.excludesfile", "ignore"), ("core.attributesfile", "attributes")):
         said = settings.values.get(key)
         path = f"{configuration}/git/{name}" if said is None else said
@@ -162,7 +168,8 @@ def pattern_files(settings: PersonSettings, home: str, configuration: str) -> It
 
 
 def cleaned_settings(settings: Mapping[str, str], files: Mapping[str, str] | None = None) -> bytes:
-    r"""Return a configuration with the harmless settings, and `files` by their keys, in git's own syntax.
+    r"""Return a configuration, in git's own syntax, with the harmless settings, and with the paths in `files` under
+    their keys.
 
     >>> cleaned_settings({"user.name": 'Mira "M" \\', "credential.helper": "store"})
     b'[user]\n\tname = "Mira \\"M\\" \\\\"\n'
@@ -181,10 +188,10 @@ def _quoted(value: str) -> str:
 
 
 class Outside(NamedTuple):
-    """The part of a folder's repository that lies outside of the folder.
+    """The part of a folder's repository that is outside the folder.
 
-    `leads_back` is True if the repository itself names the folder. Otherwise only a file in the folder says that they belong
-    together, and an agent may have written that file.
+    `leads_back` is True if the repository itself names the folder. Otherwise only a file in the folder says that they
+    belong together, and an agent may have written that file.
     """
 
     path: str
@@ -193,7 +200,9 @@ class Outside(NamedTuple):
 
 
 def outside_of_project(folder: str) -> Outside | None:
-    """Return what lies outside if the folder is a worktree or a submodule, or below the top of a repository; else None."""
+    """Return the part of the repository outside `folder` if the folder is a worktree or a submodule, or below the top
+    of a repository; else None.
+    """
     above = folder
     for _ in range(_MAX_UP):
         found = f"{above}/.git"
@@ -211,20 +220,22 @@ def outside_of_project(folder: str) -> Outside | None:
 
 
 def _named_in(file: str, relative_to: str) -> str:
-    """Return the resolved directory that a `.git` file names; empty if it names none."""
+    """Return the resolved directory that a `.git` file contains; empty if it contains none."""
     text = _read(file)
     named = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
     return os.path.realpath(os.path.join(relative_to, named)) if named else ""
 
 
 def _common_directory(directory: str) -> str:
-    """Return the repository that a worktree's directory belongs to; any other directory is returned as it is."""
+    """Return the repository to which a worktree's directory belongs. Any other directory is returned unchanged."""
     common = _read(f"{directory}/commondir").strip() if directory else ""
     return os.path.realpath(os.path.join(directory, common)) if common else directory
 
 
 def _leads_back(directory: str, folder: str) -> bool:
-    """Return whether a repository names this folder: a worktree's in its `gitdir`, a submodule's in its configuration."""
+    """Return whether a repository names this folder: a worktree's directory in its `gitdir`, a submodule's in its
+    configuration.
+    """
     worktree = _WORKTREE.search(_read(f"{directory}/config"))
     named = (_read(f"{directory}/gitdir").strip().removesuffix("/.git"), worktree[1].strip() if worktree else "")
     return any(one and os.path.realpath(os.path.join(directory, one)) == os.path.realpath(folder) for one in named)

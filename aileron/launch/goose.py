@@ -1,13 +1,15 @@
-"""goose: the server by `--with-extension`, which adds to its own; the gateway by OPENAI_HOST and ANTHROPIC_HOST.
+"""goose. The server is registered by `--with-extension`, which adds it to the user's extensions; the gateway is set
+by OPENAI_HOST and ANTHROPIC_HOST.
 
-Pure. The option belongs to `run` and `session` (the default of `goose` alone), so it is put behind that word; the other
-subcommands do not have it, and are started unchanged. Two extensions of the same name make goose fail, so if its configuration
-has one of our name, that one is used: it is started with the same environment. goose splits the option's value by itself: it
-knows both quotes, but not one inside the other, and takes `=` for a variable. A path with these in it is refused.
+Pure. The option belongs to `run` and `session` (the default of `goose` alone), so it is put behind that word; the
+other subcommands do not have it, and are started unchanged. Two extensions of the same name make goose fail. So if
+its configuration has an extension with Aileron's name, that extension is used, and is started with the same
+environment. goose splits the option's value by itself: it knows both quotes, but not one inside the other, and takes
+`=` for a variable. A path that contains these characters is refused.
 
 Its configuration is YAML. Only the beginnings of its lines are read here, as goose writes them; no file is written.
 
-Source: docs/reference/agents.md. Not here: GOOSE_MODE, which stays the user's.
+Source: docs/reference/agents.md. Not here: GOOSE_MODE, which the user sets.
 """
 
 from __future__ import annotations
@@ -45,12 +47,12 @@ _HOSTS = {
     "openai": ("OPENAI_HOST", "OPENAI_API_KEY", ("OPENAI_BASE_URL",)),
     "anthropic": ("ANTHROPIC_HOST", "ANTHROPIC_API_KEY", ()),
 }
-"""Variables by provider: the one of its address, the one of its key, and others that set the address."""
+"""Variables by provider: the variable of its address, that of its key, and others that set the address."""
 _OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
-"""Pattern of an extension of our name with its lines, which are indented by more than two spaces, as goose writes them."""
+"""Pattern of an extension with Aileron's name and its lines, which are indented by more than two spaces, as goose writes them."""
 _SECRET = re.compile(r"([A-Za-z_]\w*):(?:\s|$)", re.ASCII)
 _NO_SECRET = re.compile(r"\s|#|---\s*$|$")
-"""Pattern of lines that begin no secret: a value below its name, a comment, the start of a document, an empty line."""
+"""Pattern of lines that begin no secret: a value below its name, a comment, the start of a document, or an empty line."""
 _IS_OFF = re.compile(r"^\s+enabled:\s*false\s*$", re.MULTILINE)
 
 
@@ -122,8 +124,8 @@ def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[st
 
 
 def _providers_of_secrets(text: str) -> frozenset[str] | None:
-    """Return the providers whose keys are in secrets.yaml; None if it cannot be read. goose writes names of variables, each with
-    its value on its line or below it.
+    """Return the providers whose keys are in secrets.yaml; None if it cannot be read. goose writes names of
+    variables, each with its value on the same line or below.
     """
     if text.strip() in ("", "{}"):
         return frozenset()

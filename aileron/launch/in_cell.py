@@ -1,11 +1,13 @@
-"""The run of an agent in a cell, in the foreground of our terminal, from before it starts until everything in it is gone.
+"""The run of an agent in a cell, in the foreground of this process's terminal, from before its start until every
+process in the cell has ended.
 
-Runs in the command, outside. This process is the session's: the daemon recognizes requests through the doors by it. In order: the
-agent's missing files are made; the names in its writable places are read; the cell is prepared, and meanwhile the session
-opened; the doors are opened; the agent starts; at its end the cell is closed, and its changes are reported.
+Runs in the command, outside the cell. By this process the daemon recognizes requests that come through the session's
+doors. In order: the agent's missing files are made; the names in its writable places are read; the cell is prepared,
+and meanwhile the session opened; the doors are opened; the agent starts; at its end the cell is closed, and its
+changes are reported.
 
 Rules
-- The session's token goes into no cell: it is the preamble of one door, which is sent outside.
+- The session's token never enters a cell: it is in the preamble of one door, which is sent outside the cell.
 - No program is executed before all doors are open, and changes are not examined before the cell is closed.
 
 Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what the agent sees (sights.py), the session (aileron/cli), the daemon's
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
 __all__ = ["CellLaunch", "LaunchSession", "make_missing", "run_in_cell"]
 
 _TICK_S: Final = 0.02
-"""Seconds: twice the longest step of the clock by which file systems stamp files (CONFIG_HZ=100)."""
+"""Twice the longest step, in seconds, of the clock by which file systems stamp files (CONFIG_HZ=100)."""
 
 
 class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a launch in a cell. `open_session` is called once, and may raise: then no agent is started."""
+    """The description of a launch in a cell. `open_session` is called only once, and may raise; then no agent is started."""
 
     sights: Sights
     is_overlay: bool
@@ -55,7 +57,7 @@ class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchSession(msgspec.Struct, frozen=True):
-    """The open session of a launch. Its token is a secret, and not in the repr."""
+    """The open session of a launch. Its token is a secret, and is not in the repr."""
 
     id: str
     token: str
@@ -65,10 +67,10 @@ class LaunchSession(msgspec.Struct, frozen=True):
 
 
 def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> int:
-    """Run the agent, and return its exit code, or 128 plus the signal that ended it. OSError if it cannot be executed;
-    JailUnavailable.
+    """Run the agent, and return its exit status, or 128 plus the number of the signal that ended it. Raises OSError
+    if the agent cannot be executed, and JailUnavailable if the cell cannot be made.
 
-    `stub` is the process that will be the cell; the caller closes it.
+    `stub` is the process that will become the cell; the caller closes it.
     """
     sights = launch.sights
     if make_missing(sights.missing):
@@ -103,7 +105,7 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
 
 
 def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
-    """Yield the published ports. Each is taken before the agent starts, so that a port in use is an error at once."""
+    """Yield the published ports. Each is opened before the agent starts, so that a port in use is an error at once."""
     if ports:
         from aileron.cell.publish import Published
 
@@ -111,8 +113,8 @@ def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
 
 
 def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
-    """Return the policy with these sockets masked: an agent could reach outside programs by them, and no kernel rule forbids it.
-    JailUnavailable if there are too many.
+    """Return the policy with these sockets masked, because an agent could reach programs outside by them, and no
+    kernel rule forbids that. Raises JailUnavailable if there are too many.
     """
     if len(policy.masked) + len(sockets) > MAX_MASKED:
         raise JailUnavailable(
@@ -123,10 +125,10 @@ def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
 
 
 def make_missing(missing: tuple[Missing, ...]) -> bool:
-    """Make the missing files and directories that the agent would make itself outside of a cell, readable by this user alone.
-    Return whether a file was made. OSError.
+    """Make the missing files and directories that the agent would make itself outside a cell, readable by this user
+    only. Return whether a file was made. Raises OSError if one cannot be made.
 
-    Paths were resolved before, so a link on the way was put there since: it is not followed.
+    Paths were resolved before, so a link in a path was put there afterwards, and is not followed.
     """
     has_made = False
     for one in missing:
@@ -143,7 +145,9 @@ def make_missing(missing: tuple[Missing, ...]) -> bool:
 
 @contextlib.contextmanager
 def _made_directory(path: str) -> Iterator[int]:
-    """Make a directory with its missing parents, each opened below the one before, and yield its descriptor."""
+    """Make a directory with its missing parents, each opened through its parent's descriptor, and yield the
+    directory's descriptor.
+    """
     there, names = path, list[str]()
     while not os.path.lexists(there):
         there, name = os.path.split(there)
@@ -158,7 +162,7 @@ def _made_directory(path: str) -> Iterator[int]:
 
 
 def _doors(home: Home, session: LaunchSession) -> list[Door]:
-    """Return the doors of the cell: for each listener by name, the socket that its connections lead to."""
+    """Return the doors of the cell: for each listener by name, the socket to which its connections lead."""
     from aileron.cell.relays import Door, unix_target
 
     cell = unix_target(str(home.cell_socket))
@@ -171,8 +175,8 @@ def _doors(home: Home, session: LaunchSession) -> list[Door]:
 
 
 def _preamble(token: str) -> bytes:
-    """Return the first bytes of a connection, as our own relay sends them (aileron/mcp/relay.py): a notification with the token
-    of the session.
+    """Return the first bytes of a connection, which Aileron's relay would send, too (aileron/mcp/relay.py): a
+    notification with the session's token.
     """
     message = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": token}}
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,5 @@
-"""The layers that confine an agent in its cell: found out by making the cell and closing it again, without executing a program.
+"""The layers that confine an agent in its cell. They are determined by making the cell and closing it again, without
+executing a program.
 
 Runs in commands, for `--explain`. Not here: the cell in which an agent runs (in_cell.py), whether this machine can make one
 (aileron_sandbox.cell.support).
@@ -17,12 +18,12 @@ __all__ = ["layers_of"]
 
 _STREAMS: Streams = ("pipe", "pipe", "pipe")
 _PROGRAM = "/usr/bin/env"
-"""Path that is given as the program, and never executed."""
+"""Path that is given as the program, but never executed."""
 
 
 def layers_of(sights: Sights) -> tuple[str, ...]:
-    """Return the layers of an agent's cell. Binds whose source is missing, such as files to be made, are left out.
-    JailUnavailable.
+    """Return the layers of an agent's cell. Binds whose source is missing, such as files that are made later, are
+    left out. Raises JailUnavailable if the cell cannot be made.
     """
     there = tuple(bind for bind in sights.policy.binds if os.path.exists(bind.source))
     policy = msgspec.structs.replace(sights.policy, binds=there)

@@ -1,11 +1,13 @@
-"""opencode: the server by OPENCODE_CONFIG_CONTENT, which overrides its files; the gateway by two variables of its libraries.
+"""opencode. The server is registered by OPENCODE_CONFIG_CONTENT, which overrides its files; the gateway is set by two
+variables of its libraries.
 
-Pure. The user's settings in OPENCODE_CONFIG_CONTENT stay, including a server of our name. ANTHROPIC_BASE_URL and OPENAI_BASE_URL
-end in `/v1` here: its libraries add only the rest of the path. An address in its files overrides them, so the user's address
-stays. An address in the configuration would make a provider appear for which there is no key. If the vault has the key, the
-provider should appear, so then the address is put there, with the session's token.
+Pure. The user's settings in OPENCODE_CONFIG_CONTENT stay, including a server with Aileron's name. ANTHROPIC_BASE_URL
+and OPENAI_BASE_URL end in `/v1` here, because its libraries add only the rest of the path. An address in its files
+overrides them, so the user's address stays. An address in the configuration would make a provider appear for which
+there is no key. If the vault has the key, the provider should appear, so the address is then put into the
+configuration, with the session's token.
 
-Source: docs/reference/agents.md. Not here: `permission`, which stays the user's; it lets tools be called unless told otherwise.
+Source: docs/reference/agents.md. Not here: `permission`, which the user sets; by default it allows calls of tools.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def _of_the_user(text: str) -> dict[str, Any]:
 
 
 def _table(within: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object at `key`, made if missing. AileronError if the value there is not an object."""
+    """Return the object at `key`, which is made if missing. Raises AileronError if the value there is not an object."""
     found = within.setdefault(key, {})
     if not isinstance(found, dict):
         raise _refused(f"has a value that is not an object at {key!r}")

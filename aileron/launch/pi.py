@@ -1,15 +1,19 @@
-"""pi: the server and the gateway by an extension (`-e pi_extension.js`), which lives as long as the session and writes no file.
+"""pi. The server and the gateway are registered by an extension (`-e pi_extension.js`), which lasts as long as the
+session and writes no file.
 
-Pure. No option and no variable of pi names a server or an address; its files do, and so does an extension that is given on the
-command line. The extension reads one variable, AILERON_PI, with the server and addresses to register; the token is in its own
-variable. A server of our name in the user's `mcp.json` overrides the extension's, and is started with the same environment. An
-address in `models.json` would be overridden by it, so it is looked for here, and left alone.
+Pure. No option and no variable of pi can specify a server or an address; its files can, and so can an extension that
+is given on the command line. The extension reads one variable, AILERON_PI, with the server and addresses to register;
+the token is in its own variable. A server with Aileron's name in the user's `mcp.json` overrides the extension's, and
+is started with the same environment. The extension would override an address in `models.json`, so a provider with an
+address there is left alone.
 
-Tools are declared (`exposure: direct`): as scripts only (`codemode`), an agent's calls would be seen later and by fewer.
+Tools are declared directly (`exposure: direct`). As scripts only (`codemode`), an agent's calls would be visible
+later and in fewer places.
 
-JITI_FS_CACHE=false: otherwise the loader of extensions would keep a copy of ours in /tmp under a predictable name, and run it.
+JITI_FS_CACHE=false: otherwise the loader of extensions would store a copy of this extension in /tmp under a
+predictable name, and run that.
 
-Source: docs/reference/agents.md. Not here: projects' own files, which pi trusts or not.
+Source: docs/reference/agents.md. Not here: projects' own files; pi decides whether to trust them.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ _EXTENSION = Path(__file__).with_name("pi_extension.js")
 _VARIABLE = "AILERON_PI"
 _WITHOUT_SESSION = {"install", "remove", "uninstall", "update", "list", "config", "auth", "mcp"}
 _PATHS = {"anthropic": "", "openai": "/v1"}
-"""Path behind the gateway's address, by provider: one of pi's libraries adds `/v1` itself."""
+"""Path behind the gateway's address, by provider. One of pi's libraries adds `/v1` itself."""
 
 
 def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -86,7 +90,7 @@ def _providers(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _with_address(text: str) -> set[str]:
-    """Return the providers to which the user gave an address in models.json."""
+    """Return the providers for which the user set an address in models.json."""
     try:
         found = json.loads(text) if text.strip() else {}
         providers = found.get("providers", {})

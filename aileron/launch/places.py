@@ -1,8 +1,8 @@
 """Places of a person's home and machine that a cell shows only if a person names them, and predicates on paths. Pure.
 
-Each is a place of credentials, keys, browsing data, or of ways to other processes. A place that a person names itself is shown,
-with a loud note (sights.py); if a wider place is shown, these are masked in it. The list is closed and cannot be complete: safety
-comes from a home that is empty except for what is named.
+Each place contains credentials, keys, browsing data, or sockets of other processes. If a person names such a place
+itself, it is shown, with a prominent note (sights.py). If a directory around it is shown, the place is masked. The
+list is fixed and cannot be complete: safety comes from a home that is empty except for the named places.
 
 Source: the manuals of the programs that are named. Not here: Aileron's own home, which no option shows.
 """
@@ -49,13 +49,14 @@ _LIKE_CREDENTIALS: Final = (
     r"|.*(secret|credential|password|passwd|passphrase|private[-_]?key|api[-_]?key|keyring|wallet|cookies|_history).*"
     r"|(.*[._-])?tokens?([._-].*)?"
 )
-"""Names that people give to files with credentials, wherever they lie. Compiled at the first use, 1 ms."""
+"""Names that people give to files with credentials in any directory. The pattern is compiled at the first use, 1 ms."""
 
 
 def is_like_credentials(path: str) -> bool:
-    """Return whether a path is a place of credentials in anyone's home, is below one, or is named like one.
+    """Return whether a path is, or is below, a place of credentials in any home, or has a name like a file with credentials.
 
-    Use it only to recommend an option: it is wrong for a harmless `secrets.py`, and then the person must find the option alone.
+    Use the result only to decide whether to recommend an option. For a harmless `secrets.py` it is wrong, and the
+    person must then find the option without help.
 
     >>> is_like_credentials("/home/you/backup/.ssh/config"), is_like_credentials("/home/you/lib/python3")
     (True, False)
@@ -72,7 +73,7 @@ def secret_places(home: str) -> tuple[str, ...]:
 
 
 def is_within(path: str, place: str) -> bool:
-    """Return whether a path is that place, or lies below it. Both must be normalized.
+    """Return whether a path is `place`, or is below it. Both paths must be normalized.
 
     >>> is_within("/usr/bin", "/usr"), is_within("/usrx", "/usr"), is_within("/usr", "/")
     (True, False, True)

@@ -1,13 +1,15 @@
-"""Links and virtual environments of a project that lead out of it: an environment does not work without its Python.
+"""Links and virtual environments of a project that lead out of the project. A virtual environment does not work
+without its Python.
 
 Runs in the command that starts the cell. Everything in the project is hostile, and a place is never shown only because the
-project names it: sights.py shows places that belong to a toolchain of the table, and names the others in notes.
+project refers to it: sights.py shows places that belong to a toolchain of the table, and lists the others in notes.
 
 Rules
-- Links are found by a bounded walk. In a package manager's folders only those are examined that lead out by custom.
-- Places that cannot be read, or lie beyond the bounds, are skipped: then only a note is missing.
+- Links are found by a bounded walk. In a package manager's folders only links that usually lead out are examined.
+- Folders that cannot be read, or are beyond the bounds, are skipped. In that case only a note is missing.
 
-Source: PEP 405 on pyvenv.cfg, npm-link(1). Not here: which links may be followed (ways.py), what is shown (sights.py).
+Source: PEP 405 on pyvenv.cfg, npm-link(1). Not here: which links may be followed (ways.py), which places are shown
+(sights.py).
 """
 
 from __future__ import annotations
@@ -25,18 +27,22 @@ from aileron.launch.ways import way_of
 __all__ = ["Lead", "leads_of"]
 
 _MAX_ENTRIES: Final = 5000
-"""Most names that are examined: 5 ms. An environment lies near the top, and names near the top come first."""
+"""Maximum number of names that are examined: 5 ms. Names near the top are examined first, because an environment is
+near the top.
+"""
 _MAX_IN_FOLDER: Final = 2000
 _MAX_DEPTH: Final = 6
-"""Most folders inside of one another: a repository of many packages has three."""
+"""Maximum depth of nested folders that are examined: a repository with many packages has three."""
 _MAX_LEADS: Final = 64
 _PYTHONS: Final = ("python3", "python")
 _DATA: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", "__pycache__", "site-packages", "target"})
-"""Names of folders with many files, in which no environment lies."""
+"""Names of folders that have many files, but no virtual environment."""
 
 
 class Lead(NamedTuple):
-    """A link or a configuration of the project, its resolved target, and the links outside of the project on the way."""
+    """A link or a configuration file of the project, its resolved target, and the links outside the project on the
+    path to the target.
+    """
 
     path: str
     target: str
@@ -44,7 +50,7 @@ class Lead(NamedTuple):
 
 
 def leads_of(project: str) -> list[Lead]:
-    """Return the leads of a project, whose path is resolved; those nearer to its top come first."""
+    """Return the leads in a project, whose path is resolved. Leads nearer to its top come first."""
     leads = (lead for path in _links_and_environments(project) for lead in _leads(path, project))
     return list(itertools.islice(leads, _MAX_LEADS))
 

@@ -1,18 +1,19 @@
-"""The sights of one agent: what it sees in its cell and is started with, from its needs, the project, environment and options.
+"""The sights of one agent: the paths that it sees in its cell, and its program and environment, determined from its
+needs, the project, the person's environment and options.
 
-Runs in the command that starts the cell, outside of it. It looks at the file system, to resolve every path, and changes nothing:
-`missing` lists the files to be made first. `aileron launch --explain` prints the same result.
+Runs in the command that starts the cell, outside the cell. It reads the file system to resolve every path, and
+changes nothing: `missing` lists the files that must be made first. `aileron launch --explain` prints the same result.
 
 Rules
 - A place that is not named does not exist in the cell. Of the home, only the agent's own files, programs, and what the person
   allowed are shown.
-- Wide places come first, and deeper ones cover them: so programs of ours, and of the agent's, stay read-only in a project that
-  they lie in, and an agent cannot change what a person runs later by its name.
-- No option shows Aileron's home. A place of credentials is shown only if a person names it, with a note; if a wider place is
-  shown, it is masked.
+- A directory is mounted before the places inside it, which cover it. So Aileron's and the agent's programs stay read-only
+  even inside the project, and an agent cannot change a program that a person runs later by its name.
+- No option shows Aileron's home. A place of credentials is shown only if a person names it, with a note; if a directory
+  around it is shown, the place is masked.
 - Files that an agent in an earlier cell could write cannot choose what this cell shows: no link there is followed out of its
   folder (ways.py).
-- Every refusal says what to type instead.
+- Every refusal says which command to type instead.
 
 Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: how the cell is made (aileron_sandbox.cell), the
 programs that answer it (aileron.cell).
@@ -62,26 +63,28 @@ __all__ = [
 ]
 
 _MAX_BINDS: Final = 200
-"""Most places that are shown: a person with every toolchain has sixty. CellPolicy takes 256."""
+"""Maximum number of places that are shown: a person with every toolchain has sixty. CellPolicy accepts 256."""
 _MAX_LINKS: Final = 64
-"""Most links of an agent's settings that are examined for leading out of them, as when a person keeps them in a repository."""
+"""Maximum number of links in an agent's settings that are examined for leading out, which occur if a person stores
+the settings in a repository.
+"""
 _NO_SETTINGS: Final = git_sights.PersonSettings()
 _MAX_SAID: Final = 8
-"""Most notes on links of a project: a screen has 24 lines, and a person reads the first."""
+"""Maximum number of notes on links in a project: a screen has 24 lines, and a person reads only the first notes."""
 _UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/var", "/tmp", "/home", "/root")  # noqa: S108
-"""Directories that cannot be a project, because everybody's files lie in them."""
+"""Directories that cannot be a project, because they contain files of all users or of the system."""
 _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
-"""Directories that a project cannot be or lie in."""
+"""Directories that cannot be or contain a project."""
 _OF_THE_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", *_UNFIT)
-"""Directories in which an agent's settings cannot lie; in the others people have homes."""
+"""Directories that cannot contain an agent's settings. People may have homes in the others."""
 _MAX_NAMED: Final = 5
-"""Most names in a note."""
+"""Maximum number of names in a note."""
 EMPTY_STATE: Final = b"{}\n"
-"""Content of an agent's file of state, which is JSON, before it has any."""
+"""Initial content of an agent's state file, which is JSON."""
 
 
 class CellRefused(Exception):
-    """A cell cannot be made as requested. `what` says why, and `fix` what to type instead."""
+    """A cell cannot be made as requested. `what` is the reason, and `fix` is the command to type instead."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -90,7 +93,7 @@ class CellRefused(Exception):
 
 
 class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a cell; the defaults are the policy's."""
+    """The limits of a cell. The defaults are those of the policy."""
 
     memory_bytes: int = MEMORY_BYTES
     processes: int = PROCESSES
@@ -100,7 +103,9 @@ class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's choices, from options and settings. Paths are absolute. With `overlay`, the project's changes are kept apart."""
+    """A person's choices from options and settings. Paths are absolute. With `overlay`, changes to the project are
+    stored apart from it.
+    """
 
     read_only: bool = False
     allow_read: tuple[str, ...] = ()
@@ -111,10 +116,10 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The paths and ports of this machine. All paths are resolved: the person's home, Aileron's home and installation.
+    """The paths and ports of this machine. All paths are resolved: the person's home, and Aileron's home and installation.
 
-    `gateway_port` is the port by which agents reach the daemon on loopback, in a cell too. `earlier_projects` are the folders
-    that agents in earlier cells could write.
+    `gateway_port` is the port by which agents reach the daemon on loopback, also in a cell. `earlier_projects` are
+    the folders that agents in earlier cells could write to.
     """
 
     home: str
@@ -123,23 +128,25 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     gateway_port: int
     git_settings: git_sights.PersonSettings = _NO_SETTINGS
     system: Callable[[], SystemSights] = system_sights
-    """The function that returns the system's sights. It is called last, as another process may be finding them out meanwhile."""
+    """The function that returns the system's sights. It is called last, because another process may be preparing its
+    result meanwhile.
+    """
     earlier_projects: tuple[str, ...] = ()
 
     @functools.cached_property
     def secrets_of_home(self) -> tuple[str, ...]:
-        """Places of credentials in the home, resolved, as of the first access."""
+        """Resolved paths of the places of credentials in the home, at the first access."""
         return tuple(resolved_below(self.home, SECRET_IN_HOME))
 
     @functools.cached_property
     def secret_places(self) -> tuple[str, ...]:
-        """Places of credentials, each as its path and its resolved path, as of the first access."""
+        """Places of credentials, each as its path and its resolved path, at the first access."""
         resolved = (*self.secrets_of_home, *map(os.path.realpath, SECRET_ON_MACHINE))
         return tuple(dict.fromkeys(itertools.chain(*zip(secret_places(self.home), resolved, strict=True))))
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """A path that must be made before the cell: a directory (mode 0700), or a file that contains `{}` (mode 0600)."""
+    """A path that must exist before the cell is made: a directory (mode 0700), or a file that contains `{}` (mode 0600)."""
 
     path: str
     is_directory: bool
@@ -148,14 +155,15 @@ class Missing(msgspec.Struct, frozen=True):
 class Sights(msgspec.Struct, frozen=True, kw_only=True):
     """The description of one cell: its policy, the program executed in it, and notes for the person.
 
-    `executes` are files that the cell can write and that run code outside, later. `project` is the folder's path outside.
+    `executes` are files that the cell can write to and that make code run outside later. `project` is the folder's
+    path outside.
     """
 
     policy: CellPolicy
     program: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
-    """Variables of the agent. They can hold credentials, so the repr leaves them out."""
+    """Variables of the agent. They may contain credentials, so the repr omits them."""
     project: str
     missing: tuple[Missing, ...] = ()
     executes: tuple[Executes, ...] = ()
@@ -171,15 +179,15 @@ class Sights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """Paths in the cell whose changes outlive it."""
+        """Paths in the cell to which changes persist after its end."""
         return tuple(bind.target for bind in self.policy.binds if bind.writable)
 
     @property
     def roots(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Paths outside that are examined for changes when the cell is over, the project first, each with globs that limit the
-        examination.
+        """Paths outside the cell that are examined for changes when the cell is over, the project first. Each has
+        globs that limit the examination.
 
-        Of the agent's own files only those that run code later are examined; everywhere else all files are.
+        Of the agent's own files only those that make code run later are examined; elsewhere all files are.
         """
         found: dict[str, tuple[str, ...]] = {}
         for bind in self.policy.binds:
@@ -190,14 +198,16 @@ class Sights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_in_cell(server: AileronServer) -> AileronServer:
-    """Return our server as an agent in a cell starts it: the same program, for the home inside of the cell."""
+    """Return the server as an agent in a cell starts it: the same program, for the home as seen inside the cell."""
     return msgspec.structs.replace(server, home=cell_environment.RUN_HOME)
 
 
 def sights(
     agent: Agent, program: str, asked: LaunchRequest, setup: Setup, folder: str, options: CellOptions, machine: Machine
 ) -> Sights:
-    """Return the sights of one launch. `asked` and `setup` are made for the cell, with the placeholder as token. CellRefused."""
+    """Return the sights of one launch. `asked` and `setup` are made for the cell, with the placeholder as token.
+    Raises CellRefused if no cell can be made as requested.
+    """
     project = os.path.realpath(folder)
     needs = agent.cell(asked.environment)
     others = [one for one in AGENTS.values() if one is not agent]
@@ -291,29 +301,29 @@ class _Shown:
         self._fixed: dict[str, Bind] = {}
         self._links: dict[str, str] = {}
         self.led_out: list[project_sights.Lead] = []
-        """Links of the agent's settings that lead out of them, and are not followed."""
+        """Links in the agent's settings that lead out of the settings, and are not followed."""
         self.notes: list[str] = []
 
     def read(self, source: str, *, target: str = "") -> None:
-        """Show a place read-only. A place that is missing, the system's, or shown only if a person names it is left out."""
+        """Show a place read-only. Skip a place that is missing, belongs to the system, or is shown only if a person names it."""
         if os.path.exists(source) and not self.is_kept_back(source) and not _is_system(target or source):
             self._places.setdefault(target or source, Bind(source, target or source))
 
     def fixed(self, source: str, *, target: str = "") -> None:
-        """Show a place read-only even inside of a writable one."""
+        """Show a place read-only even if it is inside a writable place."""
         if os.path.exists(source) and not _is_system(source) and not is_within(self.machine.home, source):
             self._fixed[target or source] = Bind(source, target or source)
 
     def fixed_within(self, path: str) -> list[str]:
-        """Return the places inside of `path` that stay read-only even if `path` is writable."""
+        """Return the places inside `path` that stay read-only even if `path` is writable."""
         return [place for place in self._fixed if is_within(place, path)]
 
     def put(self, source: str, target: str, *, writable: bool) -> None:
-        """Show a place as given, without further conditions."""
+        """Show a place as given, without further checks."""
         self._places[target] = Bind(source, target, writable)
 
     def settings(self, source: str, target: str) -> None:
-        """Show the agent's own settings, writable except for programs in them."""
+        """Show the agent's own settings as writable, except for programs in them."""
         self._settings.add(target)
         self.put(source, target, writable=True)
 
@@ -323,7 +333,7 @@ class _Shown:
         self.put(path, path, writable=writable)
 
     def lead(self, lead: project_sights.Lead, places: Iterable[str]) -> None:
-        """Show `places` read-only, to which a lead of the project leads, with the person's links on the way."""
+        """Show `places`, to which a lead of the project leads, read-only, with the person's links on the path to them."""
         for place in places:
             self.read(place)
         if self.has(lead.target):
@@ -332,7 +342,7 @@ class _Shown:
                     self._links.setdefault(link, "" if self.is_kept_back(link) else os.readlink(link))
 
     def links(self, files: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield each link to be made and its target. One inside a place that is shown, or in the way of one, is left out."""
+        """Yield each link to be made and its target. A link inside a shown place, or above one, is left out."""
         targets = (*self._places, *self._fixed, *files)
         for link, said in self._links.items():
             if (
@@ -344,22 +354,24 @@ class _Shown:
                 yield link, said
 
     def is_named(self, path: str) -> bool:
-        """Return whether a person named exactly this path."""
+        """Return whether a person named exactly this path in an option or a setting."""
         return path in self._named
 
     def has(self, path: str) -> bool:
-        """Return whether a path lies in a place that is shown, masked or not."""
+        """Return whether a path is inside a shown place, masked or not."""
         return any(is_within(path, place) for place in (*self._places, *self._fixed))
 
     def is_readable(self, path: str) -> bool:
-        """Return whether the cell can read a path: it belongs to the system, or is shown and not masked."""
+        """Return whether the cell can read a path, because it belongs to the system, or is shown and not masked."""
         masked = (*self._secret, self.machine.aileron_home)
         hidden = [secret for secret in masked if is_within(path, secret) and secret not in self._named]
         shown = [place for place in (*self._places, *self._fixed) if is_within(path, place)]
         return _is_system(path) or any(all(is_within(place, secret) for secret in hidden) for place in shown)
 
     def binds(self) -> tuple[Bind, ...]:
-        """Return the binds, wide ones first, without those that have no effect. CellRefused if there are too many."""
+        """Return the binds without those that have no effect, each directory before the places inside it. Raises
+        CellRefused if there are too many.
+        """
         found: list[Bind] = []
         for bind in sorted([*self._places.values(), *self._fixed.values()], key=lambda one: one.target.count("/")):
             above = next((one for one in reversed(found) if is_within(bind.target, one.target)), None)
@@ -373,8 +385,8 @@ class _Shown:
         return tuple(found)
 
     def _is_shown_by(self, bind: Bind, above: Bind) -> bool:
-        """Return whether the wider bind makes the other needless: it shows the same, equally writable, or the difference is not
-        meant, as for a directory of PATH in a writable project.
+        """Return whether the bind `above` makes `bind` unnecessary: it shows the same files, equally writable, or the
+        difference is unintended, as for a directory of PATH in a writable project.
         """
         below = bind.target[len(above.target.rstrip("/")) :]
         if bind.source != above.source.rstrip("/") + below:
@@ -387,7 +399,7 @@ class _Shown:
         return not is_meant
 
     def masked(self, machine: Machine) -> Iterator[str]:
-        """Yield the places of credentials inside of shown places, unless a person named them."""
+        """Yield the places of credentials inside shown places, unless a person named them."""
         for place in (*self._secret, machine.aileron_home):
             if place in self._named or not os.path.lexists(place):
                 continue
@@ -395,7 +407,7 @@ class _Shown:
                 yield place
 
     def is_kept_back(self, path: str) -> bool:
-        """Return whether a place is shown only if a person names it, or never."""
+        """Return whether a place is never shown, or only if a person names it."""
         machine = self.machine
         if (
             is_within(machine.aileron_home, path)
@@ -432,7 +444,7 @@ def _check_project(project: str, machine: Machine, agent: Agent, settings: _Sett
 
 
 _SettingsOf = tuple[tuple[Agent, list[str]], ...]
-"""The paths of each agent's settings, those of the agent to be started first."""
+"""The paths of each agent's settings. The agent to be started comes first."""
 
 
 def _settings_of(needs: CellNeeds) -> list[str]:
@@ -440,7 +452,7 @@ def _settings_of(needs: CellNeeds) -> list[str]:
 
 
 def _check_setting(place: str, machine: Machine) -> None:
-    """Raise CellRefused unless the agent's settings lie where a cell can show them, and no agent could have chosen the place."""
+    """Raise CellRefused unless a cell can show the agent's settings at their path, and no agent could have chosen that path."""
     source = os.path.realpath(place)
     fix = f"make {place} a folder or a file of its own, or set the agent's variable for another place"
     if is_within(machine.home, source) or is_within(source, machine.aileron_home):
@@ -466,7 +478,7 @@ def _check_setting(place: str, machine: Machine) -> None:
 
 
 def _written_by_agents(project: str, settings: _SettingsOf, options: CellOptions, machine: Machine) -> tuple[str, ...]:
-    """Return the folders in which an agent may have left files: those that this cell or earlier ones let agents write."""
+    """Return the folders in which an agent may have left files: those that this cell or earlier ones let agents write to."""
     places = (
         project,
         *(place for _, of_one in settings for place in of_one),
@@ -477,7 +489,9 @@ def _written_by_agents(project: str, settings: _SettingsOf, options: CellOptions
 
 
 def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]:
-    """Show the agent's program and those of PATH, with what they need. Return the directories of the cell's PATH."""
+    """Show the agent's program and the programs in PATH, with the files that they need. Return the directories for
+    the cell's PATH.
+    """
     kept: list[str] = []
     for said in toolchains.path_directories(where.environment):
         directory = os.path.realpath(said)
@@ -504,15 +518,17 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
 
 
 def _brought_by(lead: project_sights.Lead, shown: _Shown, where: toolchains.Where) -> tuple[str, ...]:
-    """Return the places to show for a lead of the project: parts of a toolchain, or the Python of a readable environment."""
+    """Return the places to show for a lead of the project: parts of a toolchain, or the Python of a readable virtual
+    environment.
+    """
     if shown.is_readable(lead.target) and os.path.isfile(f"{lead.target}/pyvenv.cfg"):
         return toolchains.installation_of(f"{lead.target}/bin", where)
     return toolchains.toolchain_of(lead.target, where)
 
 
 def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]) -> None:
-    """Show the certificates that variables name: a file, or a directory outside of the home if the variable means one. In the
-    home, no link is followed.
+    """Show the certificates that variables refer to: a file, or a directory outside the home if the variable is one
+    for directories. In the home, no link is followed.
     """
     for named, is_directory in cell_environment.certificate_files(environment):
         said = os.path.normpath(named)
@@ -532,7 +548,9 @@ def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machin
 def _settings(
     shown: _Shown, needs: CellNeeds, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]
 ) -> tuple[Missing, ...]:
-    """Show the agent's own files at the paths where it looks for them, even if these are links. Return those that are missing."""
+    """Show the agent's own files at the paths where the agent looks for them, even if these are links. Return the
+    files that are missing.
+    """
     missing: list[Missing] = []
     for is_directory, places in ((True, needs.directories), (False, needs.files)):
         for place in places:
@@ -558,16 +576,17 @@ def _settings(
 
 
 def _target(path: str, environment: Mapping[str, str], machine: Machine) -> str:
-    """Return the path in the cell of a place: below the resolved home, without resolving further, or fully resolved elsewhere."""
+    """Return a place's path in the cell: below the resolved home it is not resolved further, elsewhere it is fully resolved."""
     normal = os.path.normpath(path)
     said = os.path.normpath(home_of(environment))
     return machine.home + normal[len(said) :] if is_within(normal, said) else os.path.realpath(normal)
 
 
 def _links_out_of(source: str, place: Path) -> Iterator[project_sights.Lead]:
-    """Yield the links in a directory of settings that lead out of it, as when a person keeps their settings in a repository.
+    """Yield the links in a directory of settings that lead out of it, which occur if a person stores their settings
+    in a repository.
 
-    They are not followed: an agent can make one, and would choose what the next cell shows.
+    These links are not followed: an agent can make one, and would so choose what the next cell shows.
     """
     try:
         with os.scandir(source) as entries:
@@ -581,7 +600,7 @@ def _links_out_of(source: str, place: Path) -> Iterator[project_sights.Lead]:
 
 
 def _said_of_links(leads: Iterable[project_sights.Lead], shown: _Shown, where: toolchains.Where) -> Iterator[str]:
-    """Yield notes about links of the settings and of the project that lead to places not shown, each place once."""
+    """Yield notes about links in the settings and the project that lead to places not shown. Each place is noted once."""
     machine = shown.machine
     for lead in shown.led_out:
         if not shown.is_readable(lead.target):
@@ -598,7 +617,9 @@ def _said_of_links(leads: Iterable[project_sights.Lead], shown: _Shown, where: t
 
 
 def _remedy(path: str, machine: Machine) -> str:
-    """Return the end of a note: the option that shows a place. Never one for credentials: an agent may have made the link."""
+    """Return the end of a note: the option that shows a place. It is never recommended for credentials, because an
+    agent may have made the link.
+    """
     closed = [place for place in (*machine.secret_places, machine.aileron_home) if not is_within(machine.home, place)]
     if is_like_credentials(path) or any(is_within(path, place) or is_within(place, path) for place in closed):
         return ", and may hold credentials"
@@ -612,7 +633,7 @@ def _is_machines(path: str) -> bool:
 
 
 def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
-    """Show the places that the person named. CellRefused for those that cannot be shown."""
+    """Show the places that the person named. Raises CellRefused for a place that cannot be shown."""
     for writable, name, paths in (
         (False, "--allow-read", options.allow_read),
         (True, "--allow-write", options.allow_write),
@@ -638,7 +659,7 @@ def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
 
 
 def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
-    """Return the agent's own credentials that are not shown because the gateway adds the key, and notes."""
+    """Return the agent's own credentials that are not shown because the gateway adds the key, and notes about them."""
     variables: list[str] = []
     files: list[str] = []
     notes: list[str] = []
@@ -661,7 +682,7 @@ def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return names for a sentence: only a few, as the agent can write any number of them."""
+    """Return some of the names for a sentence. Only a few are returned, because the agent can make any number of them."""
     found = sorted(names)
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
     return ", ".join(found[:_MAX_NAMED]) + more
@@ -684,8 +705,8 @@ def _git(shown: _Shown, project: str) -> None:
 
 
 def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes], ...]:
-    """Return files with the person's harmless settings and their global ignore patterns and attributes: without the patterns an
-    agent would commit ignored files.
+    """Return files with the person's harmless settings and their global ignore patterns and attributes. Without the
+    patterns an agent would commit ignored files.
     """
     machine, files, named = shown.machine, dict[str, bytes](), dict[str, str]()
     configuration = xdg_directory(where.environment, "XDG_CONFIG_HOME", ".config")
@@ -709,7 +730,7 @@ def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes
 
 
 def _is_chosen_by_agent(file: git_sights.PatternFile, where: toolchains.Where) -> bool:
-    """Return whether an agent could have chosen the file: by a link, or by a configuration that it could write."""
+    """Return whether an agent could have chosen the file, by a link, or by a configuration that the agent could write to."""
     said = os.path.realpath(file.said_in) if file.said_in else ""
     return where.leads_away(file.path) or (bool(said) and (where.leads_away(file.said_in) or where.is_written(said)))
 

@@ -1,20 +1,21 @@
-"""The run of an agent in the foreground of our terminal: it is started, stopped and continued together with us, and waited for.
+"""The run of an agent in the foreground of this process's terminal. The agent is started, is stopped and continued
+together with this process, and is waited for.
 
-Runs in the command, which does nothing else meanwhile. The agent is in our process group, so the terminal belongs to both of us:
-typed text reaches the agent, and so does Ctrl-C.
+Runs in the command, which does nothing else meanwhile. The agent is in this process's group, so both have the
+terminal: typed text reaches the agent, and so does Ctrl-C.
 
 Rules
-- SIGINT and SIGQUIT are the agent's: the terminal sends them to both of us, and we go on waiting.
-- SIGTERM and SIGHUP are forwarded. Then we wait: the agent may want to save something.
-- Ctrl-Z: the agent stops; we see that it has, and stop ourselves, so that the shell knows. `fg` continues both. We continue the
-  agent only if it was not continued with us: continued twice, some agents draw their screen twice. We do not stop by the same
-  key: otherwise we might see the agent stopped after both of us were continued, and stop again.
-- A signal that comes before there is an agent is kept, and forwarded when there is one.
-- If a signal ended the agent before it could restore the terminal's settings, we restore them: a shell does this for a program
-  that a signal ended, but not for us, as we exit normally.
-- A signal that was ignored when we began stays ignored, for the agent as well (nohup(1)).
-- Orphans of the agent's become our children, not the first process's: two forks do not lead out of the agent's session. We reap
-  them as well; those that still run when we end go to the first process.
+- SIGINT and SIGQUIT are for the agent: the terminal sends them to both processes, and this one continues to wait.
+- SIGTERM and SIGHUP are forwarded. Then this process waits, because the agent may want to save data.
+- Ctrl-Z stops the agent. This process detects that, and stops itself, so that the shell notices. `fg` continues both. This
+  process continues the agent only if `fg` did not: continued twice, some agents draw their screen twice. The key itself does
+  not stop this process: otherwise it might detect the agent's stop after both were continued, and stop again.
+- A signal that arrives before the agent exists is stored, and forwarded when it does.
+- If a signal ended the agent before it could restore the terminal's settings, this process restores them. A shell does this
+  for a program that a signal ended, but not for this process, which exits normally.
+- A signal that was ignored when this process began stays ignored, for the agent as well (nohup(1)).
+- Orphans of the agent become children of this process, not of the machine's first process: two forks do not lead out of the
+  agent's session. This process reaps the orphans, too. Those that still run at its end become children of the first process.
 
 Source: credentials(7) on process groups and sessions, waitpid(2), PR_SET_CHILD_SUBREAPER(2const). Not here: the session
 (cli/commands/launch.py), the look-up of a process's ancestors (daemon/http/families.py).
@@ -42,16 +43,18 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 def child_environment(
     environment: Mapping[str, str], variables: Mapping[str, str], unset: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the user's environment with `variables` on top, without `unset` and without any other variable of ours.
+    """Return the user's environment without `unset` and without Aileron's own variables, and with `variables` added.
 
-    Variables of ours can hold a passphrase for the vault, or an address or a token of another session.
+    Aileron's own variables can contain a passphrase for the vault, or an address or a token of another session.
     """
     kept = {name: value for name, value in environment.items() if not name.startswith(_OURS) and name not in unset}
     return {**kept, **variables}
 
 
 def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Start the agent, wait, and return its exit code, or 128 plus the signal that ended it. OSError if it does not start."""
+    """Start the agent, wait for its end, and return its exit status, or 128 plus the number of the signal that ended
+    it. Raises OSError if it does not start.
+    """
     terminal = _Terminal()
     _adopt_orphans()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would make waits last until all orphans end: waitpid(2)
@@ -70,7 +73,7 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 
 @contextlib.contextmanager
 def _opened(pid: int) -> Iterator[int]:
-    """Open a descriptor of our child: unlike its number, it never refers to another process, pidfd_open(2)."""
+    """Open a descriptor of a child process. Unlike a process id, a descriptor never refers to another process, pidfd_open(2)."""
     descriptor = os.pidfd_open(pid)
     try:
         yield descriptor
@@ -79,12 +82,12 @@ def _opened(pid: int) -> Iterator[int]:
 
 
 def _adopt_orphans() -> None:
-    """Make this process the new parent of all descendants that lose theirs. Works on every Linux since 3.4."""
+    """Make this process the new parent of all descendants that lose their parent. Works on every Linux since 3.4."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 
 def _wait(pid: int, child: int) -> int:
-    """Wait until the agent has ended. Return its exit code, or minus the signal's number. Reap orphans that end meanwhile."""
+    """Wait until the agent has ended. Return its exit status, or minus the signal's number. Reap orphans that end meanwhile."""
     while True:
         changed, status = os.waitpid(-1, os.WUNTRACED)
         if changed != pid:
@@ -102,14 +105,14 @@ def _send(child: int, number: int) -> None:
 
 
 class _Terminal:
-    """The settings of our terminal at the time of creation; none without a terminal."""
+    """The settings of this process's terminal at the time of creation; empty without a terminal."""
 
     def __init__(self) -> None:
         self._descriptor = next((descriptor for descriptor in range(3) if os.isatty(descriptor)), None)
         self._settings = None if self._descriptor is None else termios.tcgetattr(self._descriptor)
 
     def restore(self) -> None:
-        """Restore the settings if we are in the foreground: from the background, setting them would stop us (SIGTTOU)."""
+        """Restore the settings if this process is in the foreground. In the background, setting them would stop it (SIGTTOU)."""
         if self._descriptor is None or self._settings is None:
             return
         with contextlib.suppress(OSError, termios.error):  # hung up, or no longer our terminal
@@ -118,7 +121,7 @@ class _Terminal:
 
 
 class _Signals:
-    """The signal handlers of the rules above, in force inside of the block."""
+    """The signal handlers for the rules above, in force inside the block."""
 
     def __init__(self) -> None:
         self._child: int | None = None
@@ -137,7 +140,7 @@ class _Signals:
             signal.signal(number, before)
 
     def hand_on_to(self, child: int | None) -> None:
-        """Forward signals, also those kept so far, to this process from now on; with None, keep them."""
+        """Forward signals, including stored ones, to this process from now on. If `child` is None, store them."""
         self._child = child
         while self._early and child is not None:
             _send(child, self._early.pop())
@@ -149,4 +152,4 @@ class _Signals:
             _send(self._child, number)
 
     def _wait_on(self, number: int, frame: FrameType | None) -> None:
-        """Ignore the signal: the terminal has sent it to the agent, too."""
+        """Ignore the signal, because the terminal has sent it to the agent, too."""

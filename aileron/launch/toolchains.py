@@ -1,11 +1,12 @@
-"""The installations of programs in a person's home, and the parts of them that are shown so that they run: never credentials.
+"""The installations of programs in a person's home, and the parts that a cell shows so that the programs run, but
+never credentials.
 
-Runs in the command that starts the cell. It looks at directories and links and starts no program.
+Runs in the command that starts the cell. It reads directories and links, but starts no program.
 
-A directory of PATH is shown, and the targets of its links. If a target lies in a toolchain of the table, the table says which
-parts of the toolchain are shown: cargo's programs and not its credentials, nvm's versions. Otherwise the tree that the program
-needs is shown: the outermost `node_modules`, a virtual environment and its Python, the prefix whose `bin` it lies in, else the
-file.
+A directory in PATH is shown, and the targets of its links. If a target is in a toolchain of the table, the table says
+which parts of the toolchain are shown: for example cargo's programs without its credentials, or nvm's versions.
+Otherwise the tree that the program needs is shown: the outermost `node_modules`, a virtual environment and its
+Python, the prefix whose `bin` contains it, else only the file.
 
 Source: the manuals of the tools. Not here: programs of the system (system_sights.py), whether a path may be shown (sights.py).
 """
@@ -54,16 +55,16 @@ class Where(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def toolchains(self) -> Mapping[str, str]:
-        """The resolved directory of each toolchain by its name, as of the first access. Toolchains that an agent could have moved
-        are left out.
+        """The resolved directory of each toolchain by its name, at the first access. Toolchains that an agent could
+        have moved are left out.
         """
         found = {chain.name: resolved_unless_led_away(_said_of(chain, self), self.written) for chain in TOOLCHAINS}
         return {name: place for name, place in found.items() if place is not None}
 
 
 class Toolchain(NamedTuple):
-    """A toolchain's directory, `name` below the home or as `variable` says. `shows` are the parts of it that are shown, by
-    default all; `brings` are other toolchains or files that it needs.
+    """A toolchain's directory, which is `name` below the home or the value of `variable`. `shows` are the parts that
+    are shown, by default all; `brings` are other toolchains or files that it needs.
     """
 
     name: str
@@ -116,34 +117,34 @@ TOOLCHAINS: Final = (
     Toolchain("anaconda3"),
 )
 _BROUGHT: Final = {"uv": ".local/share/uv/python", "mise": ".local/share/mise", "asdf": ".asdf"}
-"""Programs that install other programs in a toolchain's directory and run them from there, with that toolchain's name."""
+"""Programs that install other programs in a toolchain's directory and run them from there, each with that directory."""
 _DATA_HOME: Final = ".local/share/"
-"""Default of XDG_DATA_HOME, below the home."""
+"""Default of XDG_DATA_HOME, relative to the home."""
 _DIRECTORY_VARIABLES: Final = ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV", "CONDA_PREFIX", "ANDROID_HOME", "ANDROID_SDK_ROOT")
-"""Variables that each name an installation, wherever it is."""
+"""Variables that each contain the directory of an installation."""
 _MAX_PROGRAMS: Final = 2000
-"""Most entries of one directory of PATH that are examined: a person's has tens."""
+"""Maximum number of entries of one directory of PATH that are examined: a person's directory has tens."""
 _MAX_UP: Final = 4
-"""Most directories above a program that are examined to find its virtual environment."""
+"""Maximum number of directories above a program that are examined to find its virtual environment."""
 _PREFIX_HAS: Final = ("lib", "lib64", "libexec", "share", "include")
 _MAX_CONFIG: Final = 1 << 16
-"""64 KiB: most that is read of a pyvenv.cfg, which has ten lines."""
+"""Maximum number of bytes that are read from a pyvenv.cfg, 64 KiB; it has ten lines."""
 
 
 def path_directories(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the directories of PATH that exist, unresolved, each once, in their order."""
+    """Return the directories in PATH that exist, in their order, unresolved and without duplicates."""
     said = environment.get("PATH", os.defpath).split(os.pathsep)
     return tuple(dict.fromkeys(path for path in said if path.startswith("/") and os.path.isdir(path)))
 
 
 def toolchain_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the installations that variables name and that exist."""
+    """Return the directories of installations that variables contain and that exist."""
     said = (environment.get(name, "") for name in _DIRECTORY_VARIABLES)
     return tuple(path for path in said if path.startswith("/") and os.path.isdir(path))
 
 
 def installation_of(said: str, where: Where) -> tuple[str, ...]:
-    """Return the places to show so that a program, or all programs of a directory, can run. Some may be shown anyway."""
+    """Return the places to show so that a program, or all programs in a directory, can run. Some may be shown already."""
     path = os.path.realpath(said)
     if where.leads_away(said):
         return tuple(dict.fromkeys(toolchain_of(path, where)))
@@ -161,13 +162,13 @@ def installation_of(said: str, where: Where) -> tuple[str, ...]:
 
 
 def brought_by(directory: str, where: Where) -> tuple[str, ...]:
-    """Return the places where programs of a directory of PATH have installed other programs that they run."""
+    """Return the places where programs in a directory of PATH have installed other programs that they run."""
     names = [name for program, name in _BROUGHT.items() if os.path.exists(f"{directory}/{program}")]
     return tuple(part for chain in TOOLCHAINS if chain.name in names for part in _parts_of(chain, where))
 
 
 def python_of(file: str) -> str | None:
-    """Return the folder of the Python that a pyvenv.cfg names, unresolved; None if it names none that exists."""
+    """Return the unresolved folder of the Python that a pyvenv.cfg specifies; None if the file specifies none that exists."""
     content = read_regular(file, _MAX_CONFIG) or b""
     for line in content.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
@@ -187,7 +188,7 @@ def _around(path: str, where: Where) -> Iterator[str]:
 
 
 def toolchain_of(path: str, where: Where) -> tuple[str, ...]:
-    """Return the shown parts of the toolchain in which a path lies; an empty tuple if it lies in none."""
+    """Return the shown parts of the toolchain that contains a path; an empty tuple if no toolchain contains it."""
     for chain in TOOLCHAINS:
         place = where.toolchains.get(chain.name)
         if place is not None and is_within(path, place):
@@ -222,7 +223,7 @@ def _parts_of(chain: Toolchain, where: Where) -> Iterator[str]:
 
 
 def _linked_from(directory: str) -> Iterator[tuple[str, str]]:
-    """Yield the links of a directory that lead out of it, each with its resolved target."""
+    """Yield the links in a directory that lead out of it, each with its resolved target."""
     try:
         with os.scandir(directory) as entries:
             links = [entry.path for entry in itertools.islice(entries, _MAX_PROGRAMS) if entry.is_symlink()]
@@ -235,7 +236,9 @@ def _linked_from(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def tree_of(path: str, home: str) -> str:
-    """Return the tree that a program needs around it, judged by its path and the directories above it."""
+    """Return the directory that contains all files that a program needs, judged by the program's path and the
+    directories above it.
+    """
     parts = path.split("/")
     if "node_modules" in parts[1:-1]:
         return "/".join(parts[: parts.index("node_modules") + 1])
@@ -255,7 +258,7 @@ def tree_of(path: str, home: str) -> str:
 
 
 def _below_environment(directory: str, where: Where) -> Iterator[str]:
-    """Yield, for the `bin` of a virtual environment, the environment and the Python that it is made from."""
+    """Yield, for the `bin` of a virtual environment, the environment and the Python from which it was made."""
     environment = os.path.dirname(directory)
     file = f"{environment}/pyvenv.cfg"
     if read_regular(file, _MAX_CONFIG) is None:

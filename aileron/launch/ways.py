@@ -1,12 +1,14 @@
-"""The symbolic links on the way to a path, and whether an agent could have made one of them. Reads links, changes nothing.
+"""The symbolic links that are followed to resolve a path, and whether an agent could have made one of them. Reads
+links, but changes nothing.
 
-Runs in the command that starts the cell. An agent in a cell can replace anything that it can write by a link to anywhere. The
-next launch would follow it, outside, and show its target. So a launch shows by itself no place that it reaches by a link that an
-agent could have made, unless the link stays in the folder that the agent can write anyway.
+Runs in the command that starts the cell. An agent in a cell can replace any file that it can write to by a link to
+any path. The next launch would follow the link, outside the cell, and show its target. So a launch shows no place of
+its own accord that it reaches by a link that an agent could have made, unless the link stays in the folder that the
+agent can write to anyway.
 
 Files are opened here in such a way that a FIFO that an agent left in their place does not block the command.
 
-Source: path_resolution(7), fifo(7). Not here: the folders that agents can write (sights.py), the consequences.
+Source: path_resolution(7), fifo(7). Not here: the folders that agents can write to (sights.py), what follows from a link.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from aileron.launch.places import is_within
 __all__ = ["leads_away", "read_regular", "resolved_below", "resolved_unless_led_away", "way_of"]
 
 _MAX_LINKS: Final = 40
-"""MAXSYMLINKS: the kernel follows no more, path_resolution(7)."""
+"""Maximum number of links followed, MAXSYMLINKS. The kernel follows no more, path_resolution(7)."""
 
 
 def way_of(path: str) -> tuple[str, ...]:
-    """Return the links followed from an absolute path, each as its resolved folder and name; last, the resolved path."""
+    """Return the links that are followed from an absolute path, each as its resolved folder and name, and finally the
+    resolved path.
+    """
     links: list[str] = []
     at = "/"
     rest = path.split("/")[::-1]
@@ -52,12 +56,16 @@ def way_of(path: str) -> tuple[str, ...]:
 
 
 def leads_away(path: str, written: Iterable[str]) -> bool:
-    """Return whether a link in one of the folders `written` leads out of it on the way of a path. The folders are resolved."""
+    """Return whether resolving a path follows a link that is in one of the folders `written` and leads out of that
+    folder. The folders are resolved.
+    """
     return resolved_unless_led_away(path, written) is None
 
 
 def resolved_unless_led_away(path: str, written: Iterable[str]) -> str | None:
-    """Return the resolved path; None if a link in one of the folders `written` leads out of it. The folders are resolved."""
+    """Return the resolved path; None if a link in one of the folders `written` leads out of that folder. The folders
+    are resolved.
+    """
     *links, real = way_of(path)
     is_led_away = bool(links) and any(
         not is_within(real, place) and any(is_within(link, place) for link in links) for place in written
@@ -66,7 +74,7 @@ def resolved_unless_led_away(path: str, written: Iterable[str]) -> str | None:
 
 
 def resolved_below(directory: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield each name below a resolved directory as a resolved path. Each folder on the way is resolved once for all names."""
+    """Yield each name below a resolved directory as a resolved path. Each folder in a path is resolved once for all names."""
     folders: dict[str, str] = {}
     for name in names:
         folder, last = os.path.split(f"{directory.rstrip('/')}/{name}")
@@ -77,7 +85,7 @@ def resolved_below(directory: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def read_regular(path: str, limit_bytes: int) -> bytes | None:
-    """Return the first bytes of a regular file; None if there is none, or the path is not a regular file or not readable."""
+    """Return the first bytes of a regular file; None if the file is missing, not regular or not readable."""
     try:
         # O_NONBLOCK: a FIFO in the place of a file must not hold us
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
