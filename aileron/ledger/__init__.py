@@ -1,6 +1,6 @@
 """The ledger: events and current states, on disk before anyone acts on them. The only package that speaks SQL.
 
-sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py current states · writer.py the one
+sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py current states · writer.py the single
 writing thread and its groups · chain.py a row's form, and how rows are chained (pure) · rows.py runs, approvals, filters as
 values (pure) · recorded.py an event read as its type (pure)
 

@@ -1,7 +1,7 @@
 """The hash chain: the form of a row of the ledger, and its link to the row before it.
 
 A row's *record* is the canonical JSON (RFC 8785) of all facts of the row, its number and time included. Its hash is
-sha256(previous hash ‖ record), so that no row can be altered, taken out, put in or moved without every later hash changing.
+sha256(previous hash ‖ record), so that no row can be altered, removed, inserted or moved without every later hash changing.
 The first row is the genesis row; its previous hash is 32 zero bytes.
 
 Pure; knows neither files nor SQL. Used by the writer (sqlite.py), which makes rows, and by audit/verify.py, which trusts
@@ -50,7 +50,7 @@ FILTERED: Final = ("type", "run", "session", "action", "connector", "class")
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The newest row. Kept outside the ledger, it proves that no row up to it was cut or rewritten."""
+    """The newest row. Stored outside the ledger, it proves that no row up to this one was removed or rewritten."""
 
     seq: int
     hash: bytes
@@ -60,7 +60,7 @@ class Head(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Parse the form that `str` gives. ValueError for any other text."""
+        """Parse the form that `str` gives. Raises ValueError for any other text."""
         seq, _, digest = text.partition(":")
         if not seq.isascii() or not seq.isdigit() or len(digest) != 64:
             raise ValueError(f"{text!r} is not SEQ:HASH, a row number and 64 hex digits")
@@ -68,7 +68,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class StoredRow(msgspec.Struct, frozen=True):
-    """A row as it is stored, unverified: any field may be anything."""
+    """A row as stored and not verified: any field may be anything."""
 
     seq: int
     at_us: Any
@@ -79,7 +79,7 @@ class StoredRow(msgspec.Struct, frozen=True):
 
 
 class StoredClaim(msgspec.Struct, frozen=True):
-    """An idempotency key as it is stored, unverified, beside the session and the time of the run it names."""
+    """An idempotency key as stored and not verified, with the session and the time of the run that it names."""
 
     session: Any
     key: Any
@@ -91,12 +91,12 @@ class StoredClaim(msgspec.Struct, frozen=True):
 
 
 def claim_digest(session: str, key: str, digest: str) -> str:
-    """Return the digest by which a run's record names its idempotency key: not the key, but no other fits."""
+    """Return the digest by which a run's record names its idempotency key. It hides the key, but no other key fits."""
     return sha256_digest(canonical_json([session, key, digest]))
 
 
 def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:
-    """Return the bytes that are hashed. ValueError if a fact has no canonical JSON form."""
+    """Return the bytes that are hashed. Raises ValueError if a fact has no canonical JSON form."""
     return canonical_json({**facts, "seq": seq, "at_us": at_us})
 
 
@@ -106,5 +106,5 @@ def link(previous: bytes, record: bytes) -> bytes:
 
 
 def columns_of(facts: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the facts that queries filter on, in the order of `FILTERED`; None for an absent one."""
+    """Return the facts that queries filter on, in the order of `FILTERED`; None for an absent fact."""
     return tuple(map(facts.get, FILTERED))

@@ -1,7 +1,7 @@
-"""An event, read as the type it was written with.
+"""An event, read as the type with which it was written.
 
-Pure. Trusts no record: an old one may lack facts that its type has by now, a newer version may write a word that this version
-does not know, and whoever can write the file writes anything. Such an event is read nevertheless, and says what is wrong
+Pure. Trusts no record: an old record may lack facts that its type has now, a newer version may write a word that this version
+does not know, and anybody who can write the file can write anything. Such an event is read nevertheless, and says what is wrong
 with it: a caller that only displays gets what is there, and a caller that decides by it refuses it (`checked`).
 
 >>> class Note(msgspec.Struct, tag_field="type", tag="note"):
@@ -30,7 +30,7 @@ E = TypeVar("E", bound=msgspec.Struct)
 class Recorded(msgspec.Struct, Generic[E], frozen=True):
     """An event with the number and the time (microseconds since the epoch) of its row.
 
-    `problem`: how it deviates from its type; a missing fact is then None, and one of another type keeps its value.
+    `problem` says how the event deviates from its type: a missing fact is then None, and a fact of another type keeps its value.
     """
 
     seq: int
@@ -39,7 +39,10 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
     problem: str | None = None
 
     def checked(self) -> E:
-        """Return the event, for a caller that depends on all of it. AileronError(hash_mismatch) if it has a problem."""
+        """Return the event for a caller that depends on all facts.
+
+        Raises AileronError(hash_mismatch) if the event has a problem.
+        """
         if self.problem is not None:
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
@@ -49,7 +52,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
 
 
 def recorded(facts: dict[str, Any], kind: type[E]) -> Recorded[E]:
-    """Return the event with these facts, `seq` and `at_us` among them."""
+    """Return the event with these facts, which include `seq` and `at_us`."""
     try:
         return Recorded(facts["seq"], facts["at_us"], msgspec.convert(facts, kind))
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Rows of the ledger as frozen values: runs, approvals with what belongs to them, and filters for events.
+"""Rows of the ledger as frozen values: runs, approvals with their candidates and conversation, and filters for events.
 
 Shared by every backend and its callers. Pure.
 
@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 ACTION_KIND: Final = ConsentKind.ACTION.value
-"""Kind of an approval that a run waits for; every other kind is a consent."""
+"""Kind of an approval for which a run waits; every other kind is a consent."""
 
 
 class ApprovalState(enum.StrEnum):
-    """The state of a question to a person. All but the first two are final; `redeemed` means its one use is spent."""
+    """The state of a question to a person. All but the first two are final; `redeemed` means that its only use is spent."""
 
     PENDING = "pending_approval"
     APPROVED = "approved"
@@ -49,12 +49,15 @@ class ApprovalState(enum.StrEnum):
 
     @property
     def status(self) -> RunStatus:
-        """The status that callers see if no run waits for it: `redeemed` is the ledger's own word."""
+        """The status that callers see if no run waits for the question; `redeemed` is the ledger's own word."""
         return RunStatus.COMPLETED if self is ApprovalState.REDEEMED else RunStatus(self.value)
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. `connector` is that of the step that started last; `outcome` is JSON of model/outcome.py, None until final."""
+    """A run.
+
+    `connector` is the connector of the step that started last; `outcome` is JSON of model/outcome.py, None until final.
+    """
 
     id: str
     action: str
@@ -72,8 +75,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     """A question to a person, bound to `digest`; `run` is the run that waits for it, if any.
 
-    Its subject (for an action, the frozen plan) is read separately: it can be large. `name` is that of the action, or of
-    the subject of a consent. Once it is decided, `digest` is the decided candidate.
+    The subject (for an action, the frozen plan) is read separately, since it can be large. `name` is the name of the action,
+    or of the subject of a consent. After the decision, `digest` is the decided candidate.
     """
 
     id: str
@@ -88,7 +91,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     surface: str | None = None
     name: str | None = None
     asked: str | None = None
-    """Digest of the question, if another candidate was decided; None: it is `digest`."""
+    """Digest of the question, if another candidate was decided; None if `digest` is that of the question."""
     preview: str | None = None
     """Digest of the preview that was shown with the decided candidate."""
     key_id: str | None = None
@@ -104,7 +107,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signed(self) -> Signature | None:
-        """Signature of the decision, or None."""
+        """Signature of the decision; None if the decision is not signed."""
         if self.key_id is None or self.signed_at is None or self.signature is None:
             return None
         return Signature(
@@ -117,7 +120,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Another digest that can be decided: an edit's own, or that of a plan with the `preview` that was shown with it."""
+    """An additional digest that can be decided: an edit's own, or that of a plan with the displayed `preview`."""
 
     digest: str
     plan_digest: str
@@ -126,7 +129,7 @@ class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundRow(msgspec.Struct, frozen=True):
-    """A person's question to the agent, numbered from 1; `answer` is None while it waits for one."""
+    """A person's question to the agent, numbered from 1; `answer` is None until the agent answers."""
 
     number: int
     question: str
@@ -134,7 +137,7 @@ class RoundRow(msgspec.Struct, frozen=True):
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter for events, all conditions together; newest first unless `oldest_first`.
+    """A filter for events that meet all conditions; newest first unless `oldest_first`.
 
     `since_us` is inclusive, `until_us` exclusive; `after` and `before` are exclusive row numbers, for paging and tailing.
     """
@@ -154,7 +157,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """An event as it is chained: the text that is hashed, the previous hash, and its own."""
+    """An event as chained: the hashed text, the previous hash, and the event's own hash."""
 
     seq: int
     record: str
@@ -163,7 +166,7 @@ class RecordRow(msgspec.Struct, frozen=True):
 
 
 class EventRow(msgspec.Struct, frozen=True):
-    """An event: the facts of its record (`seq`, `at_us` and `type` among them), and its hash."""
+    """An event: the facts of its record (including `seq`, `at_us` and `type`), and its hash."""
 
     seq: int
     facts: dict[str, Any]

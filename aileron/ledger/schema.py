@@ -1,10 +1,10 @@
 """The tables of the ledger, and the migrations from each schema to the next. SQL is in this package alone.
 
-A file has exactly these objects, as SQLite writes them down: `unexpected_objects` reports any that is missing or extra, because
+A file has exactly these objects, as SQLite stores their SQL: `unexpected_objects` reports any missing or extra object, because
 a trigger could drop rows as they are written, a view show others, a table compare names in another way.
 
 Rules
-- A schema is never changed, only followed by the next, in place and without rewriting an event.
+- A schema is never changed, only succeeded by a new one, in place and without rewriting an event.
 - A new column is empty in earlier rows, unless the other tables have its value.
 
 Source: https://www.sqlite.org/lang_altertable.html. Not here: reading and writing (states.py, sqlite.py).
@@ -56,7 +56,7 @@ CREATE TABLE idempotency (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
 """
-"""The first schema."""
+"""Statements of the first schema."""
 MIGRATIONS: Final = {
     # Conditions that go together and may find nothing, in one step instead of all rows of the commoner one; and the rows made
     # while the clock was behind: without them time goes up with the number, and a bound in time is one look into its index.
@@ -99,17 +99,17 @@ CREATE TABLE grant_uses (
     # The number of runs that a session requested, without reading each.
     4: "CREATE INDEX runs_session ON runs (session, created_us);",
 }
-"""Statements that make each schema from the one before, in place and without rewriting the events."""
+"""Statements that migrate each schema to its successor, in place and without rewriting the events."""
 _OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"
 
 
 def script_of(version: int) -> str:
-    """Return all statements that make an empty ledger of this schema, each ended by a semicolon."""
+    """Return all statements that create an empty ledger of this schema, each ended by a semicolon."""
     return SCHEMA + "".join(MIGRATIONS[newer] for newer in range(2, version + 1))
 
 
 def unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
-    """Return a sentence about an object that only the file or only its schema has; None if there is none."""
+    """Return a sentence about an object that only the file or only its schema has; None if both have the same objects."""
     found = {tuple(map(readable, row)) for row in db.execute(_OBJECTS)}
     expected = _expected_objects(version)
     for kind, name, _ in sorted(found - expected, key=str):
@@ -120,13 +120,13 @@ def unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
 
 
 def readable(value: object) -> Any:
-    """Return a field of a file that is read as bytes; bytes become text."""
+    """Return a field of a file that is read as bytes, with bytes decoded to text."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 @functools.cache
 def _expected_objects(version: int) -> frozenset[tuple[Any, ...]]:
-    """Return the objects that a ledger of this schema has, as SQLite writes them down."""
+    """Return the objects that a ledger of this schema has, as SQLite stores them."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(script_of(version))
         return frozenset(db.execute(_OBJECTS))

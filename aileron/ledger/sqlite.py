@@ -1,13 +1,13 @@
-"""The ledger in SQLite: events, runs, approvals, idempotency keys. The file, its one writer, its readers.
+"""The ledger in SQLite: events, runs, approvals, idempotency keys. The file, its only writer, and its readers.
 
 Runs in the daemon; `open_stored` also in a verifier of its own, without a daemon. Trusts the disk to keep what it reported as
-flushed, and nothing about a file it finds: owner, mode, application, schema version, triggers and the newest row are checked
+flushed, and nothing about an existing file: owner, mode, application, schema version, triggers and the newest row are checked
 before it is used. One file, mode 0600, write-ahead log, synchronous=FULL: a commit is on disk when it returns.
 
 Rules
 - Events are only ever added. The hash chain is computed in the writer's thread, where the order is made, from the newest
   row in the file, so that a second writer could not fork it.
-- A state changes by compare-and-set inside one transaction: of two racers one wins, the other gets the current state.
+- A state changes by compare-and-set inside one transaction: of two racing callers one wins, the other gets the current state.
 - Nothing is half written: a function whose part fails is undone alone, a group that fails is undone as a whole, and the
   next group starts from the contents of the file. A full disk therefore ends by itself when there is room again. After a failed
   flush or a damaged page nothing can be known, and every later call is refused until the daemon is started again
@@ -75,21 +75,31 @@ if TYPE_CHECKING:
 __all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
 
 MAX_RECORD_BYTES: Final = 4 << 20
-"""4 MiB a record: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
+"""4 MiB: maximum size of a record. A run's arguments come in a request of at most 1 MiB, and JSON escapes can multiply it."""
 MAX_ROWS: Final = 1000
-"""Events in one page; a caller that needs more pages by row number."""
+"""Maximum number of events per page; a caller that needs more pages by row number."""
 MAX_PAGE_BYTES: Final = 8 << 20
-"""8 MiB of records in one page: a thousand usual ones are 1 MiB, and a thousand of the largest must not be held at once."""
+"""8 MiB: maximum size of the records in a page.
+
+A thousand usual ones have 1 MiB; a thousand of the largest must not be in memory.
+"""
 READERS: Final = 4
-"""Connections for reading, hence threads at once: a slow search must not delay a status poll, and two cores serve four."""
+"""Maximum number of connections, and so of threads, for reading: a slow search must not delay a status poll, and two
+cores serve four.
+"""
 READ_DEADLINE_S: Final = 10.0
-"""Seconds: a search through a million events takes well under one."""
+"""Seconds until a read is stopped: a search through a million events takes well under one."""
 _SOME: Final = 500
-"""Rows counted to find the rarest of several conditions: it takes 20 µs, and saves reading rows that do not match."""
+"""Maximum number of rows counted to find the rarest of several conditions.
+
+It takes 20 µs, and saves reading rows that do not match.
+"""
 BUSY_TIMEOUT_S: Final = 5.0
-"""Seconds to wait for another process that holds the file (a backup, a person with the sqlite3 shell); ours never do."""
+"""Seconds to wait for another process that locks the file (a backup, a person with the sqlite3 shell); Aileron's
+processes never do.
+"""
 WAL_PAGES: Final = 1000
-"""Pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
+"""Number of pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
 
 _RECORD: Final = 2 + len(FILTERED)
 """Index of the record among the columns of an event."""
@@ -98,7 +108,7 @@ _LATEST: Final = "SELECT max(at_us) FROM events"
 _NEVER_US: Final = 2**62
 """A time later than every other."""
 _PAIRS: Final = (("class", "action"), ("class", "connector"), ("action", "connector"))
-"""Conditions with an index for both together, the rarer first."""
+"""Pairs of conditions with a joint index, the rarer first."""
 _IN_TIME: Final = "NOT EXISTS (SELECT 1 FROM set_back WHERE set_back.seq = events.seq)"
 _FIRST_SINCE: Final = (
     f"SELECT seq FROM events INDEXED BY events_at WHERE at_us >= ? AND {_IN_TIME} ORDER BY at_us, seq LIMIT 1"  # noqa: S608
@@ -110,7 +120,7 @@ _LAST_BEHIND_UNTIL: Final = "SELECT max(seq) FROM set_back WHERE at_us < ?"
 
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 _FATAL_PRIMARY: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""Errors after which no content of the file can be relied on."""
+"""SQLite errors after which no content of the file can be relied on."""
 _INACCESSIBLE: Final = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -120,26 +130,26 @@ _INACCESSIBLE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""Errors that say nothing about the contents of the file, only that it could not be accessed."""
+"""SQLite errors that mean only that the file could not be accessed, and nothing about its contents."""
 _DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
-"""Errors of the sqlite3 module. Its message about a damaged page may quote bytes of it, which are then not valid text."""
+"""Exceptions of the sqlite3 module. A message about a damaged page may quote its bytes, which are then not valid text."""
 _ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
-"""Errors of one statement. Any other may have rolled back the whole transaction (lang_transaction.html, section 3)."""
+"""SQLite errors of one statement. Any other may have rolled back the whole transaction (lang_transaction.html, section 3)."""
 
 T = TypeVar("T")
 
 
 class Snapshot(States):
-    """Reads of one moment, even across several calls in one function. Made by the ledger only."""
+    """A consistent view for reading, even across several calls in one function. Only the ledger creates it."""
 
     def head(self) -> Head:
-        """Return the newest event. Every ledger has one, the genesis row."""
+        """Return the newest event. Every ledger has at least the genesis row."""
         return Head(*self._db.execute(_HEAD).fetchone())
 
     def approved_before(self, action: str, before_run: str, limit: int) -> list[ApprovalRow]:
-        """Return the used approvals of other runs of this action, the newest first, at most `limit`.
+        """Return at most `limit` used approvals of other runs of this action, the newest first.
 
-        If `before_run` itself was decided, only those decided until then.
+        If `before_run` itself was decided, return only approvals that were decided until then.
         """
         rows = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals INDEXED BY approvals_used"  # noqa: S608 - constants
@@ -151,24 +161,24 @@ class Snapshot(States):
         return [approval_row(row) for row in rows]
 
     def count_asked(self, session: str, since_us: int = 0) -> int:
-        """Return how many runs a session requested since then."""
+        """Return the number of runs that a session requested since `since_us`."""
         counted = "SELECT count(*) FROM runs INDEXED BY runs_session WHERE session = ? AND created_us >= ?"
         count: int = self._db.execute(counted, (session, since_us)).fetchone()[0]
         return count
 
     def events(self, wanted: EventFilter) -> list[EventRow]:
-        """Return the events that match, a page of them (`records`)."""
+        """Return one page of the events that match (`records`)."""
         return [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in self.records(wanted)]
 
     def events_of(self, kind: type[E], wanted: EventFilter) -> list[Recorded[E]]:
-        """Return the events of one type that match, a page of them, read as that type."""
+        """Return one page of the matching events of one type, read as that type."""
         of_kind = msgspec.structs.replace(wanted, type=tag_of(kind))
         return [recorded(row.facts, kind) for row in self.events(of_kind)]
 
     def records(self, wanted: EventFilter) -> list[RecordRow]:
-        """Return the events that match as they are chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
+        """Return the matching events as chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
 
-        A page can thus be shorter than `limit` before the end; only an empty one is the end.
+        So a page can be shorter than `limit` before the end; only an empty page means the end.
         """
         sql, values = events_query(wanted, self._rarest(wanted))
         page: list[RecordRow] = []
@@ -181,7 +191,9 @@ class Snapshot(States):
         return page
 
     def _rarest(self, wanted: EventFilter) -> str | None:
-        """Return the condition that the fewest rows meet, as far as counting a few shows; None if that does not matter."""
+        """Return the condition that the fewest rows meet, as far as counting a few rows shows; None if the difference
+        does not matter.
+        """
         given = {column: value for column, value in _equal(wanted).items() if value is not None}
         if len(given) < 2 or "run" in given or _index_of_two(given):
             return None
@@ -197,10 +209,10 @@ class Snapshot(States):
 
 
 class Transaction(States):
-    """Writes of one function inside a group, and its reads of states. Made by the ledger only.
+    """Writes of one function inside a group, and its reads of states. Only the ledger creates it.
 
-    Events are chained at once and written when the group ends, all in one statement; the savepoint that undoes a function
-    is set before its first write of another kind. A function that only appends needs no savepoint: to undo it, its rows
+    Events are chained at once and written together in one statement when the group ends. The savepoint that undoes a function
+    is set before its first write of another kind. A function that only appends needs no savepoint: to undo the function, its rows
     are dropped.
     """
 
@@ -214,17 +226,17 @@ class Transaction(States):
         self._claims: dict[str, str] = {}
         self._has_savepoint = False
         self.now_us = clock()
-        """Time of this function, the same throughout: microseconds since the epoch."""
+        """Time of this function in microseconds since the epoch, constant throughout the function."""
 
     def head(self) -> Head:
-        """Return the newest event, those of this group included."""
+        """Return the newest event, including events of this group."""
         return self._head
 
     def append(self, facts: dict[str, Any]) -> int:
-        """Add one event to the chain; return its number. `facts` are JSON values with `type` among them.
+        """Add one event to the chain; return its number. `facts` are JSON values that include `type`.
 
         If the function took an idempotency key for a run, its first event about that run names the key (`claim`).
-        AileronError(invalid_request) if the facts have no canonical form or make more than MAX_RECORD_BYTES.
+        Raises AileronError(invalid_request) if the facts have no canonical form or make more than MAX_RECORD_BYTES.
         """
         seq = self._head.seq + 1
         if self._claims and (claim := self._claims.pop(str(facts.get("run")), None)) is not None:
@@ -248,7 +260,7 @@ class Transaction(States):
         return seq
 
     def insert_run(self, row: RunRow) -> None:
-        """Add a run, created now."""
+        """Insert a run, created now."""
         self._write(
             "INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?)",
             (
@@ -266,9 +278,9 @@ class Transaction(States):
         connector: str | None = None,
         outcome: bytes | None = None,
     ) -> RunRow:
-        """Compare and set a run's status; `connector` and `outcome` are set if given. Return the run as it now is.
+        """Compare and set a run's status, with `connector` and `outcome` if given. Return the updated run.
 
-        AileronError(not_found), or (already_decided) with `details.status` if its status is none of `expected`.
+        Raises AileronError(not_found), or (already_decided) with `details.status` if its status is not in `expected`.
         """
         row = self._write(
             f"UPDATE runs SET status = ?, changed_us = ?, connector = coalesce(?, connector),"  # noqa: S608 - constants
@@ -281,7 +293,7 @@ class Transaction(States):
         raise _not_found("run", run_id) if found is None else already("run", run_id, found[0])
 
     def insert_approval(self, row: ApprovalRow, subject: bytes) -> None:
-        """Add a question to a person, created now. `subject` is exactly what is asked about."""
+        """Insert a question to a person, created now. `subject` is exactly the subject of the question."""
         values = {
             **msgspec.structs.asdict(row),
             "state": row.state.value,
@@ -302,9 +314,11 @@ class Transaction(States):
         signed: Signature | None,
         expires_us: int,
     ) -> ApprovalRow:
-        """Compare and set a pending approval: decided now, about this candidate, with this signature. Return it as it now is.
+        """Compare and set a pending approval: decided now, about this candidate, with this signature.
 
-        AileronError as `move_approval`.
+        Return the updated approval.
+
+        Raises AileronError as `move_approval`.
         """
         key_id, at, signature, head, head_signature = (None,) * 5 if signed is None else msgspec.structs.astuple(signed)
         row = self._write(
@@ -321,25 +335,28 @@ class Transaction(States):
         raise self._lost_approval(approval_id)
 
     def insert_candidate(self, approval_id: str, candidate: CandidateRow, subject: bytes | None) -> None:
-        """Add a digest that can be decided, made now; `subject` is the frozen plan if the candidate has its own."""
+        """Insert a digest that can be decided, created now; `subject` is the frozen plan if the candidate has its own."""
         self._write(
             "INSERT INTO candidates VALUES (?,?,?,?,?,?)",
             (approval_id, candidate.digest, candidate.plan_digest, candidate.preview, self.now_us, subject),
         )
 
     def insert_round(self, approval_id: str, number: int, question: str) -> None:
-        """Add a person's question to the agent."""
+        """Insert a person's question to the agent."""
         self._write("INSERT INTO conversation VALUES (?,?,?,NULL)", (approval_id, number, question))
 
     def answer_round(self, approval_id: str, number: int, answer: str) -> None:
-        """Store the answer to the question of that number, which waits."""
+        """Store the answer to the open question with that number."""
         self._write(
             "UPDATE conversation SET answer = ? WHERE approval = ? AND number = ? AND answer IS NULL",
             (answer, approval_id, number),
         )
 
     def use_grant(self, grant_id: str, uses: int) -> int | None:
-        """Count one use of a grant that has `uses` in all; return its number, from 1. None: none is left, or it was revoked."""
+        """Count one use of a grant that allows `uses` in all; return the use's number, from 1.
+
+        None if no use is left, or it was revoked.
+        """
         row = self._write(
             "INSERT INTO grant_uses VALUES (?, 1, NULL) ON CONFLICT (id) DO UPDATE SET used = used + 1"
             " WHERE used < ? AND revoked_us IS NULL RETURNING used",
@@ -348,7 +365,7 @@ class Transaction(States):
         return row[0] if row is not None else None
 
     def revoke_grant(self, grant_id: str) -> None:
-        """Revoke a grant, whatever uses it has left."""
+        """Revoke a grant, even if uses are left."""
         self._write(
             "INSERT INTO grant_uses VALUES (?, 0, ?) ON CONFLICT (id)"
             " DO UPDATE SET revoked_us = coalesce(revoked_us, excluded.revoked_us)",
@@ -356,7 +373,7 @@ class Transaction(States):
         )
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:
-        """Return the newest event of a type, those of this group included."""
+        """Return the newest event of a type, including events of this group."""
         tag = tag_of(kind)
         for row in reversed(self._rows):
             if row[2] == tag:
@@ -364,7 +381,7 @@ class Transaction(States):
         return super().newest(kind)
 
     def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
-        """Return every event of a type after that row, oldest first, those of this group included."""
+        """Return every event of a type after row `after`, including events of this group, oldest first."""
         tag = tag_of(kind)
         here = [msgspec.json.decode(row[_RECORD]) for row in self._rows if row[2] == tag and row[0] > after]
         return [*super().all_of(kind, after), *(recorded(facts, kind) for facts in here)]
@@ -378,9 +395,9 @@ class Transaction(States):
         reason: str | None = None,
         surface: str | None = None,
     ) -> ApprovalRow:
-        """Compare and set an approval's state; `decided_us` is the first time it moved. Return it as it now is.
+        """Compare and set an approval's state; `decided_us` is set only the first time. Return the updated approval.
 
-        AileronError(not_found), or (already_decided) with `details.status` if its state is none of `expected`.
+        Raises AileronError(not_found), or (already_decided) with `details.status` if its state is not in `expected`.
         """
         row = self._write(
             f"UPDATE approvals SET state = ?, decided_us = coalesce(decided_us, ?), reason = coalesce(?, reason),"  # noqa: S608
@@ -396,9 +413,11 @@ class Transaction(States):
         return _not_found("approval", approval_id) if found is None else self.already(found)
 
     def claim(self, session: str, key: str, digest: str, run_id: str) -> str | None:
-        """Take an idempotency key for `run_id`, or return the run that has it. Deletes keys older than IDEMPOTENCY_KEPT_US.
+        """Take an idempotency key for `run_id`, or return the run that already has the key.
 
-        AileronError(idempotency_conflict) if the key was used with another `digest`.
+        Deletes keys older than IDEMPOTENCY_KEPT_US.
+
+        Raises AileronError(idempotency_conflict) if the key was used with another `digest`.
         """
         self._write("DELETE FROM idempotency WHERE claimed_us <= ?", (self.now_us - IDEMPOTENCY_KEPT_US,))
         holder = self.claimed(session, key, digest, self.now_us)
@@ -442,7 +461,7 @@ class Transaction(States):
 
 
 class Ledger:
-    """An open ledger, one per daemon. The owner must `close` it, or use it in a `with`."""
+    """An open ledger, one per daemon. The owner must `close` the ledger, or use it in a `with`."""
 
     def __init__(self, path: Path, store: _Store, clock: Callable[[], int]) -> None:
         self.path: Final = path
@@ -455,9 +474,9 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, home: Path, version: str, *, clock: Callable[[], int] | None = None) -> Self:
-        """Open the ledger at `path`; create it if there is none, with a genesis row that names `home` and `version`.
+        """Open the ledger at `path`. If the file is missing, create it with a genesis row that names `home` and `version`.
 
-        `clock` gives microseconds since the epoch. AileronError says what is wrong with a file that is refused.
+        `clock` gives microseconds since the epoch. Raises AileronError with the reason if the file is refused.
         """
         _check_file(path)
         clock = clock or _wall_clock_us
@@ -472,9 +491,9 @@ class Ledger:
             raise
 
     async def commit(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in the writer's thread, apart from other callers' work; return its result when it is on disk.
+        """Run `work` in the writer's thread, separately from other callers' work; return its result when it is on disk.
 
-        Raises what `work` raised (nothing of it is then written); AileronError(busy) if too many wait;
+        Raises the error of `work`, whose writes are then undone; raises AileronError(busy) if too many functions wait;
         AileronError(internal_error) if the disk is full or fails: nothing is written, and the caller must not go on.
         A cancelled caller's work is committed nevertheless.
         """
@@ -486,16 +505,20 @@ class Ledger:
                 self._news = None
 
     def commit_later(self, work: Callable[[Transaction], object]) -> None:
-        """Run `work` before the next commit of any caller, on disk with it; after 20 ms in any case. Nothing may depend on it.
+        """Run `work` before the next commit of any caller, and on disk with that commit; after 20 ms in any case.
 
-        AileronError(busy), (internal_error) as `commit`; if it could not be written, the next caller gets the error.
+        No other work may depend on `work`.
+
+        Raises AileronError(busy), (internal_error) as `commit`; if `work` could not be written, the next caller gets the error.
         """
         self._writer.commit_later(work)
 
     def news(self) -> anyio.Event:
-        """Return an event that is set when something is written after this call: take it, read, then wait for it.
+        """Return an event that is set when the ledger is written after this call.
 
-        In that order no write is missed. The event never says what was written, and may be set without a write.
+        Get the event, then read, then wait for the event.
+
+        In this order no write is missed. The event does not tell which rows were written, and may be set without a write.
         """
         if self._news is None:
             import anyio
@@ -504,19 +527,19 @@ class Ledger:
         return self._news
 
     def commit_now(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` and return its result when it is on disk, for a caller without an event loop. Blocks."""
+        """Run `work` and return its result when it is on disk, for a caller without an event loop. Blocks the thread."""
         return self._writer.commit_now(work)
 
     async def read(self, look: Callable[[Snapshot], T]) -> T:
-        """Run `look` on a thread of its own with one consistent view. AileronError(busy) after READ_DEADLINE_S."""
+        """Run `look` in a separate thread with one consistent view. Raises AileronError(busy) after READ_DEADLINE_S."""
         return await self._readers.read(look)
 
     def read_now(self, look: Callable[[Snapshot], T]) -> T:
-        """Run `look` with one consistent view, for a caller without an event loop. Blocks."""
+        """Run `look` with one consistent view, for a caller without an event loop. Blocks the thread."""
         return self._readers.read_now(look)
 
     def close(self) -> None:
-        """Finish all waiting work, then close. Later calls are refused. Blocks for the last flush. Idempotent."""
+        """Finish all waiting work, then close. Later calls are refused. Blocks until the last flush. Idempotent."""
         self._readers.close()  # first: the last connection to close empties the write-ahead log, and must be able to write
         self._writer.close()
 
@@ -528,7 +551,7 @@ class Ledger:
 
 
 class _Store:
-    """The writer's side of the database. Used by the writer's thread only."""
+    """The writer's side of the database. Only the writer's thread uses it."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Callable[[], int]) -> None:
         self._db = connection
@@ -591,7 +614,7 @@ class _Store:
 
 
 class _Readers:
-    """Read-only connections, made when first needed, at most READERS at work. Threads borrow one each."""
+    """Pool of at most READERS read-only connections, which are opened when first needed. Each thread borrows one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -644,7 +667,7 @@ class _Readers:
 
 
 class _Reader:
-    """A read-only connection with a deadline."""
+    """A read-only connection whose reads have a deadline."""
 
     def __init__(self, path: Path) -> None:
         self._db = _connect(path, query="mode=ro")
@@ -667,7 +690,7 @@ class _Reader:
 
 
 class StoredLedger:
-    """A ledger file as it is stored, nothing verified, for a verifier. Made by `open_stored`."""
+    """A stored ledger file for a verifier, with nothing verified yet. Created by `open_stored`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, version: int, is_immutable: bool) -> None:
         self._db = connection
@@ -676,7 +699,9 @@ class StoredLedger:
         self._is_immutable = is_immutable
 
     def is_stale(self) -> bool:
-        """Return whether a process began to write after the file was opened as one without a writer: reads may be torn."""
+        """Return whether a process began to write after the file was opened as having no writer, so that reads may be
+        inconsistent.
+        """
         return self._is_immutable and _has_log(self._path)
 
     def rows(self) -> Iterator[StoredRow]:
@@ -691,24 +716,24 @@ class StoredLedger:
                 )
 
     def outcome(self, run_id: str) -> bytes | None:
-        """Return the stored outcome of a run."""
+        """Return the stored outcome of a run; None if there is none."""
         return self._one("SELECT outcome FROM runs WHERE id = ?", run_id)
 
     def subject(self, approval_id: str) -> bytes | None:
-        """Return the stored subject of an approval."""
+        """Return the stored subject of an approval; None if there is none."""
         return self._one("SELECT subject FROM approvals WHERE id = ?", approval_id)
 
     def run(self, run_id: str) -> dict[str, Any] | None:
-        """Return the row of a run by its columns, without the outcome."""
+        """Return the row of a run as a dictionary by column, without the outcome."""
         return self._row(RUN_COLUMNS.removesuffix(", outcome"), "runs", run_id)
 
     def approval(self, approval_id: str) -> dict[str, Any] | None:
-        """Return the row of an approval by its columns, those that its schema has, without the subject."""
+        """Return the row of an approval as a dictionary of the columns in its schema, without the subject."""
         columns = APPROVAL_COLUMNS if self._version >= 3 else APPROVAL_COLUMNS.partition(", name")[0]
         return self._row(columns, "approvals", approval_id)
 
     def candidates(self, approval_id: str) -> list[dict[str, Any]]:
-        """Return the digests that can be decided beside the question's own, in the order they were added, with their subjects."""
+        """Return the additional digests of the question that can be decided, with their subjects, in the order of insertion."""
         return self._belonging("digest, plan_digest, preview, made_us, subject", "candidates", "rowid", approval_id)
 
     def conversation(self, approval_id: str) -> list[dict[str, Any]]:
@@ -716,7 +741,7 @@ class StoredLedger:
         return self._belonging("number, question, answer", "conversation", "number", approval_id)
 
     def grant_uses(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield every grant that was used or revoked: its name, the number of uses, and when it was revoked."""
+        """Yield the name of every used or revoked grant, its number of uses, and the time of its revocation."""
         if self._version < 3:
             return
         with _translated(self._path):
@@ -724,13 +749,13 @@ class StoredLedger:
                 yield readable(row[0]), row[1], row[2]
 
     def hash_of(self, seq: int) -> bytes | None:
-        """Return the hash that is stored for a row."""
+        """Return the stored hash of a row."""
         with _translated(self._path):
             row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else _bytes(row[0])
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows each table of states has."""
+        """Return the number of rows in each table of states."""
         tables = ("runs", "approvals") if self._version < 3 else ("runs", "approvals", "candidates", "conversation")
         with _translated(self._path):
             return {name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}  # noqa: S608
@@ -745,14 +770,18 @@ class StoredLedger:
                 yield StoredClaim(*map(readable, row))
 
     def set_back(self) -> Iterator[tuple[Any, Any]] | None:
-        """Return number and time of the rows made while the clock was behind, in order; None if the schema is older."""
+        """Return number and time of the rows that were made while the clock was set back, in order; None if the schema
+        is older.
+        """
         if self._version < 2:
             return None
         with _translated(self._path):
             return self._db.execute("SELECT seq, at_us FROM set_back ORDER BY seq")
 
     def damage(self) -> str | None:
-        """Return what is wrong with the file as a database: pages, and indexes against their tables."""
+        """Return a description of damage to the file as a database (pages, and indexes that differ from their tables),
+        or None.
+        """
         with _translated(self._path):
             first = readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
             return None if first == "ok" else str(first)
@@ -782,10 +811,10 @@ class StoredLedger:
 
 @contextlib.contextmanager
 def open_stored(path: Path) -> Iterator[StoredLedger]:
-    """Open a ledger file for verification: reads only, one consistent view, no daemon needed, beside one if it runs.
+    """Open a ledger file for verification: read-only, with one consistent view, and with or without a running daemon.
 
-    AileronError(not_found) without a file; otherwise `details.cause` is `inaccessible` or `locked` if it could not be
-    accessed, and another word if it is not a valid ledger.
+    Raises AileronError(not_found) if the file is missing; otherwise `details.cause` is `inaccessible` or `locked` if it could
+    not be accessed, and another word if it is not a valid ledger.
     """
     if not path.is_file():
         raise AileronError(FailureClass.NOT_FOUND, f"{path}: no such file")
@@ -804,9 +833,9 @@ def open_stored(path: Path) -> Iterator[StoredLedger]:
 
 
 def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[Any]]:
-    """Return the statement and values for a filter.
+    """Return the SQL statement and its values for a filter.
 
-    One index is named, and all other conditions are looked up in the rows it gives: so a plan never depends on
+    The statement names one index, and all other conditions are checked in the rows that it gives, so a plan never depends on
     statistics. It is the index for two of the conditions together, if there is one, otherwise that of `rarest`. Bounds in time
     become bounds in row numbers, by way of the index on time, without the rows made while the clock was behind: of the others,
     the first in time is the first in number.
@@ -841,7 +870,7 @@ def _index_of_two(equal: Collection[str]) -> str | None:
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:
-    """Return the conditions that have an index of their own, by column."""
+    """Return the conditions that have a separate index, by column."""
     return {
         "run": wanted.run,
         "class": wanted.failure_class,
@@ -871,7 +900,7 @@ def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
 
 
 def _check_file(path: Path) -> None:
-    """Check that the file is regular, private and this user's; create it if it is missing. An existing file is not opened.
+    """Check that the file is regular, private and owned by this user; create it if it is missing. An existing file is not opened.
 
     Closing any descriptor of a file drops all POSIX locks this process holds on it, those of SQLite included
     (https://www.sqlite.org/howtocorrupt.html, section 2.2).
@@ -900,7 +929,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, home: Path, version: str, clock: Callable[[], int]) -> None:
-    """Create the schema and the genesis row, or check those that exist."""
+    """Create the schema and the genesis row, or check the existing ones."""
     if not _is_empty(db):
         _check_format(db, path)  # before anything is written, the journal mode included
     if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
@@ -938,7 +967,7 @@ def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], 
 
 
 def _migrate(db: sqlite3.Connection, version: int) -> None:
-    """Bring an older schema up to the one in use, in the transaction that is open: whole or not at all."""
+    """Migrate an older schema to the current one in the open transaction: completely or not at all."""
     for newer in range(version + 1, SCHEMA_VERSION + 1):
         for statement in MIGRATIONS[newer].split(";"):
             db.execute(statement)
@@ -946,7 +975,7 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
 
 
 def _check_format(db: sqlite3.Connection, path: Path) -> int:
-    """Check that this is a ledger of Aileron with a known schema; return the schema's version."""
+    """Check that the file is a ledger of Aileron with a known schema; return the schema's version."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
@@ -962,7 +991,7 @@ def _check_format(db: sqlite3.Connection, path: Path) -> int:
 
 
 def _check_head(db: sqlite3.Connection, path: Path) -> None:
-    """Check that the newest row follows from the one before it: the chain is not continued from a row that was altered."""
+    """Check that the newest row follows from its predecessor, so that the chain is not continued from an altered row."""
     rows = db.execute("SELECT seq, at_us, record, previous, hash FROM events ORDER BY seq DESC LIMIT 2").fetchall()
     if not rows:
         raise _damaged(path, "the genesis row is missing")
@@ -981,7 +1010,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _failure_of(error: Exception, path: Path) -> Failure:
-    """Return the failure for a caller; `details.cause` is for programs: the state of the machine or the file."""
+    """Return the failure for a caller. Its `details.cause`, for programs, is the state of the machine or the file."""
     if isinstance(error, UnicodeDecodeError):
         return _damaged(path, "it holds bytes that are no text").failure
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)

@@ -1,6 +1,6 @@
 """Reads of current states in SQL: runs, approvals, idempotency keys, uses of grants. SQL is in this package alone.
 
-Used by the writer inside a transaction and by readers in a view of one moment (sqlite.py). Trusts a file that was checked when
+Used by the writer inside a transaction and by readers with a consistent view (sqlite.py). Trusts a file that was checked when
 it was opened.
 
 Not here: the events (sqlite.py), the tables (schema.py).
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 IDEMPOTENCY_KEPT_US: Final = 24 * 3600 * 1_000_000
-"""24 hours: longer than any agent retries, shorter than anyone reuses a key by accident."""
+"""24 hours: longer than any agent retries, shorter than the time after which a key is reused by accident."""
 RUN_COLUMNS: Final = (
     "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
 )
@@ -41,18 +41,18 @@ OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial in
 
 
 class States:
-    """Reads of current states: runs, approvals with what belongs to them, idempotency keys, uses of grants."""
+    """Reads of current states: runs, approvals with their candidates and conversation, idempotency keys, uses of grants."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
     def run(self, run_id: str) -> RunRow | None:
-        """Return a run with its outcome, or None."""
+        """Return a run with its outcome; None if there is no such run."""
         row = self._db.execute(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608 - constants
         return run_row(row) if row else None
 
     def runs_in(self, status: RunStatus) -> list[RunRow]:
-        """Return the runs of a status that is not final. ValueError for a final one."""
+        """Return the runs with a status that is not final. Raises ValueError for a final status."""
         if status.is_final:
             raise ValueError(f"runs are not listed by the final status {status}")
         rows = self._db.execute(
@@ -63,7 +63,7 @@ class States:
         return [run_row(row) for row in rows]
 
     def approval(self, approval_id: str) -> ApprovalRow | None:
-        """Return an approval without its subject, or None."""
+        """Return an approval without its subject; None if there is no such approval."""
         row = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = ?",  # noqa: S608 - constants
             (approval_id,),
@@ -71,14 +71,18 @@ class States:
         return approval_row(row) if row else None
 
     def subject(self, approval_id: str, most: int = 2**31) -> bytes | None:
-        """Return the stored subject of an approval; None also for a subject of more than `most` bytes, which is not read."""
+        """Return the stored subject of an approval; None if it is missing or exceeds `most` bytes, in which case it is
+        not read.
+        """
         row = self._db.execute(
             "SELECT subject FROM approvals WHERE id = ? AND length(subject) <= ?", (approval_id, most)
         ).fetchone()
         return row[0] if row else None
 
     def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:
-        """Return pending and approved questions, the first to expire first; with `due_us`, only those expired by then."""
+        """Return pending and approved questions, the first to expire first; with `due_us`, only those that have expired
+        by then.
+        """
         rows = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND expires_us <= ? ORDER BY expires_us, id",  # noqa: S608 - constants
             (2**62 if due_us is None else due_us,),
@@ -86,24 +90,24 @@ class States:
         return [approval_row(row) for row in rows]
 
     def first_expiry(self) -> int | None:
-        """Return when the first open approval expires; None if none is open."""
+        """Return the time at which the first open approval expires; None if no approval is open."""
         found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {OPEN}")  # noqa: S608
         moment: int | None = found.fetchone()[0]
         return moment
 
     def count_open_approvals(self, *, consents: bool = False) -> int:
-        """Return the number of questions that wait, or were approved and not yet used; with `consents`, of consents only."""
+        """Return the number of questions that are pending, or approved and not yet used; with `consents`, count only consents."""
         kinds = f" AND kind <> '{ACTION_KIND}'" if consents else ""
         count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {OPEN}{kinds}").fetchone()[0]  # noqa: S608
         return count
 
     def open_runs(self) -> list[str]:
-        """Return the runs whose questions wait, or were approved and not yet used."""
+        """Return the runs whose questions are pending, or approved and not yet used."""
         rows = self._db.execute(f"SELECT run FROM approvals WHERE state IN {OPEN} AND kind = '{ACTION_KIND}'")  # noqa: S608
         return [run for (run,) in rows]
 
     def open_consent(self, kind: str, name: str, digest: str) -> ApprovalRow | None:
-        """Return an open question about exactly this, or None."""
+        """Return an open question of this kind, name and digest; None if there is none."""
         row = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND kind = ? AND name = ? AND digest = ? LIMIT 1",  # noqa: S608
             (kind, name, digest),
@@ -111,7 +115,7 @@ class States:
         return approval_row(row) if row else None
 
     def candidates(self, approval_id: str) -> list[CandidateRow]:
-        """Return the digests that can be decided beside the question's own, in the order they were added."""
+        """Return the additional digests of the question that can be decided, in the order of insertion."""
         rows = self._db.execute(
             "SELECT digest, plan_digest, preview, made_us FROM candidates WHERE approval = ? ORDER BY rowid",
             (approval_id,),
@@ -119,7 +123,7 @@ class States:
         return [CandidateRow(digest=row[0], plan_digest=row[1], preview=row[2], made_us=row[3]) for row in rows]
 
     def plan_of(self, row: ApprovalRow, digest: str) -> bytes | None:
-        """Return the stored frozen plan of a candidate, by the digest of the plan itself."""
+        """Return the stored frozen plan of a candidate; `digest` is that of the plan itself."""
         if digest == row.asked_digest:
             return self.subject(row.id)
         found = self._db.execute(
@@ -135,28 +139,28 @@ class States:
         return [RoundRow(*row) for row in rows]
 
     def grant_used(self, grant_id: str) -> int:
-        """Return how often a grant was used."""
+        """Return the number of uses of a grant."""
         row = self._db.execute("SELECT used FROM grant_uses WHERE id = ?", (grant_id,)).fetchone()
         return row[0] if row else 0
 
     def status_of(self, row: ApprovalRow) -> RunStatus:
-        """Return the status that callers see: that of the run which waits for it, or its own. Every surface shows this one."""
+        """Return the status that callers see on every surface: that of the run which waits for the question, or its own."""
         run = self.run(row.run) if row.run is not None else None
         return row.state.status if run is None else run.status
 
     def already(self, row: ApprovalRow) -> AileronError:
-        """Return the error that this was already decided, with the status that callers see."""
+        """Return the error that the question was already decided, with the status that callers see."""
         return already("approval", row.id, self.status_of(row).value)
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:
-        """Return the newest event of a type, or None."""
+        """Return the newest event of a type; None if there is none."""
         row = self._db.execute(
             "SELECT record FROM events INDEXED BY events_type WHERE type = ? ORDER BY seq DESC LIMIT 1", (tag_of(kind),)
         ).fetchone()
         return recorded(msgspec.json.decode(row[0]), kind) if row else None
 
     def first_of(self, kind: type[E], run_id: str) -> Recorded[E] | None:
-        """Return the first event of a type about a run, among those on disk."""
+        """Return the first event of a type about a run, among events on disk; None if there is none."""
         row = self._db.execute(
             "SELECT record FROM events INDEXED BY events_run WHERE run = ? AND type = ? ORDER BY seq LIMIT 1",
             (run_id, tag_of(kind)),
@@ -164,7 +168,7 @@ class States:
         return recorded(msgspec.json.decode(row[0]), kind) if row else None
 
     def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
-        """Return every event of a type after that row, oldest first: for types with few events."""
+        """Return every event of a type after row `after`, oldest first. Use it for types with few events."""
         rows = self._db.execute(
             "SELECT record FROM events INDEXED BY events_type WHERE type = ? AND seq > ? ORDER BY seq",
             (tag_of(kind), after),
@@ -172,15 +176,15 @@ class States:
         return [recorded(msgspec.json.decode(record), kind) for (record,) in rows]
 
     def hash_of(self, seq: int) -> bytes | None:
-        """Return the hash of an event on disk, by its number."""
+        """Return the hash of an event on disk by its number; None if there is no such event."""
         row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
         return row[0] if row else None
 
     def unsettled(self, plan_digest: str, now_us: int) -> str | None:
-        """Return the newest run of exactly this plan that ended as unknown, within 24 hours, after it had sent something.
+        """Return the newest run of exactly this plan that sent something and ended as unknown within the last 24 hours.
 
-        None also if a run of the plan was requested after that: its caller knew of this one (audit/log.py). A run that sent
-        nothing did nothing: a request is on record before it leaves.
+        Returns None also if a run of the plan was requested after that, because its caller knew of the unknown run
+        (audit/log.py). A run that sent nothing did nothing, because each request is recorded before it leaves.
         """
         row = self._db.execute(
             "SELECT r.id, e.at_us FROM events e INDEXED BY events_type CROSS JOIN runs r ON r.id = e.run"
@@ -200,7 +204,10 @@ class States:
         return run_id if later is None else None
 
     def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
-        """Return the run that holds this key. AileronError(idempotency_conflict) if the key came with another request."""
+        """Return the run that holds this key.
+
+        Raises AileronError(idempotency_conflict) if the key was used with another request.
+        """
         row = self._db.execute(
             "SELECT digest, run FROM idempotency WHERE session = ? AND key = ? AND claimed_us > ?",
             (session, key, now_us - IDEMPOTENCY_KEPT_US),
@@ -223,7 +230,7 @@ def already(what: str, name: str, status: str) -> AileronError:
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
-    """Make a run from `RUN_COLUMNS`."""
+    """Make a run from values of `RUN_COLUMNS`."""
     (run_id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome) = row
     return RunRow(
         id=run_id,
@@ -241,6 +248,6 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 
 
 def approval_row(row: tuple[Any, ...]) -> ApprovalRow:
-    """Make an approval from `APPROVAL_COLUMNS`."""
+    """Make an approval from values of `APPROVAL_COLUMNS`."""
     values = dict(zip(_APPROVAL_NAMES, row, strict=True))
     return ApprovalRow(**{**values, "state": ApprovalState(values["state"])})

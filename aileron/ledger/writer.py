@@ -1,23 +1,23 @@
-"""The one writer: a thread that takes all waiting functions, writes them as one group, and answers when it is on disk.
+"""The only writer: a thread that takes all waiting functions, writes them as one group, and responds when the group is on disk.
 
 A disk flush costs about as much for one change as for a hundred, so everything that arrives while one group is being flushed
-becomes the next group. No function waits for others: a lone caller's group is of one. Runs in the daemon (and in tests);
+becomes the next group. No function waits for others: a lone caller gets a group of its own. Runs in the daemon (and in tests);
 trusts its callers, not the disk.
 
 How a commit goes
 1  the caller queues a function and waits (a future for a coroutine, a threading event otherwise);
-2  the thread begins a group and runs each function apart from the others: if one raises, it is undone alone;
+2  the thread begins a group and runs each function separately: if one raises, only that function is undone;
 3  the thread commits: from here every function that returned is durable;
-4  the thread answers all of the group with one wake-up per event loop.
+4  the thread responds to all callers of the group with one wake-up per event loop.
 A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed nevertheless: whoever
 cancels cannot know whether it was, and must read it back. If 3 fails, all of the group failed and nothing of it is written.
 
-A function for which no caller waits (`commit_later`) is kept for the next one that is queued, and goes into its group before it;
-if none comes within LATER_S, it is queued alone. All are written in the order of the calls.
+A function for which no caller waits (`commit_later`) is held until another function is queued, and goes into that group first;
+if none is queued within LATER_S, it is queued alone. All are written in the order of the calls.
 
 Rules
 - A function runs in the writer's thread, must not wait for anything, and is the only code that may touch its transaction.
-- At most MAX_WAITING functions wait; one more is refused as busy.
+- At most MAX_WAITING functions wait; further functions are refused as busy.
 - asyncio appears here and nowhere else in the ledger: anyio has no way for a thread to complete many futures of a loop
   without blocking on each, and one blocking hop costs more than the disk flush.
 
@@ -42,23 +42,24 @@ if TYPE_CHECKING:
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
 MAX_GROUP: Final = 256
-"""Functions in one group, and those kept for the last of them. Beyond about a hundred the flush no longer dominates, and
-the first in the queue should not wait."""
+"""Maximum number of queued functions per group; those held for its last function are added. Beyond about a hundred the flush no
+longer dominates, and the first function in the queue should not wait.
+"""
 MAX_WAITING: Final = 4096
-"""Functions in the queue: 16 groups, about 0.1 s of work; a longer queue means that the disk has stopped."""
+"""Maximum number of functions in the queue: 16 groups, about 0.1 s of work; a longer queue means that the disk has stopped."""
 MAX_LATER: Final = 256
-"""Functions kept for the next one that is queued: as many as a group."""
+"""Maximum number of functions that are held until another is queued: as many as a group."""
 LATER_S: Final = 0.02
-"""Seconds that a function is kept: a connector that has its response goes on, or is done, in a fraction of this."""
+"""Seconds for which a function is held; a connector with its response continues or ends in a fraction of this time."""
 COMMIT_DEADLINE_S: Final = 30.0
-"""Seconds: a flush takes milliseconds, and a disk that needs longer than this is not answering."""
+"""Seconds to wait for a commit: a flush takes milliseconds, and a disk that needs longer than this is not responding."""
 
 Tx = TypeVar("Tx")
 T = TypeVar("T")
 
 
 class GroupFailed(Exception):
-    """The whole group is lost: nothing of it was written. `failure` is for each of its callers."""
+    """The complete group failed and none of its writes remain. `failure` is for each of its callers."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -66,26 +67,29 @@ class GroupFailed(Exception):
 
 
 class GroupStore(Protocol[Tx]):
-    """A database as the writer needs it. Called from the writer's thread only."""
+    """The database interface that the writer needs. Only the writer's thread calls it."""
 
     def begin(self) -> Tx:
-        """Begin a group. GroupFailed if that is not possible."""
+        """Begin a group. Raises GroupFailed if that is not possible."""
 
     def attempt(self, transaction: Tx, work: Callable[[Tx], T]) -> T:
-        """Run `work` inside the group; an error of it is raised again after its part is undone. GroupFailed if all is lost."""
+        """Run `work` inside the group; if it raises, undo only its writes and raise the error again.
+
+        Raises GroupFailed if the group is lost.
+        """
 
     def commit(self, transaction: Tx) -> None:
-        """Make the group durable. GroupFailed if it is not."""
+        """Make the group durable. Raises GroupFailed if that is not possible."""
 
     def rollback(self) -> None:
-        """Undo the group, if one is open. Never raises."""
+        """Roll back the open group, if any. Never raises."""
 
     def close(self) -> None:
         """Close the database."""
 
 
 class _Job:
-    """A function in the queue, and where its result goes."""
+    """A function in the queue, and the destination of its result."""
 
     __slots__ = ("done", "error", "future", "loop", "value", "work")
 
@@ -104,7 +108,7 @@ class _Job:
 
 
 class GroupWriter(Generic[Tx]):
-    """The writer's thread and, through it, the store. The owner must `close` it."""
+    """The writer's thread, and the store that only this thread uses. The owner must `close` it."""
 
     def __init__(self, store: GroupStore[Tx]) -> None:
         self._store = store
@@ -121,7 +125,7 @@ class GroupWriter(Generic[Tx]):
     async def commit(self, work: Callable[[Tx], T]) -> T:
         """Run `work` in the writer's thread and return its result once it is durable; raise what `work` raised.
 
-        AileronError(busy) if the queue is full, AileronError(internal_error) if it could not be written.
+        Raises AileronError(busy) if the queue is full, AileronError(internal_error) if the result could not be written.
         """
         import asyncio  # 30 ms, and `aileron audit verify` reads without a loop
 
@@ -139,9 +143,10 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def commit_later(self, work: Callable[[Tx], object]) -> None:
-        """Queue `work` to run before the next function that is queued, in the same group; after LATER_S in any case.
+        """Queue `work` to run before the next queued function, in the same group; after LATER_S in any case.
 
-        No caller waits for its result: if it could not be written, the next caller gets the error. AileronError as `commit`.
+        No caller waits for the result: if it could not be written, the next caller gets the error. Raises AileronError as
+        `commit`.
         """
         job = _Job(work)
         with self._lock:
@@ -156,7 +161,7 @@ class GroupWriter(Generic[Tx]):
                 asyncio.get_running_loop().call_later(LATER_S, self._no_company)
 
     def commit_now(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` and return its result once it is durable, for a caller without an event loop. Blocks."""
+        """Run `work` and return its result once it is durable, for a caller without an event loop. Blocks the thread."""
         job = _Job(work)
         job.done = threading.Event()
         self._enqueue(job)
@@ -166,7 +171,7 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def close(self) -> None:
-        """Finish the queue, then close the store. Blocks for as long as that takes, at most COMMIT_DEADLINE_S. Idempotent."""
+        """Finish the queue, then close the store. Blocks until that is done, at most COMMIT_DEADLINE_S. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -217,7 +222,7 @@ class GroupWriter(Generic[Tx]):
             self._store.close()
 
     def _take(self) -> list[_Job]:
-        """Take the waiting functions, at most MAX_GROUP; block for the first. An empty list means the end."""
+        """Take at most MAX_GROUP waiting functions; block for the first. An empty list means that the writer must end."""
         first = self._line.get()
         if first is None:
             return []
