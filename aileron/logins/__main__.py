@@ -1,5 +1,5 @@
-"""The program that the daemon executes: `python -m aileron.logins SOCKET_FD PROTOCOL…`. It hides, and works in a child that no
-other process could ever inspect.
+"""The program that the daemon executes: `python -m aileron.logins SOCKET_FD PROTOCOL…`. The program hides itself (no other
+process can inspect it), and does its work in a child process that was hidden from its first moment.
 
 Source: aileron/hidden/process.py. Not here: what the child does (process.py).
 """
@@ -14,7 +14,9 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Return 0 when the daemon closed the socket, or 1 if the child was traced or ended otherwise."""
+    """Run the program. Return 0 when the daemon closed the socket, or 1 if the child process was traced or ended in another
+    way.
+    """
     seen, *protocols = arguments
 
     def work(control: int) -> int:

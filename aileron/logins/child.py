@@ -1,7 +1,7 @@
-"""The process of one login: it reads its order, carries it out, reports the result, and ends.
+"""The process of one login: it reads its order, executes the order, reports the result, and ends.
 
-It is forked by process.py with one descriptor; two more come with the order. Beyond these and one secret it can reach nothing.
-Not here: the login (perform.py), what the process may do (confine.py).
+The process is forked by process.py with one descriptor; two more come with the order. It can reach nothing except these
+descriptors and one secret. Not here: the login (perform.py), what the process may do (confine.py).
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ CLASSES: Final[dict[LoginProtocol, tuple[str, str]]] = {
     "redis": ("redis", "RedisLogin"),
     "ssh": ("ssh", "SshLogin"),
 }
-"""The module below `aileron.logins.protocols`, and the login class in it, of each protocol."""
+"""Module below `aileron.logins.protocols` and name of the login class in that module, by protocol."""
 
 
 class Logins:
-    """The protocols that a process can log in with, and the TLS context that verifies certificates."""
+    """The protocols with which this process can log in, and the TLS context that verifies certificates."""
 
     def __init__(self, protocols: Sequence[str], tls: ssl.SSLContext) -> None:
-        """Import the protocols' modules. KeyError for an unknown protocol."""
+        """Import the protocols' modules. Raises KeyError for an unknown protocol."""
         self.tls: Final = tls
         self._classes: Final = {name: _class_of(*CLASSES[name]) for name in CLASSES if name in protocols}
 
     def of(self, order: Order) -> Login:
-        """Return the login for an order. Raise LoginError if this process does not have the protocol, or the protocol cannot
-        keep the order.
+        """Return the login for an order. Raise LoginError if this process does not have the protocol, or if the protocol
+        cannot do what the order requires.
         """
         made = self._classes.get(order.target.protocol)
         if made is None:
@@ -68,7 +68,7 @@ class Logins:
 
 
 def be_login(descriptor: int, logins: Logins, confinement: Confinement) -> NoReturn:
-    """Run one login in the fork, given the login's control socket. Never returns."""
+    """Run one login in the forked process. `descriptor` is the login's control socket. Never returns."""
     try:
         confinement.confine_login(descriptor)
         control = socket.socket(fileno=descriptor)
@@ -95,7 +95,9 @@ def _teller(control: socket.socket) -> Callable[[FromLogin], None]:
 
 def _noter(control: socket.socket) -> Callable[[Note], None]:
     def note(what: Note) -> None:
-        """Send a note, and wait until the daemon confirms that it is on disk. Raise LoginError if the daemon does not."""
+        """Send a note, and wait until the daemon confirms that the note is on disk. Raise LoginError if the daemon does not
+        confirm.
+        """
         try:
             control.send(encode(what))
             answer = control.recv(64)

@@ -1,15 +1,17 @@
 """The daemon's end of logins: starts the process that forks them, orders a login, and receives its messages.
 
 Runs in the daemon, which parses nothing here but typed messages. Two processes, each started with its first login: `ssh` needs
-a library that takes a third of a second and 60 MiB to import, and only those who use it should pay for that.
+a library that takes a third of a second and 60 MiB to import, and only users of `ssh` should pay for that.
 
     idle ──(a login)──► started ──(it ends, or nobody logs in for UNUSED_S)──► idle
 
 Rules
-- An order goes over a socket made for it, together with the two connected sockets, and only the forked process reads it.
-- Nothing is sent before the process has hidden: others may hold the descriptors it is started with (hidden/process.py).
-- A process that ends is started again with the next login; the logins of the old one have ended with it. So none is ended while
-  there is a login.
+- An order is sent over a socket that is made for this order, together with the two connected sockets. Only the forked process
+  reads the order.
+- Nothing is sent before the process has hidden itself, because other processes may hold the descriptors that it is started
+  with (hidden/process.py).
+- A process that ends is started again with the next login; the logins of the old process have ended with it. So the daemon
+  ends no process that has a login.
 
 Source: docs/adr/0057-logins.md. Not here: which step may log in where (egress), the other end (process.py).
 """
@@ -47,16 +49,16 @@ from aileron.model.login import LoginProtocol
 __all__ = ["Begun", "Keeper"]
 
 _BUFFER_BYTES: Final = 1 << 20
-"""Bytes of buffer between a login and the daemon, each way: four pieces, so that one side goes on while the other is busy. The
-kernel gives less if net.core.wmem_max is lower.
+"""Size in bytes of the buffer between a login and the daemon, in each direction: four pieces, so that one side can continue
+while the other is busy. The kernel grants less if net.core.wmem_max is lower.
 """
 START_S: Final = 20.0
-"""Seconds for a process to import what it needs and to confine itself: half a second on an idle machine."""
+"""Seconds for a process to import its modules and to confine itself, which takes half a second on an idle machine."""
 UNUSED_S: Final = 600.0
-"""Seconds without a login after which a process ends. That frees 20 MB, or 60 with `ssh`; the next login waits half a second
-for another process.
+"""Seconds without a login after which a process ends. That frees 20 MB, or 60 MB with `ssh`; the next login waits half a
+second for a new process.
 
-During a person's work, mail is checked and a database is queried more often than that.
+While a person works, their agent checks mail and queries a database more often than that.
 """
 _USUAL: Final[tuple[LoginProtocol, ...]] = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
 _SSH: Final[tuple[LoginProtocol, ...]] = ("ssh",)
@@ -64,10 +66,12 @@ _log = logging.getLogger(__name__)
 
 
 class Begun:
-    """A login that is forked and waits for its order. `stream` is the daemon's end of its stream; `close` ends the login."""
+    """A login that was forked and waits for its order. `stream` is the daemon's end of the login's stream; `close` ends the
+    login.
+    """
 
     def __init__(self, control: socket.socket, closed: Callable[[], None]) -> None:
-        """Make the stream. `closed` is called once, when the login has ended."""
+        """Create the stream. `closed` is called exactly once, when the login has ended."""
         self._control: Final = control
         self._closed: Callable[[], None] | None = closed
         self.stream, self._far = socket.socketpair()
@@ -77,13 +81,15 @@ class Begun:
         self._service: socket.socket | None = None
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Send the order to log in over a connected socket, which then belongs to the login and is closed here. OSError."""
+        """Send the order to log in over a connected socket. The socket then belongs to the login, and the daemon's copy is
+        closed later. Raises OSError if the order cannot be sent.
+        """
         with service, self._far:
             self._service = service.dup()
             await _send_with(self._control, array.array("i", [service.fileno(), self._far.fileno()]), encode(order))
 
     async def hear(self) -> FromLogin | None:
-        """Return the login's next message, or None if the login has gone without another one."""
+        """Return the login's next message, or None if the login has ended without sending another message."""
         said: FromLogin | None = None
         try:
             packet = await received(self._control, MAX_NOTE_BYTES)
@@ -96,13 +102,13 @@ class Begun:
 
     async def noted(self) -> None:
         """Tell the login that its note is on disk."""
-        with contextlib.suppress(OSError):  # it has gone, which `hear` says
+        with contextlib.suppress(OSError):  # the login has ended, which `hear` reports
             await send(self._control, encode(Noted()))
 
     def close(self) -> None:
-        """End the login, if it has not ended."""
+        """End the login, if it has not ended yet."""
         if self._service is not None:
-            with contextlib.suppress(OSError):  # it is over already
+            with contextlib.suppress(OSError):  # the login has already ended
                 self._service.shutdown(socket.SHUT_RDWR)
         self._let_go()
         self.stream.close()
@@ -120,10 +126,10 @@ class Begun:
 
 
 class Keeper:
-    """The daemon's access to logins; one for each daemon.
+    """The daemon's access to logins; each daemon has one keeper.
 
-    `ca_pem` has authorities that are added to the system's. `clock` returns seconds since any moment; it decides when an
-    unused process ends.
+    `ca_pem` has certificate authorities that are trusted in addition to the system's. `clock` returns seconds since an
+    arbitrary moment, and decides when an unused process ends.
     """
 
     def __init__(self, ca_pem: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -131,34 +137,38 @@ class Keeper:
         self._ssh: Final = _Process(_SSH, ca_pem, clock)
 
     async def prepare(self, protocol: LoginProtocol) -> Begun:
-        """Return a login that is being forked and will wait for its order. OSError."""
+        """Return a login that is being forked and will wait for its order. Raises OSError if its process cannot be started or
+        reached.
+        """
         return await (self._ssh if protocol == "ssh" else self._usual).prepare()
 
     async def start(self, protocols: frozenset[LoginProtocol]) -> None:
-        """Start the processes for these protocols in advance, before a login is wanted. OSError."""
+        """Start the processes for these protocols in advance, before a login is needed. Raises OSError if a process cannot be
+        started.
+        """
         for process in (self._usual, self._ssh):
             if process.protocols & protocols:
                 await process.control()
 
     async def serve(self) -> None:
-        """End unused processes, checking periodically. Ends only by cancellation."""
+        """End unused processes, checking periodically. Returns only when cancelled."""
         while True:
             await anyio.sleep(UNUSED_S)
             await self.end_unused()
 
     async def end_unused(self) -> None:
-        """End the processes that have had no login for UNUSED_S. The next login starts another."""
+        """End the processes that have had no login for UNUSED_S. The next login starts a new process."""
         for process in (self._usual, self._ssh):
             await process.end_if_unused()
 
     async def aclose(self) -> None:
-        """End both processes, and every login with them."""
+        """End both processes, which also ends every login."""
         for process in (self._usual, self._ssh):
             await process.aclose()
 
 
 class _Process:
-    """A process that forks logins. It is started when it is needed."""
+    """A process that forks logins. The process is started when a login needs it."""
 
     def __init__(self, protocols: tuple[LoginProtocol, ...], ca_pem: str | None, clock: Callable[[], float]) -> None:
         self.protocols: Final = frozenset(protocols)
@@ -193,7 +203,7 @@ class _Process:
     async def end_if_unused(self) -> None:
         """End the process if it is unused.
 
-        A login that is wanted meanwhile is either counted, or waits for another process.
+        A login that is requested meanwhile is either counted, or waits for a new process.
         """
         if self._starting is None:
             return
@@ -202,7 +212,7 @@ class _Process:
                 await self.aclose()
 
     async def _pass(self, passed: array.array[int]) -> None:
-        """Pass descriptors to the process; if it has just ended, pass them once more, to a new one."""
+        """Pass descriptors to the process. If the process has just ended, pass them again, to a new process."""
         control = await self.control()
         try:
             await _send_with(control, passed)
@@ -212,7 +222,7 @@ class _Process:
             await _send_with(await self.control(), passed)
 
     async def control(self) -> socket.socket:
-        """Return the socket of the process, which is started if none is running. OSError."""
+        """Return the socket of the process, which is started if none is running. Raises OSError if it cannot be started."""
         if self._starting is None:
             self._starting = anyio.Lock()
         async with self._starting:
@@ -252,7 +262,7 @@ class _Process:
         raise OSError("the process that logs in could not be started; the daemon's log says why")
 
     async def aclose(self) -> None:
-        """End the process."""
+        """End the process, if it is running."""
         running, self._running = self._running, None
         if running is not None:
             running[1].close()
@@ -265,7 +275,7 @@ def _execute(control: int, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
 
 
 async def _send_with(control: socket.socket, passed: array.array[int], packet: bytes = b"x") -> None:
-    """Send one packet with descriptors."""
+    """Send one packet together with descriptors."""
     while True:
         try:
             control.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)
@@ -276,7 +286,7 @@ async def _send_with(control: socket.socket, passed: array.array[int], packet: b
 
 
 def _file_with(text: str) -> int:
-    """Return a descriptor of a memory file with this text, at its beginning."""
+    """Return a descriptor of a memory file that contains this text, positioned at the start."""
     descriptor = os.memfd_create("authorities", os.MFD_CLOEXEC)
     # Comments beside a certificate may be non-ASCII, which Python rejects
     rest = memoryview(text.encode("ascii", "ignore"))

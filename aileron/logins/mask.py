@@ -1,23 +1,24 @@
-"""Masks the secret in a service's output for as long as a stream lasts, if the secret was sent in a form that can be read.
+"""Masks the secret in a service's output for as long as a stream lasts, if the secret was sent in a readable form.
 
-A service that repeats its client's commands (a debug mode, `CONFIG GET requirepass`, a log that can be queried) would hand the
-connector the secret, which it must never have. Each occurrence is replaced by as many `*`: lengths, which most of these
-protocols count, stay true. Pure and incremental; runs in the process of one login.
+A service that repeats its client's commands (a debug mode, `CONFIG GET requirepass`, a log that can be queried) would give the
+secret to the connector, which must never have it. Each occurrence is replaced by `*` characters of the same number, because
+most of these protocols state lengths, which must stay correct. Pure and incremental; runs in the process of one login.
 
 Rules
-- Every form that went over the wire is searched for, as are its base64 encodings at each of the three offsets in a longer
-  text.
-- If one form contains another, only the shorter is searched for. The rest of the longer one is a user name.
-- A form of less than SHORTEST bytes is not searched for: it occurs everywhere by chance, and can be guessed anyway.
+- Every form of the secret that was sent is searched for, as are the form's base64 encodings at each of the three offsets in a
+  longer text.
+- If one form contains another, only the shorter is searched for. The rest of the longer form is a user name.
+- A form of less than SHORTEST bytes is not searched for: such a short form occurs everywhere by chance, and can be guessed
+  anyway.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was cut into
   pieces makes no difference, except for the next rule.
-- The longest end of the input that is the beginning of a form is held back. A protocol that waits for a response must not wait
-  for that: when the service is quiet, up to SHOWN bytes of it are given out; the rest follows when it is clear whether they
-  belong to an occurrence. So if a service sends an occurrence in two parts, or ends the stream within one, no more than SHOWN
-  bytes of it are seen.
+- The longest end of the input that is the beginning of a form is held back. That must not delay a protocol that waits for a
+  response: when the service is quiet, up to SHOWN of the held bytes are returned. The rest follows when it is clear whether
+  the bytes belong to an occurrence. So if a service sends an occurrence in two parts, or ends the stream within an occurrence,
+  at most SHOWN bytes of the occurrence are visible.
 
-aileron/egress/scrub.py holds back more, and finds other spellings: an HTTP response has an end, and the service behind it may
-store what it is sent. Here the secret was sent only in the login, in a few forms that are known to the byte.
+aileron/egress/scrub.py holds back more, and finds other spellings, because an HTTP response has an end, and an HTTP service
+may store the requests. Here the secret was sent only in the login, in a few forms whose exact bytes are known.
 
 >>> mask = Mask([b"hunter2"])
 >>> mask.feed(b"the password is hun"), mask.settle(), mask.feed(b"ter2!"), mask.hits
@@ -33,15 +34,15 @@ from typing import Final
 __all__ = ["SHORTEST", "SHOWN", "Mask"]
 
 SHORTEST: Final = 4
-"""Fewest bytes of a form that is searched for. Four given bytes occur in 64 KiB of other bytes once in 65,000 times."""
+"""Minimum length in bytes of a form that is searched for. Four given bytes occur by chance in one of 65,000 blocks of 64 KiB."""
 SHOWN: Final = 3
-"""Bytes of an unfinished occurrence that are given out: fewer than any form has."""
+"""Maximum number of bytes of an unfinished occurrence that are returned: fewer than any form has."""
 _STAR: Final = b"*"
 
 
 class Mask:
-    """The mask of one stream; its state is the bytes held back. `hits` counts occurrences that do not overlap the previous
-    one.
+    """The mask of one stream; its state is the bytes held back. `hits` counts the occurrences, without those that overlap the
+    previous counted occurrence.
     """
 
     def __init__(self, sent_in_clear: Iterable[bytes]) -> None:
@@ -49,18 +50,18 @@ class Mask:
         self._forms: Final = tuple(sorted(one for one in forms if not any(other in one for other in forms - {one})))
         self._reach: Final = max(map(len, self._forms), default=1) - 1
         self._held = b""
-        self._masked = bytearray()  # the held bytes, as they are given out
-        self._shown = 0  # how many of those are given out already
-        self._counted_to = 0  # where in them the last counted occurrence ends
+        self._masked = bytearray()  # the held bytes in their masked form
+        self._shown = 0  # number of held bytes that were already returned
+        self._counted_to = 0  # end of the last counted occurrence within the held bytes
         self.hits = 0
 
     @property
     def is_holding(self) -> bool:
-        """True if `settle` would give out something."""
+        """True if `settle` would return any bytes."""
         return self._shown < min(SHOWN, len(self._held))
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes, and return the masked output except for what is held back."""
+        """Take the next bytes of the stream, and return the masked output without the bytes that are held back."""
         if not self._forms or not data:
             return data
         seen = len(self._held)
@@ -80,21 +81,21 @@ class Mask:
         return out
 
     def settle(self) -> bytes:
-        """Return the held bytes that can be given out because the service is quiet."""
+        """Return the held bytes that can be passed on because the service is quiet."""
         until = min(SHOWN, len(self._held))
         out = bytes(self._masked[self._shown : until])
         self._shown = max(self._shown, until)
         return out
 
     def finish(self) -> bytes:
-        """End the stream: return the held bytes in their length, masked except for those that `settle` gives out."""
+        """End the stream: return the held bytes in their length, masked except for the bytes that `settle` would return."""
         out = self.settle() + _STAR * (len(self._held) - self._shown)
         self._held, self._masked, self._shown = b"", bytearray(), 0
         return out
 
     def _occurrences(self, text: bytes, seen: int) -> list[tuple[int, int]]:
-        """Return start and end of each occurrence, in order, except those that end within the first `seen` bytes, which are
-        known.
+        """Return start and end of each occurrence, in order. Occurrences that end within the first `seen` bytes are omitted,
+        because they are already known.
         """
         found = []
         for form in self._forms:
@@ -105,7 +106,7 @@ class Mask:
         return sorted(found)
 
     def _unfinished(self, text: bytes) -> int:
-        """Return where the longest end of the text that is the beginning of a form starts."""
+        """Return the start of the longest end of the text that is also the beginning of a form."""
         cut = len(text)
         first = max(0, cut - self._reach)
         for form in self._forms:
@@ -119,8 +120,8 @@ class Mask:
 
 
 def _forms(sent: bytes) -> Iterator[bytes]:
-    """Yield the form as it is, its own base64, and the base64 characters that it alone determines at each offset in a longer
-    text.
+    """Yield the form itself, its base64 encoding, and the base64 characters that the form alone determines at each offset in a
+    longer text.
     """
     yield sent
     yield base64.b64encode(sent).rstrip(b"=")

@@ -1,12 +1,12 @@
-"""The messages between the daemon and a login: typed, over a sequenced-packet socket, one message a packet.
+"""The messages between the daemon and a login: typed, over a sequenced-packet socket, one message per packet.
 
     Order                              daemon → login   with two descriptors: the service's socket, the far end of the stream
-    LoggedIn | Failed                  login → daemon   one of them, once
+    LoggedIn | Failed                  login → daemon   exactly one of the two
     Note, answered by Noted            login → daemon   before the login does what the note says
-    Over                               login → daemon   last
+    Over                               login → daemon   the last message
 
 Rules
-- The daemon trusts a login's messages no more than the service's words: it decodes only closed and bounded types.
+- The daemon trusts a login's messages no more than the service's output: it decodes only closed and bounded types.
 - Only `Order` holds a secret, and its repr does not show it. `Failed` and `Over` quote the service, bounded and scrubbed.
 
 Source: unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: the processes (keeper.py, process.py).
@@ -52,29 +52,35 @@ __all__ = [
 ]
 
 MAX_PACKET: Final = 160 * 1024
-"""Bytes of the longest packet: an order has a secret of at most 64 KiB."""
+"""Maximum size of a packet in bytes: an order has a secret of at most 64 KiB."""
 MAX_WORDS: Final = 500
-"""Characters that are kept of a service's words."""
+"""Maximum number of characters that are stored of a service's message."""
 MAX_NOTE_BYTES: Final = 64 << 10
-"""Bytes of the longest note. An envelope of a hundred recipients has some 10 KiB; effects have MAX_EFFECTS, which JSON can
-double.
+"""Maximum size of a note in bytes. An envelope with a hundred recipients has some 10 KiB; effects have at most MAX_EFFECTS,
+which JSON escapes can double.
 """
 MAX_RECIPIENTS: Final = 100
-"""Recipients that every server must accept (RFC 5321 section 4.5.3.1.8). A note of more would be too large."""
+"""Maximum number of recipients: as many as every server must accept (RFC 5321 section 4.5.3.1.8). A note with more would be
+too large.
+"""
 MAX_ADDRESS: Final = 600
-"""Characters of a sender or recipient, quoted. RFC 5321 section 4.5.3.1 allows 64 and 255 octets for its two parts."""
+"""Maximum number of characters of a sender or recipient, quoted. RFC 5321 section 4.5.3.1 allows 64 and 255 octets for the two
+parts of an address.
+"""
 MAX_EFFECTS: Final = 24 << 10
-"""Bytes of a transaction's effects as text, which a person reads: some ten screens."""
+"""Maximum size in bytes of a transaction's effects as text. A person reads the text, which has some ten screens."""
 
 MAX_LOGINS: Final = 64
-"""Logins of one process at once: as many as the requests and streams of all steps together (egress)."""
+"""Maximum number of logins of one process at once: as many as the requests and streams of all steps together (egress)."""
 MAX_STREAM_S: Final = 24 * 3600.0
-"""Seconds: longer than any step can run. The limit for a login that does not keep the deadline of its order."""
+"""Maximum lifetime of a stream in seconds, for a login that does not keep the deadline of its order. No step can run this
+long.
+"""
 
 CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql", "ssh"})
-"""The protocols whose streams can be held to reading, for a preview (`Login.can_read_only`)."""
+"""The protocols whose streams can be restricted to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
-"""The message that the process of logins sends once it is confined."""
+"""The message that the process that forks logins sends once it is confined."""
 
 _T = TypeVar("_T")
 Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
@@ -82,42 +88,42 @@ Address = Annotated[str, msgspec.Meta(max_length=MAX_ADDRESS)]
 
 
 class Problem(enum.StrEnum):
-    """The reasons why a stream could not be opened, or ended early."""
+    """The reasons for which a stream could not be opened, or ended early."""
 
     REFUSED_CREDENTIAL = "refused_credential"
     """The service does not accept this user name and secret, or has locked the account."""
     UNUSABLE_CREDENTIAL = "unusable_credential"
     """The secret or a detail cannot be used for this protocol: an invalid private key, a missing user name."""
     NO_DATABASE = "no_database"
-    """The service has no database of this name, or does not open it for this user."""
+    """The service has no database of this name, or does not open the database for this user."""
     MAY_WRITE = "may_write"
-    """The role was bound as read-only, but can write."""
+    """The role was bound as read-only, but has rights to write."""
     CERTIFICATE = "certificate"
-    """TLS could not be verified, or not be negotiated."""
+    """The certificate could not be verified, or TLS could not be negotiated."""
     HOST_KEY = "host_key"
-    """The key of an SSH server is not the one that was pinned."""
+    """The key of an SSH server differs from the pinned key."""
     NOT_ENCRYPTED = "not_encrypted"
-    """The service does not offer the required encryption, or something was sent before encryption began."""
+    """The service does not offer the required encryption, or it sent unexpected bytes before encryption began."""
     WEAK_LOGIN = "weak_login"
     """The service accepts the secret only in a form that this protocol must not send."""
     PROTOCOL = "protocol"
-    """The service sent something that the protocol does not allow there, or that exceeds a bound."""
+    """The service sent something that the protocol does not allow at that point, or that exceeds a limit."""
     NOT_ALLOWED = "not_allowed"
     """The connector asked for something that a logged-in stream does not allow."""
     CLOSED = "closed"
     """The service closed the connection."""
     TOO_SLOW = "too_slow"
-    """The deadline passed."""
+    """The deadline passed before the service responded."""
     OUTCOME_UNKNOWN = "outcome_unknown"
-    """The connection broke between a commit and its response."""
+    """The connection broke between a commit and its response, so it is unknown whether the commit took effect."""
     EFFECTS_CHANGED = "effects_changed"
-    """The effects differ from what a person saw; nothing was committed."""
+    """The effects differ from those that a person saw; nothing was committed."""
 
 
 class LoginError(Exception):
-    """Raised if there is no stream, or if it must end.
+    """Raised if a stream cannot be opened, or if an open stream must end.
 
-    The message is a sentence without a secret. `said` has the service's own words. `may_allow` is as in `Failed`.
+    The message is a sentence without a secret. `said` has the service's own message. `may_allow` is as in `Failed`.
     """
 
     def __init__(
@@ -133,10 +139,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The order for one login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM
     form.
 
-    `login_s` and `stream_s` are the remaining seconds for the login, and for the stream in all. If `reads_only`, the stream is
-    for a preview, and must change nothing at the service. If `previewed` (`postgres`), the stream is of an operation that
-    changes only what a person saw: with `reads_only`, its effects are noted and rolled back; without, they are committed if
-    their digest is `seen`.
+    `login_s` and `stream_s` are the remaining seconds for the login, and for the stream including the login. If `reads_only`
+    is true, the stream is for a preview, and must change nothing at the service. If `previewed` is true (`postgres`), the
+    stream belongs to an operation that may change only what a person saw: with `reads_only`, the operation's effects are noted
+    and rolled back; without `reads_only`, the effects are committed if their digest is equal to `seen`.
     """
 
     target: LoginTarget
@@ -156,42 +162,45 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LoggedIn(msgspec.Struct, frozen=True, kw_only=True, tag="logged_in"):
-    """The service has accepted the credential. `mechanism` says how, such as `SCRAM-SHA-256-PLUS`."""
+    """The service has accepted the credential. `mechanism` is the authentication mechanism, such as `SCRAM-SHA-256-PLUS`."""
 
     mechanism: Words
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The login failed, so there is no stream."""
+    """The login failed, so no stream was opened."""
 
     problem: Problem
     message: Words
     said: Words = ""
     may_allow: PasswordForm | None = None
-    """The form in which the service would take the password, if a person allows it for this binding."""
+    """The form in which the service would accept the password, if a person allows that form for this binding."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
-    """Sender and recipients of a message, as the server accepted them, before the message itself is sent (`smtp`)."""
+    """Sender and recipients of a message, as the server accepted them. Sent to the daemon before the message itself is sent
+    (`smtp`).
+    """
 
     sender: Address
     recipients: Annotated[tuple[Address, ...], msgspec.Meta(max_length=MAX_RECIPIENTS)]
     size: int | None = None
-    """Bytes that the client announced (RFC 1870)."""
+    """Size of the message in bytes, as the client announced it (RFC 1870)."""
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
-    """The server answered a message of `size` bytes with this code (`smtp`)."""
+    """The server responded to a message of `size` bytes with this code (`smtp`)."""
 
     size: int
     code: int
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True, tag="effects"):
-    """The effects of a transaction (`postgres`). A preview's are rolled back; otherwise they are what a person saw, and are
-    committed next.
+    """The effects of a transaction (`postgres`). The effects of a preview are rolled back. Outside a preview they are equal to
+    the effects that a person saw, and are committed next.
 
-    `digest` (`sha256:…`) covers the statement, each row and how many rows of which table changed; `text` shows all of it.
+    `digest` (`sha256:…`) covers the statement, each changed row and the number of changed rows per table; `text` shows all of
+    these.
     """
 
     digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
@@ -206,7 +215,9 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
 
 
 class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
-    """The stream has ended; if there is no `problem`, without an error. `scrubbed` counts the occurrences that were masked."""
+    """The stream has ended: with an error if there is a `problem`, otherwise without. `scrubbed` counts the masked occurrences
+    of the secret.
+    """
 
     scrubbed: int
     problem: Problem | None = None
@@ -218,7 +229,7 @@ FromLogin = LoggedIn | Failed | Note | Over
 
 
 class MessageError(Exception):
-    """Raised for a packet that is none of these messages."""
+    """Raised for a packet that is not a valid message of this module."""
 
 
 def encode(message: Order | Noted | FromLogin) -> bytes:
@@ -227,17 +238,19 @@ def encode(message: Order | Noted | FromLogin) -> bytes:
 
 
 def decode_order(packet: bytes) -> Order:
-    """Decode an order. Raise MessageError, also for an empty packet, which means that the sender has gone."""
+    """Decode an order. Raise MessageError for an invalid packet, or for an empty one, which means that the sender has
+    disconnected.
+    """
     return _decoded(_orders, packet, "no order")
 
 
 def decode_noted(packet: bytes) -> Noted:
-    """Decode the response to a note. MessageError."""
+    """Decode the response to a note. Raises MessageError for any other packet."""
     return _decoded(_noted, packet, "no answer to a note")
 
 
 def decode_from_login(packet: bytes) -> FromLogin:
-    """Decode a message of a login. MessageError."""
+    """Decode a message from a login. Raises MessageError for an invalid packet."""
     return _decoded(_from_login, packet, "nothing that a login says")
 
 

@@ -1,4 +1,5 @@
-"""Carries out one login, from its order to its end: logs in, answers the library's own login, relays, and reports the result.
+"""Executes one login from its order to its end: logs in, answers the client library's own login, relays, and reports the
+result.
 
 Runs in the process of one login, or in a thread of a test. Not here: the process (child.py), the steps of each protocol
 (protocols/).
@@ -48,8 +49,8 @@ def perform(
     tell: Callable[[FromLogin], None],
     note: Callable[[Note], None],
 ) -> None:
-    """Tell `Failed` if the login fails, otherwise `LoggedIn`, and `Over` at the stream's end. `note` returns when the note is
-    on disk.
+    """Report `Failed` with `tell` if the login fails; otherwise report `LoggedIn`, and `Over` at the end of the stream. `note`
+    sends a note, and returns when the note is on disk.
 
     Both sockets belong to this login from now on, and are closed at the end.
     """
@@ -92,8 +93,8 @@ def perform(
 
 
 def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginError:
-    """Add the right declaration of the login to an error that shows that the port expects the other way to begin TLS: at once,
-    or STARTTLS.
+    """Return the error, with the right declaration of the login added if the error shows that the port begins TLS in the other
+    way: at once, or with STARTTLS.
     """
     if target.encryption == "tls" and target.protocol in HAVE_STARTTLS and error.problem is Problem.NOT_ENCRYPTED:
         other, why = "starttls", "if it offers STARTTLS"
@@ -106,8 +107,8 @@ def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginErr
 
 
 def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
-    """Return the note as it can be kept: text of rows that a person reads could contain the secret. The digest covers the
-    unmasked rows.
+    """Return the note in a form that can be stored, with the secret masked: text of rows, which a person reads, could contain
+    the secret. The digest covers the unmasked rows.
     """
     if not isinstance(note, Effects) or not sent:
         return note
@@ -117,7 +118,7 @@ def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
 
 
 class _Words:
-    """Cleans text that is reported: masks the secret, and returns one bounded line of printable characters."""
+    """A cleaner of text that is reported: masks the secret, and returns one bounded line of printable characters."""
 
     def __init__(self, secret: bytes, sent: tuple[bytes, ...]) -> None:
         self._forms = tuple(form for form in (secret, *sent) if len(form) >= SHORTEST)

@@ -1,12 +1,12 @@
-"""The process that forks one process for each login, once no other process can inspect it.
+"""The process that forks one child process per login. It does so only once no other process can inspect it.
 
-It imports what a login needs, reads the authorities that verify certificates, confines itself, and then forks: a login begins
-in two milliseconds. It never reads an order: it passes on the socket that the order comes over. So no secret is ever in its
-memory, and no login has another login's secret.
+The process imports all modules that a login needs, reads the authorities that verify certificates, confines itself, and then
+forks, so that a login begins in two milliseconds. It never reads an order: it passes on the socket over which the order comes.
+So this process never has a secret in its memory, and no login has another login's secret.
 
     daemon ── a packet with one descriptor: the control socket of a login ──► fork
 
-It has one thread, so that a fork is complete. It ends with the daemon.
+The process has one thread, so that a fork is complete. It ends when the daemon ends.
 
 Source: unix(7), fork(2); docs/adr/0057-logins.md. Not here: the confinement (confine.py), a login (child.py).
 """
@@ -30,9 +30,11 @@ from aileron.tls import client_context
 __all__ = ["serve_control"]
 
 _REAP_S: Final = 5.0
-"""Seconds that an ended process may wait to be reaped; it has no memory any longer."""
+"""Longest time in seconds that an ended child process waits to be reaped; it holds no memory any longer."""
 _MAX_RUNNING: Final = 2 * MAX_LOGINS
-"""Forked processes at most. A login that the daemon has closed counts here until its process has ended, which takes a moment."""
+"""Maximum number of forked processes. A login that the daemon has closed counts until its process has ended, which takes a
+moment.
+"""
 
 
 def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
@@ -57,11 +59,13 @@ def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
                     if pid == 0:
                         be_login(one, logins, confinement)
                     running += 1
-                os.close(one)  # if no login has it, the daemon sees that it is closed
+                os.close(one)  # if no login holds this socket, the daemon sees that it is closed
 
 
 def _authorities(control: socket.socket) -> str | None:
-    """Read the additional authorities (`egress.ca_file`) from the file that came with the first packet; None without a file."""
+    """Read the additional certificate authorities (`egress.ca_file`) from the file that came with the first packet. Return
+    None if no file came.
+    """
     _, passed, _ = received_with(control, 16, 1)
     if not passed:
         return None
@@ -70,7 +74,9 @@ def _authorities(control: socket.socket) -> str | None:
 
 
 def _forked() -> int | None:
-    """Return the result of fork(2), or None if the machine has no room for another process. Existing logins go on."""
+    """Fork, and return the result of fork(2), or None if the machine has no room for another process. Existing logins are not
+    affected.
+    """
     try:
         return os.fork()
     except OSError:
@@ -78,7 +84,7 @@ def _forked() -> int | None:
 
 
 def _reap() -> int:
-    """Reap ended processes, and return their number."""
+    """Reap ended child processes, and return their number."""
     ended = 0
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -1,11 +1,11 @@
-"""The interface of a protocol: log in at the service, answer the library's own login, and filter the stream after that.
+"""The interface of a protocol: log in at the service, answer the client library's own login, and filter the stream after that.
 
-    1 log_in   the service accepts the credential        (the connector hears that its stream is open)
-    2 greet    the library's own login is answered here: the user name and password that it sends never leave
-    3 filter   bytes both ways, inspected for as long as the protocol needs
+    1 log_in   the service accepts the credential        (the connector is notified that its stream is open)
+    2 greet    the library's own login is answered here: the user name and password that it sends are dropped
+    3 filter   bytes in both directions, inspected for as long as the protocol needs
 
-Everything runs in the process of one login, one step after the other. Fuzzing targets these methods: `greet` and the filters
-parse the connector's bytes, `log_in` the service's.
+All steps run in the process of one login, one after the other. Fuzzing targets these methods: `greet` and the filters parse
+the connector's bytes, `log_in` the service's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Filter", "Login", "Passed", "Unchanged"]
 
 
 class Passed(NamedTuple):
-    """The bytes that go on to either end. A `note` is on disk before any of them is sent."""
+    """The bytes to pass on to either end. If there is a `note`, it is on disk before any of these bytes is sent."""
 
     to_server: bytes = b""
     to_client: bytes = b""
@@ -29,8 +29,8 @@ class Passed(NamedTuple):
 
 
 class Filter(abc.ABC):
-    """The filter of a stream after the login. Does no I/O, and gets pieces as the network cut them. A LoginError ends the
-    stream.
+    """The filter of a stream after the login. It does no I/O, and gets the data in pieces as the network cut them. A
+    LoginError that a filter raises ends the stream.
     """
 
     @abc.abstractmethod
@@ -42,31 +42,31 @@ class Filter(abc.ABC):
         """Handle bytes from the service to the connector."""
 
     def up_ended(self) -> Iterable[Passed]:
-        """Handle that the connector sends nothing more."""
+        """Handle the end of the connector's half: the connector sends nothing more."""
         return ()
 
     def down_ended(self) -> Iterable[Passed]:
-        """Handle that the service sends nothing more: return what was kept of its bytes, if it can be passed on.
+        """Handle the end of the service's half. Return the bytes that were held back, if they can be passed on.
 
-        Raise LoginError if the stream did not end properly; what was said before is delivered nevertheless.
+        Raise LoginError if the stream did not end properly; all bytes returned before are delivered nevertheless.
         """
         return ()
 
     @property
     def is_idle(self) -> bool:
-        """True once nothing is inspected any longer: all bytes pass unchanged."""
+        """True once the filter inspects nothing any longer, so that all bytes pass unchanged."""
         return False
 
     @property
     def has_said_goodbye(self) -> bool:
-        """True if the connector has asked for the end with the protocol's own command, so the service can just close the
+        """True if the connector has ended the session with the protocol's own command, so that the service can close the
         connection.
         """
         return False
 
 
 class Unchanged(Filter):
-    """The filter that passes everything unchanged."""
+    """The filter that passes all bytes unchanged in both directions."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
         """Pass the bytes to the service unchanged."""
@@ -78,15 +78,15 @@ class Unchanged(Filter):
 
     @property
     def is_idle(self) -> bool:
-        """Always true."""
+        """Always true, because this filter inspects nothing."""
         return True
 
 
 class Login(abc.ABC):
     """The login of one protocol, for one order.
 
-    `can_read_only` is true if its filter can block every change for an order with `reads_only`; other protocols never get such
-    an order.
+    `can_read_only` is true if the protocol's filter can block every change for an order with `reads_only`. A protocol without
+    such a filter never gets such an order.
     """
 
     can_read_only: ClassVar[bool] = False
@@ -94,21 +94,22 @@ class Login(abc.ABC):
     def __init__(self, order: Order) -> None:
         self.order = order
         self.mechanism = ""
-        """The way in which the credential was presented to the service; set by `log_in`."""
+        """The mechanism with which the credential was presented to the service. It is set by `log_in`."""
         self.sent_in_clear: tuple[bytes, ...] = ()
-        """The secret in each form in which it went over the wire and can be read back. It is masked in everything that the
-        service says for as long as the stream lasts.
+        """The secret in each form that was sent and from which it can be read. These forms are masked in all output of the
+        service for as long as the stream lasts.
 
-        Set by `log_in`, before the secret is sent.
+        The value is set by `log_in`, before the secret is sent.
         """
 
     @abc.abstractmethod
     def log_in(self, server: Side) -> None:
-        """Log in: return when the service has accepted the credential. LoginError."""
+        """Log in. Return when the service has accepted the credential. Raises LoginError if the login fails."""
 
     @abc.abstractmethod
     def greet(self, client: Side, server: Side) -> Filter:
-        """Answer the library's own login until the library is satisfied, and return the filter for the stream. LoginError.
+        """Answer the library's own login until the library is satisfied, and return the filter for the stream. Raises
+        LoginError if the library's login cannot be answered.
 
-        Bytes that were read and not used stay waiting in their side.
+        Bytes that were read but not used stay in the `Side` that read them.
         """

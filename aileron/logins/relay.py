@@ -1,4 +1,5 @@
-"""Relays bytes both ways between a service and a connector after the login, through the protocol's filter, and masked.
+"""Relays bytes in both directions between a service and a connector after the login, through the protocol's filter and the
+mask.
 
     connector ──► filter.up ──────────► service
     connector ◄── mask ◄── filter.down ◄── service
@@ -6,16 +7,16 @@
 Runs in the process of one login, in one thread, which waits for both ends at once. Trusts neither end.
 
 Rules
-- Bytes that were read during the login and not used come first, through the filter like the rest.
-- In each direction at most HELD_BYTES wait to be written, plus the filter's output for one read: if an end does not read, the
-  other end is not read for it. A filter's own responses can be as much again, so that a client that sends without reading is
-  stopped neither sooner nor later than by the service itself.
+- Bytes that were read during the login and not used are relayed first, through the filter like all others.
+- In each direction at most HELD_BYTES wait to be written, plus the filter's output for one read: if one end does not read,
+  nothing is read from the other end. A filter's own responses can take the same amount in addition, so that a client that
+  sends without reading is stopped at the same point as by the service itself.
 - A note is on disk before any byte that goes with it is written.
-- If the connector ends its half, the service's half is ended after everything that was sent before; not with TLS, which Python
-  can end only in both directions at once. If the connector closes altogether, the same happens, and then the connection is
-  closed.
-- If the service ends its half, what it sent is written, and the stream is over. TLS that ends without a closing alert is an
-  error, since anyone on the way can cut a connection.
+- If the connector ends its half, the half to the service is ended after all earlier bytes were sent. With TLS that half stays
+  open, because Python can end TLS only in both directions at once. If the connector closes both halves, the same happens, and
+  then the connection is closed.
+- If the service ends its half, the bytes that it sent are written, and the stream is over. TLS that ends without a closing
+  alert is an error, since anyone on the network path can cut a connection.
 
 Not here: what the bytes mean (protocols/), how much may pass in all (the daemon counts: egress).
 """
@@ -38,13 +39,15 @@ from aileron.logins.side import Side
 __all__ = ["HELD_BYTES", "relay"]
 
 HELD_BYTES: Final = 1 << 20
-"""Bytes that wait in one direction at most: four pieces."""
+"""Maximum number of bytes that wait in one direction: four pieces."""
 _PIECE_BYTES: Final = 248 << 10
-"""Bytes read from one end at a time, as the daemon takes them (egress/stream.py): each piece costs it and the jail a turn."""
+"""Maximum number of bytes read from one end at a time: as many as the daemon takes (egress/stream.py), since each piece costs
+the daemon and the jail a turn.
+"""
 _READS: Final = 8
-"""Reads from one end before the other has its turn."""
+"""Maximum number of reads from one end before the other end has its turn."""
 _LEAVING_S: Final = 5.0
-"""Seconds for the last bytes of a connector that has gone."""
+"""Seconds to relay the last bytes of a connector that has disconnected."""
 
 
 def relay(
@@ -53,14 +56,15 @@ def relay(
     """Relay until the stream is over. `note` returns when the note is on disk; `deadline` is in the time of
     `time.monotonic()`.
 
-    LoginError for what the filter refuses, and (closed, too_slow).
+    Raises LoginError if the filter refuses something, the connection is closed (`closed`), or the deadline passes
+    (`too_slow`).
     """
     one = _Relay(_End(client.sock, "the connector"), _End(server.sock, server.who), through, deadline, note, mask)
     one.run(client.take_waiting(), server.take_waiting())
 
 
 class _End:
-    """A socket, of the two of a relay, which never blocks."""
+    """A socket, one of the two of a relay. Its operations never block."""
 
     def __init__(self, sock: socket.socket, who: str) -> None:
         sock.setblocking(False)
@@ -70,19 +74,19 @@ class _End:
         self._buffer: Final = memoryview(bytearray(_PIECE_BYTES))
         self.is_tls: Final = isinstance(sock, ssl.SSLSocket)
         self._end_was_met = False
-        """True if the end follows the bytes that `read` returned last."""
+        """True if the stream ends after the bytes that `read` returned last."""
         self.has_ended = False
-        """True if no more bytes come from this end."""
+        """True if no more bytes can be read from this end."""
         self.has_gone = False
-        """True if nobody reads what is written to this end."""
+        """True if the peer no longer reads, so that bytes written to this end are lost."""
         self.is_cut = False
         """True if reading failed or TLS was cut without its closing alert."""
         self.read_waits_to_write = False
         self.write_waits_to_read = False
 
     def read(self) -> bytes | None:
-        """Return some bytes, b"" at the end, or None if there are none now. With TLS, return several records: each piece is
-        searched.
+        """Return some bytes, b"" at the end of the stream, or None if none are available now. With TLS, return several records
+        together, because each piece is searched for the secret.
         """
         if self._end_was_met:
             return b""
@@ -96,8 +100,8 @@ class _End:
         return bytes(self._buffer[:size])
 
     def _read_once(self, at: int) -> int | None:
-        """Read into the buffer behind its first `at` bytes. Return how many bytes came in, 0 at the end, or None if there are
-        none now.
+        """Read into the buffer after its first `at` bytes. Return the number of bytes read, 0 at the end of the stream, or
+        None if none are available now.
         """
         self.read_waits_to_write = False
         try:
@@ -112,7 +116,7 @@ class _End:
             return 0
 
     def put(self, data: bytes) -> None:
-        """Queue bytes, or write them at once if that is possible."""
+        """Write bytes immediately if that is possible, and queue the rest."""
         if self.has_gone or not data:
             return
         if self.out or len(data) > _PIECE_BYTES:
@@ -128,7 +132,8 @@ class _End:
     def write(self) -> None:
         """Write as much of the queue as possible.
 
-        A piece that TLS could not send is tried again with as many bytes or more: OpenSSL accepts no fewer (SSL_write(3)).
+        A piece that TLS could not send is sent again with the same number of bytes or more, because OpenSSL does not accept
+        fewer (SSL_write(3)).
         """
         while self.out and not self.has_gone:
             with memoryview(self.out) as waiting, waiting[:_PIECE_BYTES] as piece:
@@ -150,7 +155,7 @@ class _End:
 
     @property
     def has_pending(self) -> bool:
-        """True if TLS has read more than it gave out, or has met the end; poll(2) sees neither."""
+        """True if TLS has read more than it returned, or has reached the end of the stream; poll(2) reports neither."""
         return self._end_was_met or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
 
     def _sent(self, data: bytes | memoryview) -> int:
@@ -189,7 +194,7 @@ class _Relay:
     def run(self, of_client: bytes, of_server: bytes) -> None:
         self._pass(self._of_server(of_server))
         self._pass(self._of_client(of_client))
-        self._read_server()  # TLS may have read more than it gave out
+        self._read_server()  # TLS may have read more than it returned
         while not self._is_over():
             self._turn()
         if self._ended_badly is not None:
@@ -198,11 +203,11 @@ class _Relay:
             raise LoginError(Problem.CLOSED, f"{self._server.who} broke the connection off")
 
     def _turn(self) -> None:
-        """Wait until something can be done, and do it."""
+        """Wait until an end is ready to be read or written, and do that."""
         ready = self._ready()
         client, server = self._client, self._server
         if ready.get(client.sock.fileno(), 0) & select.POLLHUP and not client.has_gone:
-            client.go()  # what it sent before is still read and passed on, for a moment
+            client.go()  # its earlier bytes are still read and passed on, for a moment
             self._deadline = min(self._deadline, time.monotonic() + _LEAVING_S)
         if server.out and self._is_ready(ready, server, select.POLLOUT):
             server.write()
@@ -238,7 +243,7 @@ class _Relay:
         )
 
     def _ready(self) -> dict[int, int]:
-        """Return the ready events by descriptor. LoginError(too_slow)."""
+        """Return the ready events by descriptor. Raises LoginError(too_slow) when the deadline has passed."""
         client, server = self._client, self._server
         poll = select.poll()
         if (events := _events(client, self._may_read_client())) or not client.has_gone:
@@ -264,7 +269,8 @@ class _Relay:
     def _is_ready(ready: dict[int, int], end: _End, event: int) -> bool:
         """Return whether an end is ready for an event.
 
-        Errors count as ready: trying finds them. TLS may have to write in order to read, and the reverse.
+        Errors count as ready, because the attempt to read or write reports them. TLS may have to write in order to read, and
+        the reverse.
         """
         got = ready.get(end.sock.fileno(), 0)
         crossed = (event == select.POLLIN and end.read_waits_to_write) or (
@@ -297,7 +303,7 @@ class _Relay:
                 self._server.has_ended = True
                 try:
                     self._pass(self._filter.down_ended())
-                except LoginError as error:  # the connector gets what was said before the error is raised
+                except LoginError as error:  # the connector gets all earlier bytes before the error is raised
                     self._ended_badly = error
                 self._client.put(self._mask.finish())
                 return

@@ -1,13 +1,13 @@
-"""A login stands between the two ends of a stream. A side is one end: read within bounds and a deadline, over TLS if wanted.
+"""A side is one of the two ends of a login's stream, which is read within bounds and a deadline, and over TLS if requested.
 
     service ◄──► Side │ protocol │ Side ◄──► connector
 
-Runs in the process of one login, which has nothing else to do: it can block. Trusts neither end.
+Runs in the process of one login, which has nothing else to do, so a side can block. Trusts neither end.
 
 Rules
-- Until the login is over, an end can send MAX_LOGIN_BYTES in all, and lines of MAX_LINE bytes.
-- Nothing that was sent before TLS began is used after it: unread bytes when TLS begins are an error (CVE-2011-0411).
-- An error quotes nothing of what was received.
+- Until the login is over, an end can send at most MAX_LOGIN_BYTES in total, and lines of at most MAX_LINE bytes.
+- No bytes that were sent before TLS are used after TLS began: unread bytes when TLS begins are an error (CVE-2011-0411).
+- An error quotes no received bytes.
 
 Not here: what the bytes mean (protocols/), bytes after the login (relay.py).
 """
@@ -27,13 +27,15 @@ from aileron.tls import was_cut
 __all__ = ["MAX_LINE", "MAX_LOGIN_BYTES", "Side"]
 
 MAX_LOGIN_BYTES: Final = 256 << 10
-"""256 KiB. Greetings, capabilities, SASL and the start-up parameters of a database have a few KiB."""
+"""Maximum number of bytes that one end can send during the login: 256 KiB. Greetings, capabilities, SASL and the start-up
+parameters of a database take a few KiB.
+"""
 MAX_LINE: Final = 16 << 10
-"""16 KiB. RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
+"""Maximum length of a line in bytes: 16 KiB. RFC 4954 section 4 allows lines of 12,288 octets, the longest of these protocols."""
 _PIECE: Final = 16 << 10
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
-"""OpenSSL's reasons for a first record that is not TLS (include/openssl/sslerr.h): the greeting of a mail server, for
-instance.
+"""OpenSSL's error reasons for a first record that is not TLS (include/openssl/sslerr.h), such as the greeting of a mail
+server.
 """
 
 
@@ -50,8 +52,8 @@ class Side:
         tls: ssl.SSLContext | None = None,
         host: str = "",
     ) -> None:
-        """Wrap a socket. `tls` and `host` are the context for TLS and the host that the certificate must name; None for the
-        connector's end.
+        """Wrap a socket. `tls` and `host` are the context for TLS and the host name that the certificate must have; `tls` is
+        None for the connector's end.
         """
         self._sock = sock
         self._deadline = deadline
@@ -63,7 +65,7 @@ class Side:
 
     @property
     def sock(self) -> socket.socket:
-        """The current socket, for use after the login."""
+        """The current socket of this end, for use after the login."""
         return self._sock
 
     @property
@@ -72,8 +74,8 @@ class Side:
         return self._who
 
     def close(self) -> None:
-        """Close the socket now, without waiting. Send TLS's closing alert if there is room, so that the service sees that
-        nothing was cut.
+        """Close the socket immediately, without waiting. Send TLS's closing alert if the socket's buffer has room, so that the
+        service sees that the stream was not cut.
         """
         with contextlib.suppress(OSError, ValueError):
             self._sock.setblocking(False)
@@ -82,16 +84,16 @@ class Side:
         self._sock.close()
 
     def wait_until(self, deadline: float) -> None:
-        """Set a new deadline."""
+        """Set a new deadline for all further reads and writes."""
         self._deadline = deadline
 
     def replace(self, sock: socket.socket) -> None:
-        """Use another socket for this end from now on, for a protocol that has a transport of its own (`ssh`)."""
+        """Use another socket for this end from now on, for a protocol with its own encrypted transport (`ssh`)."""
         self._sock = sock
 
     @property
     def is_encrypted(self) -> bool:
-        """True once TLS has begun and the certificate names the host."""
+        """True once TLS has begun and the certificate was verified for the host."""
         return isinstance(self._sock, ssl.SSLSocket)
 
     @property
@@ -105,7 +107,9 @@ class Side:
         return self._sock.getpeercert(binary_form=True) if isinstance(self._sock, ssl.SSLSocket) else None
 
     def line(self) -> bytes:
-        """Return the next line without its end, CRLF or LF. LoginError."""
+        """Return the next line without its line end (CRLF or LF). Raises LoginError if the line is too long, or the end is
+        closed or too slow.
+        """
         while (at := self._waiting.find(b"\n")) < 0:
             if len(self._waiting) > MAX_LINE:
                 raise LoginError(Problem.PROTOCOL, f"{self._who} sent a line of more than {MAX_LINE} bytes")
@@ -115,7 +119,7 @@ class Side:
         return found
 
     def exactly(self, size: int) -> bytes:
-        """Return exactly `size` bytes. LoginError."""
+        """Return exactly `size` bytes. Raises LoginError if the end sends fewer before it closes, or before the deadline."""
         if size > MAX_LOGIN_BYTES:
             raise LoginError(
                 Problem.PROTOCOL, f"{self._who} announced {size} bytes; a login has at most {MAX_LOGIN_BYTES}"
@@ -127,19 +131,19 @@ class Side:
         return found
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes, which stay to be read. LoginError."""
+        """Return the next `size` bytes without consuming them. Raises LoginError as for `exactly`."""
         while len(self._waiting) < size:
             self._more()
         return bytes(self._waiting[:size])
 
     def take_waiting(self) -> bytes:
-        """Return bytes that were read but not used: they come first after the login."""
+        """Return the bytes that were read but not used; they are relayed first after the login."""
         found = bytes(self._waiting)
         self._waiting.clear()
         return found
 
     def write(self, data: bytes) -> None:
-        """Write all of the data. LoginError."""
+        """Write all of the data. Raises LoginError if the end is closed or too slow."""
         problem = self._exchange(lambda: self._sock.sendall(data))
         if problem is not None:
             raise problem
@@ -187,8 +191,8 @@ class Side:
         return left
 
     def _exchange(self, step: Callable[[], object]) -> LoginError | None:
-        """Do one step on the socket, and return its error, to be raised outside of the handler: OpenSSL's errors quote the bad
-        bytes.
+        """Execute one operation on the socket, and return its error. The caller raises it outside the exception handler,
+        because OpenSSL's errors quote the bad bytes.
         """
         try:
             self._sock.settimeout(self._left())

@@ -1,6 +1,6 @@
-r"""Makes a service's words fit for a line that a person reads.
+r"""Makes text from a service safe for a line that a person reads.
 
-Pure. Not here: how many characters are kept (messages.MAX_WORDS), masking the secret (perform.py).
+Pure. Not here: the maximum number of characters (messages.MAX_WORDS), masking the secret (perform.py).
 
 >>> printable("530 no\r\nsuch \x1b[31muser")
 '530 no  such  [31muser'
@@ -12,5 +12,5 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    """Return the text in the same length, with a blank for each character that is invisible or moves others."""
+    """Return the text in the same length, with a blank in place of each character that is invisible or moves other characters."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,1 +1,1 @@
-"""The protocols, each in a module: how the supervisor logs in, and how a client library's own login is answered."""
+"""The protocols, each in a separate module: how the supervisor logs in, and how a client library's own login is answered."""

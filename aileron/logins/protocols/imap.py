@@ -2,18 +2,19 @@
 
     service ◄── TLS or STARTTLS, CAPABILITY, AUTHENTICATE or LOGIN ── log_in
     library ──► OK [CAPABILITY …], and its own LOGIN or AUTHENTICATE is answered here ── greet
-                the service's words pass unchanged; commands are inspected, literals are not
+                the service's output passes unchanged; commands are inspected, literals are not
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- A PREAUTH greeting is refused: nothing says whose mailbox it is, and before TLS it is a way round TLS (RFC 9051 section
-  11.3).
-- Only the capabilities that the service lists after TLS are used. The library gets those listed after the login, without
-  STARTTLS and COMPRESS: compressed data cannot be scrubbed.
-- A command that logs in again, or compresses, ends the stream: a refusal of ours could land in the middle of a response.
-- A preview can EXAMINE but not SELECT, FETCH only items that set no flag, and send no literal: a service without LITERAL+
-  would read one as commands.
+- A PREAUTH greeting is refused, because it does not say which account it is for, and before TLS it is a way to avoid TLS (RFC
+  9051 section 11.3).
+- Only the capabilities that the service lists after TLS are used. The library gets the capabilities that are listed after the
+  login, without STARTTLS and COMPRESS, because compressed data cannot be scrubbed.
+- A command that logs in again, or compresses, ends the stream, because a refusal of ours could be inserted in the middle of a
+  response.
+- A preview can EXAMINE but not SELECT, FETCH only items that set no flag, and send no literal, because a service without
+  LITERAL+ would read a literal as commands.
 
 Source: RFC 3501, RFC 9051, RFC 4959 (SASL-IR), RFC 7888 (LITERAL+), RFC 4978 (COMPRESS), RFC 3516 (BINARY). Not here:
 mechanisms (sasl.py), the contents of a mailbox.
@@ -33,18 +34,18 @@ from aileron.logins.side import MAX_LINE, Side
 __all__ = ["ImapFilter", "ImapLogin"]
 
 _MAX_COMMAND: Final = 64 << 10
-"""Bytes of a command line. A set of UIDs can have thousands (RFC 7162 section 4 says 8,192 at least)."""
+"""Maximum size of a command line in bytes. A set of UIDs can have thousands (RFC 7162 section 4 says 8,192 at least)."""
 _MAX_AHEAD: Final = 256 << 10
-"""Bytes that a library can send ahead while the service has not accepted a literal."""
+"""Maximum number of bytes that a library can send ahead while the service has not accepted a literal."""
 _MAX_START: Final = 80
-"""Bytes that are kept of a service's line, to see what kind it is."""
+"""Number of bytes that are stored from the start of a service's line, to recognize the kind of line."""
 _LITERAL: Final = re.compile(rb"~?\{([0-9]{1,10})(\+?)\}")
 _LITERAL_END: Final = re.compile(_LITERAL.pattern + rb"$")
 _CAPABILITY: Final = re.compile(rb"\[CAPABILITY ([^\]]*)\]", re.IGNORECASE)
 _TAG: Final = re.compile(rb"[\x21\x23\x24\x26\x27\x2c-\x5b\x5d-\x7a\x7c-\x7e]{1,64}")
-"""A tag: an astring of RFC 3501 without `+`."""
+"""Pattern of a tag: an astring of RFC 3501 without `+`."""
 _NAME: Final = re.compile(rb"[A-Z0-9][A-Z0-9._-]{0,63}")
-"""The name of a command, without characters that a service could read as the blank after it."""
+"""Pattern of a command's name: it has no character that a service could read as the blank after the name."""
 _OTHER_LOGINS: Final = frozenset({b"LOGIN", b"AUTHENTICATE", b"STARTTLS", b"COMPRESS", b"UNAUTHENTICATE"})
 _READING: Final = frozenset(
     b"CAPABILITY NOOP LOGOUT ID EXAMINE LIST LSUB STATUS SEARCH SORT THREAD FETCH NAMESPACE UNSELECT "
@@ -68,7 +69,7 @@ class ImapLogin(Login):
         self._capabilities: tuple[str, ...] = ()
 
     def log_in(self, server: Side) -> None:
-        """Read the greeting, begin TLS, and log in with the strongest mechanism. LoginError."""
+        """Read the greeting, begin TLS, and log in with the strongest mechanism. Raises LoginError if the login fails."""
         credential = sasl.Credential.of(self.order)
         encryption = self.order.target.encryption
         if encryption == "tls":
@@ -106,7 +107,7 @@ class ImapLogin(Login):
         sasl.show(exchange, lambda data: talk.server.write(sasl.encode(data) + b"\r\n"), talk.hear, first)
 
     def _command(self, talk: _Talk, credential: sasl.Credential) -> None:
-        """Log in with LOGIN and literals: services read the characters in a quoted string differently."""
+        """Log in with LOGIN and literals, because services read the characters in a quoted string differently."""
         self.mechanism = "LOGIN command"
         username, secret = credential.username.encode(), credential.secret.encode()
         self.sent_in_clear = (secret,)
@@ -120,7 +121,9 @@ class ImapLogin(Login):
             raise LoginError(Problem.PROTOCOL, "LOGIN: the service asked for something that the command does not have")
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with OK and the capabilities, and answer whatever it does to log in. LoginError."""
+        """Greet the library with OK and the capabilities, and answer every way in which it logs in. Raises LoginError if its
+        commands are invalid.
+        """
         offered = _offered(self._capabilities)
         client.write(
             b"* OK [CAPABILITY " + offered + b"] logged in outside of the jail; any user name and password will do\r\n"
@@ -135,7 +138,7 @@ class ImapLogin(Login):
 
 
 class _Talk:
-    """The commands to the service and its responses, until the login is over."""
+    """The exchange of commands and responses with the service, until the login is over."""
 
     def __init__(self, server: Side) -> None:
         self.server: Final = server
@@ -162,14 +165,14 @@ class _Talk:
                 raise LoginError(Problem.PROTOCOL, "the service's greeting is not one of IMAP")
 
     def begin(self, command: bytes) -> None:
-        """Send a command under the next tag."""
+        """Send a command with the next tag."""
         self._count += 1
         self._tag = b"a%d" % self._count
         self.said_capabilities = ()
         self.server.write(self._tag + b" " + command + b"\r\n")
 
     def literal(self, data: bytes) -> None:
-        """Send a literal and the line's end, once the service accepts it."""
+        """Send a literal and the end of the line, once the service has accepted the literal."""
         answer = self.hear(is_sasl=False)
         if isinstance(answer, sasl.Rejected):
             raise sasl.refused(answer.problem, answer.said)
@@ -178,7 +181,7 @@ class _Talk:
         self.server.write(data + b"\r\n")
 
     def capabilities(self) -> tuple[str, ...]:
-        """Ask for the capabilities and return them."""
+        """Request the service's capabilities and return them."""
         self.begin(b"CAPABILITY")
         answer = self.hear()
         if not isinstance(answer, sasl.Accepted) or "IMAP4REV1" not in self.said_capabilities:
@@ -186,8 +189,8 @@ class _Talk:
         return self.said_capabilities
 
     def hear(self, *, is_sasl: bool = True) -> sasl.Answer:
-        """Read lines until the service sends a challenge or has completed the command. Only capabilities are kept of other
-        lines.
+        """Read lines until the service sends a challenge or has completed the command. Of all other lines, only capabilities
+        are stored.
         """
         while True:
             line = self._response()
@@ -251,7 +254,7 @@ def _offered(capabilities: Iterable[str]) -> bytes:
 
 
 class _Command(NamedTuple):
-    """A command of the library, before it has logged in."""
+    """A command that the library sends before it has logged in."""
 
     tag: bytes
     name: bytes
@@ -259,7 +262,7 @@ class _Command(NamedTuple):
 
 
 def _read_command(client: Side) -> _Command:
-    """Read one command, and drop its literals. LoginError."""
+    """Read a command, and drop its literals. Raises LoginError if the command is invalid."""
     line = client.line()
     tag, _, rest = line.partition(b" ")
     if _TAG.fullmatch(tag) is None:
@@ -274,7 +277,7 @@ def _read_command(client: Side) -> _Command:
 
 
 def _answer_library(client: Side, command: _Command, offered: bytes) -> bool:
-    """Answer a command of the library. Return whether the library now believes that it has logged in."""
+    """Answer a command from the library. Return whether the library now believes that it has logged in."""
     said, is_in = b"", False
     match command.name:
         case b"CAPABILITY":
@@ -315,28 +318,28 @@ def _answer_exchange(client: Side, command: _Command) -> tuple[bool, bytes]:
 
 
 class ImapFilter(Filter):
-    """The filter of a logged-in stream. It checks commands line by line, and passes literals as they come.
+    """The filter of a logged-in stream. It checks commands line by line, and passes literals as they arrive.
 
-    It reads the service's words only while a literal waits to be accepted.
+    It reads the service's output only while a literal waits to be accepted.
     """
 
     def __init__(self, *, reads_only: bool) -> None:
         self._reads_only: Final = reads_only
         self._ahead = bytearray()
         self._literal = 0
-        """Bytes of a literal that are still to come."""
+        """Number of bytes of a literal that are still to come."""
         self._is_inside = False
         """True while a command continues after a literal."""
         self._tag = b""
         self._asked: int | None = None
-        """Size of a literal that the service has not accepted yet."""
+        """Size in bytes of a literal that the service has not accepted yet."""
         self._start = bytearray()
-        """Beginning of the service's current line, while a literal waits."""
+        """Beginning of the service's current line, recorded while a literal waits to be accepted."""
         self._is_mid_line = False
-        """True while the service has begun a line and not ended it."""
+        """True while the service has begun a line but not ended the line."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass whole lines, and the available part of a literal."""
+        """Pass complete lines, and the available part of a literal."""
         self._ahead += data
         passed = bytearray()
         while self._ahead and self._asked is None:

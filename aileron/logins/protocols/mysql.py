@@ -1,22 +1,23 @@
 """Logs in at MySQL and MariaDB with TLS and a proof of the password, and answers a library's own login here.
 
     log_in   greeting ──► SSLRequest ──► TLS ──► user, database, proof ──► [another plugin ──► proof] ──► OK
-    greet    a greeting of ours ──► whatever the library says ──► OK
+    greet    a greeting of ours ──► any login of the library ──► OK
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- Both ends are given the same protocol: no compression, no files, no session state, the older end of a result. So bytes that
-  pass afterwards need no translation.
-- TLS begins before the user name is sent. Unread bytes behind the greeting at that time are an error.
-- A plugin is used if it proves the password without showing it (mysql_proofs.py). The password itself is sent in one step
-  only, the full authentication of caching_sha2_password, over TLS; it is never encrypted with a key that the service supplies.
-- User name and database are the binding's. From a library's login only its character set is used, and whether it wants several
-  statements in one query.
+- Both ends use the same protocol options: no compression, no files, no session state, the older form of the end of a result.
+  So bytes that pass afterwards need no translation.
+- TLS begins before the user name is sent. Unread bytes after the greeting at that time are an error.
+- An authentication plugin is used if it proves the password without revealing the password (mysql_proofs.py). The password
+  itself is sent in one step only, the full authentication of caching_sha2_password, over TLS; it is never encrypted with a key
+  that the service supplies.
+- User name and database come from the binding. From a library's login only two values are used: its character set, and the
+  flag for several statements in one query.
 - After the login, commands that log in again or copy the server's log are blocked.
 - If an account was bound as read-only, its privileges are checked (mysql_rights.py). Only such an account can serve previews.
 
-A service's requests for a file are not searched for: LOCAL INFILE was not negotiated, and the connector has no files.
+A service's requests for a file are not searched for, because LOCAL INFILE was not negotiated, and the connector has no files.
 
 Source: MySQL's "Client/Server Protocol", chapters "Connection Phase" and "Command Phase"; MariaDB's "Connecting".
 Not here: packets (mysql_wire.py).
@@ -59,7 +60,7 @@ _SHARED: Final = (
     | _PS_MULTI_RESULTS
     | _PLUGIN_AUTH
 )
-"""Capability flags that both ends get."""
+"""Capability flags that are used at both ends."""
 _NEEDED: Final = _PROTOCOL_41 | _SECURE | _PLUGIN_AUTH
 _OTHERWISE: Final = {
     _FOUND_ROWS: "CLIENT_FOUND_ROWS",
@@ -79,7 +80,7 @@ follow the protocol use only what is offered.
 """
 _UTF8MB4: Final = 45
 _MAX_STATEMENT: Final = 1 << 30
-"""Longest packet in bytes that we announce as a client; the server has its own bound (max_allowed_packet)."""
+"""Maximum packet size in bytes that we announce as a client; the server has its own limit (max_allowed_packet)."""
 _MAX_STEPS: Final = 6
 _MAX_ROWS: Final = 500
 _NATIVE: Final = "mysql_native_password"
@@ -88,7 +89,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 _REFUSED: Final = frozenset({1045, 1130, 1698, 1820, 1862, 3118, 3955, 4151, 4161})
 """Error numbers for a refused credential: ER_ACCESS_DENIED_ERROR, ER_HOST_NOT_PRIVILEGED, ER_ACCESS_DENIED_NO_PASSWORD_ERROR,
-expired passwords, locked accounts.
+and the numbers for expired passwords and locked accounts.
 """
 _NO_DATABASE: Final = frozenset({1044, 1049})
 _BUSY: Final = frozenset({1040, 1129, 1203, 1226})
@@ -106,7 +107,7 @@ class _Greeting(NamedTuple):
 
 
 class MysqlLogin(Login):
-    """The login of one MySQL session."""
+    """The login to MySQL or MariaDB for one session."""
 
     can_read_only = True
 
@@ -115,7 +116,7 @@ class MysqlLogin(Login):
         self._greeting: _Greeting | None = None
 
     def log_in(self, server: Side) -> None:
-        """Begin TLS, prove the password and, for an account bound as read-only, check that it only reads."""
+        """Begin TLS and prove the password. If the account was bound as read-only, check that it has only privileges to read."""
         credential = sasl.Credential.of(self.order)
         if credential.kind != "password":
             raise LoginError(Problem.UNUSABLE_CREDENTIAL, "MySQL is logged in at with a password, not with a token")
@@ -151,7 +152,7 @@ class MysqlLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with a challenge of ours. The response to the challenge is not checked."""
+        """Greet the library with a challenge of ours. The library's response to the challenge is not checked."""
         greeting = self._greeting
         assert greeting is not None
         client.write(wire.packet(0, _our_greeting(greeting)))
@@ -175,7 +176,9 @@ class MysqlLogin(Login):
         return Commands()
 
     def _prove(self, server: Side, number: int, password: bytes) -> None:
-        """Answer the service until it says OK. It can ask for another plugin's proof first. LoginError."""
+        """Answer the service until it accepts the login. The service can first ask for another plugin's proof. Raises
+        LoginError if the login fails.
+        """
         for _ in range(_MAX_STEPS):
             said = wire.read(server, number)
             match said[0]:
@@ -209,7 +212,9 @@ class MysqlLogin(Login):
         return PROOFS[plugin](password, reader.take(CHALLENGE_BYTES[plugin]))
 
     def _full(self, server: Side, said: bytes, password: bytes) -> bytes | None:
-        """Answer caching_sha2_password: None if the service remembers the password, otherwise the password itself."""
+        """Return the response of caching_sha2_password: None if the service remembers the password, otherwise the password
+        itself.
+        """
         if said == b"\x03":
             return None
         if said != b"\x04":
@@ -253,11 +258,11 @@ class Commands(Filter):
 
     @property
     def has_said_goodbye(self) -> bool:
-        """True once COM_QUIT was sent. MariaDB then closes without ending TLS."""
+        """True once COM_QUIT was sent. MariaDB then closes the connection without ending TLS."""
         return self._is_over
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass the bytes of packets whose command is allowed. LoginError(not_allowed)."""
+        """Pass the bytes of packets whose command is allowed. Raises LoginError(not_allowed) for any other command."""
         data = self._waiting + data
         at = 0
         while True:
@@ -282,7 +287,7 @@ class Commands(Filter):
         return (Passed(to_client=data),)
 
     def _has_head(self, data: bytes, at: int) -> bool:
-        """Return whether a packet's head is complete, with its command if it has one."""
+        """Return whether a packet's head is complete, including the command byte if the packet has one."""
         has_none = self._goes_on or data[at : at + 3] == b"\0\0\0"
         return len(data) - at >= (4 if has_none else 5)
 
@@ -308,7 +313,9 @@ _ALLOWED: Final = frozenset(
         0xFA,  # COM_STMT_BULK_EXECUTE, MariaDB's
     }
 )
-"""The commands that pass. Excluded are COM_CHANGE_USER, COM_BINLOG_DUMP and its kind, COM_REGISTER_SLAVE, COM_SHUTDOWN."""
+"""The commands that pass. COM_CHANGE_USER, COM_BINLOG_DUMP and similar commands, COM_REGISTER_SLAVE and COM_SHUTDOWN are
+excluded.
+"""
 
 
 def _check_command(number: int, command: int) -> None:
@@ -373,7 +380,7 @@ def _carry_out(server: Side, command: bytes) -> None:
 
 
 def _set_names(server: Side, number: int) -> None:
-    """Set the character set of the collation with this number. LoginError."""
+    """Set the character set that belongs to the collation with this number. Raises LoginError if the service refuses it."""
     sql = "SELECT CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID = "
     found = _ask(server, sql + str(number))
     names = [name.decode("ascii", "replace") for name in found[0]] if found else []
@@ -383,7 +390,7 @@ def _set_names(server: Side, number: int) -> None:
 
 
 def _ask(server: Side, sql: str) -> list[list[bytes]]:
-    """Send a query and return its rows, with NULL as empty bytes. LoginError."""
+    """Send a query and return its rows, with NULL as empty bytes. Raises LoginError if the query fails."""
     server.write(wire.packet(0, b"\x03" + sql.encode()))
     said = wire.read(server, 1)
     if said[0] == 0xFF:
@@ -411,7 +418,7 @@ def _ask(server: Side, sql: str) -> list[list[bytes]]:
 
 
 def _has_public(version: bytes) -> bool:
-    """Return whether this is MariaDB 10.11 or later, which lists the privileges of everyone (PUBLIC) separately."""
+    """Return whether the server is MariaDB 10.11 or later, which lists the privileges of everyone (PUBLIC) separately."""
     found = re.search(rb"(\d+)\.(\d+)\.\d+-MariaDB", version)
     return found is not None and (int(found[1]), int(found[2])) >= (10, 11)
 

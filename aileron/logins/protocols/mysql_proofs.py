@@ -1,14 +1,15 @@
 """Proofs of a password to MySQL and MariaDB: the response to a server's challenge, for each authentication plugin.
 
     mysql_native_password     SHA-1 of challenge and twice hashed password, XOR the hashed password
-    caching_sha2_password     the same with SHA-256, while the server remembers it; otherwise it asks for the password, over TLS
+    caching_sha2_password     the same with SHA-256, if the server remembers the password; otherwise the password over TLS
     client_ed25519            a signature of the challenge; the password's hash is the key
 
-Runs in the process of one login. SHA-1 is MySQL's choice, for the response to a random challenge. Ed25519 is libsodium's
-arithmetic (PyNaCl): MariaDB's keys come from passwords of any length, which no library's own signing accepts.
+Runs in the process of one login. SHA-1 is MySQL's choice, for the response to a random challenge. The signature is computed
+with libsodium's Ed25519 arithmetic (PyNaCl), because MariaDB derives keys from passwords of any length, which the signing
+functions of libraries do not accept.
 
 Source: MySQL's "Authentication Method" pages; MariaDB's "Authentication Plugin - ed25519"; RFC 8032 section 5.1.6. Not here:
-which proof is used, and when (mysql.py).
+the choice of the proof (mysql.py).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def sha2(password: bytes, challenge: bytes) -> bytes:
 def ed25519(password: bytes, challenge: bytes) -> bytes:
     """Return the proof of client_ed25519: a signature of 64 bytes.
 
-    Its key is derived as in RFC 8032, with the password in place of the seed.
+    The signing key is derived as in RFC 8032, with the password in place of the seed.
     """
     expanded = hashlib.sha512(password).digest()
     clamped = bytearray(expanded[:32])
@@ -66,7 +67,7 @@ PROOFS: Final[dict[str, Callable[[bytes, bytes], bytes]]] = {
     "caching_sha2_password": sha2,
     "client_ed25519": ed25519,
 }
-"""The proof functions by the plugin's name. None of them reveals the password."""
+"""The proof functions by the plugin's name. No proof reveals the password."""
 
 
 def _over(one: bytes, other: bytes) -> bytes:

@@ -4,14 +4,16 @@ Runs in the process of one login. The service itself answers, so this protects a
 not against a service that lies.
 
 Rules
-- A privilege that is not on the list counts as more than reading. That covers names that newer versions add.
-- A role counts as more than reading: SET ROLE would activate its privileges, which are not in the response.
-- A line that cannot be parsed counts as more than reading. A line is never quoted: MariaDB's has the hash of the password.
+- A privilege that is not on this module's list of reading privileges counts as more than reading. That covers privileges that
+  newer versions add.
+- A role counts as more than reading: SET ROLE would activate the role's privileges, which are not in the response.
+- A line that cannot be parsed counts as more than reading. A line is never quoted, because MariaDB's line has the hash of the
+  password.
 
-EXECUTE is not on the list, as a routine runs with the rights of its definer. A view that calls such a function is not found
-here.
+EXECUTE is not on the list, because a routine runs with the rights of its definer. A view that calls such a function is not
+detected here.
 
-Source: MySQL's and MariaDB's pages "SHOW GRANTS" and "GRANT". Not here: asking (mysql.py).
+Source: MySQL's and MariaDB's pages "SHOW GRANTS" and "GRANT". Not here: the query (mysql.py).
 
 >>> more_than_reading("GRANT SELECT, SHOW VIEW ON `shop`.* TO `me`@`%`") is None
 True

@@ -1,8 +1,9 @@
-r"""The packets of MySQL and MariaDB as bytes: read one by one during the login; after it only their heads are inspected.
+r"""The packets of MySQL and MariaDB as bytes. During the login they are read one by one; after the login only their heads are
+inspected.
 
     3 bytes length, 1 byte number, body        with length 2^24-1, the next packet continues the body
 
-Runs in the process of one login and trusts neither end. No I/O of its own: `read` waits in a `Side`.
+Runs in the process of one login and trusts neither end. Does no I/O except through a `Side`, in which `read` waits.
 
 Source: MySQL's "Client/Server Protocol", chapters "MySQL Packets" and "Generic Response Packets"; MariaDB's protocol pages.
 Not here: what a packet means (mysql.py).
@@ -23,18 +24,18 @@ from aileron.logins.words import printable
 __all__ = ["GOES_ON", "Failure", "Reader", "failure_of", "failure_packet", "packet", "read"]
 
 GOES_ON: Final = 0xFFFFFF
-"""The length of a packet that the next one continues."""
+"""The length of a packet that is continued in the following packet."""
 MAX_PACKET: Final = 64 << 10
-"""Bytes of the longest packet of a login; the longest is a row of SHOW GRANTS."""
+"""Maximum size of a packet in bytes during a login; the longest packet is a row of SHOW GRANTS."""
 
 
 def packet(number: int, body: bytes) -> bytes:
-    """Return a packet; `number` counts within a command, modulo 256."""
+    """Return a packet; `number` counts the packets within a command, modulo 256."""
     return struct.pack("<I", len(body) | (number & 0xFF) << 24) + body
 
 
 def read(side: Side, number: int) -> bytes:
-    """Return the body of the packet with this number. LoginError."""
+    """Return the body of the packet with this number. Raises LoginError if another packet arrives, or none."""
     (head,) = struct.unpack("<I", side.exactly(4))
     size, found = head & 0xFFFFFF, head >> 24
     if size > MAX_PACKET or not size or found != number & 0xFF:
@@ -43,14 +44,14 @@ def read(side: Side, number: int) -> bytes:
 
 
 class Reader:
-    """Reads values from the front of a body. LoginError if too few bytes are left."""
+    """A reader of values from the front of a body. Its methods raise LoginError if too few bytes are left."""
 
     def __init__(self, body: bytes) -> None:
         self._body: Final = body
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """Return the next `size` bytes."""
+        """Take the next `size` bytes from the front, and return them."""
         found = self._body[self._at : self._at + size]
         if len(found) < size:
             raise LoginError(Problem.PROTOCOL, "a packet of MySQL's protocol is shorter than what it should hold")
@@ -62,25 +63,25 @@ class Reader:
         return int.from_bytes(self.take(size), "little")
 
     def string(self) -> bytes:
-        """Return the bytes up to a zero byte, which is skipped, or all that are left if there is none."""
+        """Return the bytes up to a zero byte, which is skipped, or all remaining bytes if there is no zero byte."""
         found, _, _ = self._body[self._at :].partition(b"\0")
         self._at = min(self._at + len(found) + 1, len(self._body))
         return found
 
     def counted(self) -> bytes | None:
-        """Return bytes whose length stands in front; None for NULL."""
+        """Return bytes that are preceded by their length, or None for NULL."""
         first = self.number(1)
         if first == 0xFB:
             return None
         return self.take(first if first < 0xFB else self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 9)))
 
     def rest(self) -> bytes:
-        """Return all bytes that are left."""
+        """Return all remaining bytes."""
         return self.take(len(self._body) - self._at)
 
 
 class Failure(Exception):
-    """The contents of an ERR packet: the server's number, its SQLSTATE or "", and its words, printable."""
+    """The contents of an ERR packet: the server's error number, its SQLSTATE or "", and its message in printable characters."""
 
     def __init__(self, number: int, sqlstate: str, said: str) -> None:
         super().__init__(f"error {number}")
@@ -90,7 +91,7 @@ class Failure(Exception):
 
 
 def failure_of(body: bytes) -> Failure:
-    """Parse an ERR packet. Never fails, as it is called to report a failure."""
+    """Parse an ERR packet. Never raises an exception, because this function is called to report a failure."""
     number = int.from_bytes(body[1:3], "little")
     has_state = body[3:4] == b"#"
     state = body[4:9].decode("ascii", "replace") if has_state else ""
@@ -99,5 +100,5 @@ def failure_of(body: bytes) -> Failure:
 
 
 def failure_packet(number: int, code: int, sqlstate: str, words: str) -> bytes:
-    """Return an ERR packet of ours, which a library shows as an error."""
+    """Return an ERR packet of ours, which a library reports as an error."""
     return packet(number, b"\xff" + struct.pack("<H", code) + f"#{sqlstate}{words}".encode())

@@ -2,15 +2,17 @@
 
     service ◄── TLS or STLS, CAPA, AUTH or USER and PASS ── log_in
     library ──► +OK, CAPA, and its own USER and PASS, APOP or AUTH are answered here ── greet
-                the service's words pass unchanged, commands line by line
+                the service's output passes unchanged, commands line by line
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- APOP is not used: it is MD5 over a challenge that an attacker on the way can choose (RFC 1939 section 7, RFC 8314 section 3).
+- APOP is not used, because it is MD5 over a challenge that an attacker on the network path can choose (RFC 1939 section 7, RFC
+  8314 section 3).
 - Only the mechanisms that the service lists after TLS are used.
 - A command that logs in again ends the stream.
-- A preview can use neither DELE nor RETR, after which some services mark a message as read or archive it: TOP gives the same.
+- A preview can use neither DELE nor RETR. After RETR some services mark a message as read or archive it; TOP returns the same
+  contents.
 
 Source: RFC 1939, RFC 2449 (CAPA), RFC 2595 (STLS), RFC 5034 (AUTH). Not here: mechanisms (sasl.py), the contents of a mailbox.
 """
@@ -28,13 +30,15 @@ from aileron.logins.side import Side
 __all__ = ["Pop3Filter", "Pop3Login"]
 
 _MAX_COMMAND: Final = 255
-"""Bytes of a command with CR LF (RFC 2449 section 4); an initial response that does not fit is sent by itself."""
+"""Maximum size of a command in bytes, with CR LF (RFC 2449 section 4). An initial response that does not fit is sent
+separately.
+"""
 _MAX_LINE: Final = 4096
-"""Bytes of a library's command."""
+"""Maximum size of a library's command in bytes."""
 _MAX_CAPABILITIES: Final = 100
 _OFFERED: Final = frozenset("TOP UIDL RESP-CODES PIPELINING EXPIRE LOGIN-DELAY IMPLEMENTATION AUTH-RESP-CODE".split())
-"""Capabilities that are still offered to the library. UTF8 and LANG are missing: they are asked for before a login, which is
-over.
+"""Capabilities that are still offered to the library. UTF8 and LANG are missing because a client requests them before a login,
+which is already over.
 """
 _OTHER_LOGINS: Final = frozenset({b"USER", b"PASS", b"APOP", b"AUTH", b"STLS"})
 _READING: Final = frozenset(b"STAT LIST UIDL TOP NOOP CAPA LAST RSET QUIT".split())
@@ -50,7 +54,7 @@ class Pop3Login(Login):
         self._capabilities: dict[str, str] = {}
 
     def log_in(self, server: Side) -> None:
-        """Read the greeting, begin TLS, and log in with the strongest mechanism. LoginError."""
+        """Read the greeting, begin TLS, and log in with the strongest mechanism. Raises LoginError if the login fails."""
         credential = sasl.Credential.of(self.order)
         encryption = self.order.target.encryption
         if encryption == "tls":
@@ -71,7 +75,9 @@ class Pop3Login(Login):
             raise sasl.no_mechanism(credential, offered, server)
 
     def _may_command(self, credential: sasl.Credential, server: Side) -> bool:
-        """Return whether USER and PASS can be used. A service with CAPA lists USER if it has it (RFC 2449 section 6.3)."""
+        """Return whether USER and PASS can be used. A service that supports CAPA lists USER if it supports USER (RFC 2449
+        section 6.3).
+        """
         may_show = server.is_encrypted or self.order.target.encryption == "plain"
         return credential.kind == "password" and may_show and (not self._capabilities or "USER" in self._capabilities)
 
@@ -95,7 +101,7 @@ class Pop3Login(Login):
                 raise sasl.refused(Problem.REFUSED_CREDENTIAL, said)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with +OK, and answer whatever it does to log in. LoginError."""
+        """Greet the library with +OK, and answer every way in which it logs in. Raises LoginError if its commands are invalid."""
         client.write(b"+OK logged in outside of the jail; any user name and password will do\r\n")
         while True:
             words = client.line().split()
@@ -140,7 +146,9 @@ def _start_tls(server: Side) -> None:
 
 
 def _ask_capabilities(server: Side) -> dict[str, str]:
-    """Return the service's capabilities; empty if it has no CAPA. Then only USER and PASS are left."""
+    """Return the service's capabilities, or an empty dictionary if the service has no CAPA. Then only USER and PASS can be
+    used.
+    """
     server.write(b"CAPA\r\n")
     found: dict[str, str] = {}
     if not _answer(server)[0]:
@@ -160,7 +168,7 @@ def _offered(capabilities: dict[str, str]) -> bytes:
 
 
 def _answer_library(client: Side, words: list[bytes], offered: bytes) -> bool:
-    """Answer a command of the library. Return whether the library now believes that it has logged in."""
+    """Answer a command from the library. Return whether the library now believes that it has logged in."""
     said, is_in = b"-ERR log in first, with any user name and password", False
     match words[0].upper() if words else b"":
         case b"CAPA":
@@ -193,14 +201,14 @@ def _answer_exchange(client: Side, words: list[bytes]) -> tuple[bool, bytes]:
 
 
 class Pop3Filter(Filter):
-    """The filter of a logged-in stream. It checks commands line by line, and does not read the service's words."""
+    """The filter of a logged-in stream. It checks commands line by line, and does not read the service's output."""
 
     def __init__(self, *, reads_only: bool) -> None:
         self._reads_only: Final = reads_only
         self._partial = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass whole lines."""
+        """Pass complete lines."""
         self._partial += data
         passed = bytearray()
         while size := self._partial.find(b"\n") + 1:

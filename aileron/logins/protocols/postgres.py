@@ -1,25 +1,27 @@
 """Logs in at PostgreSQL with TLS and SCRAM, and answers a library's own start-up here.
 
     log_in   SSLRequest ── 'S' ──► TLS ──► StartupMessage ──► SCRAM ──► AuthenticationOk … ReadyForQuery
-                                                              └ or the one weaker form that the binding allows, once
+                                                              └ or, at most once, the weaker form that the binding allows
     greet    SSLRequest, GSSENCRequest ──► 'N';  StartupMessage ──► AuthenticationOk … ReadyForQuery
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
 - The service must prove with SCRAM-SHA-256 that it knows the password; the proof is bound to its certificate if possible. If a
-  service asks for no proof, the login fails.
-- The service chooses how it asks. A password is sent in the clear, or as an MD5 hash, only if a person allowed that very form
-  for this binding, TLS has begun, and nothing was sent for this login before. The form that was sent is masked in the whole
-  stream. After an MD5 hash the password itself is not masked: a connector could test guesses by what is masked.
-- The response to SSLRequest is one byte. Unencrypted bytes behind it are not read as if they came through TLS
-  (CVE-2021-23222), and an error in its place is not quoted (CVE-2024-10977).
-- User name and database are the binding's. A library's start-up parameters are set if they are in `_PARAMETERS`, as values of
-  a prepared statement; any other is refused, since `options` alone could be any setting. If effects are shown, a library
-  cannot choose a setting that a value's text depends on (postgres_settings.py).
-- The service's key for cancelling stays here: the library gets a random one, which cancels nothing.
-- If a role was bound as read-only, its rights are checked (postgres_rights.py), and it is kept in a read-only transaction that
-  never ends (postgres_frame.py). A preview by another role is kept in one that is rolled back.
+  service does not ask for SCRAM, the login fails, except as follows.
+- The service chooses the form of the password. The password is sent in the clear, or as an MD5 hash, only if a person allowed
+  that very form for this binding, TLS has begun, and no other proof was sent in this login before. The form that was sent is
+  masked in the whole stream. After an MD5 hash was sent, the password itself is not masked, because a connector could then
+  test guesses by observing which text is masked.
+- The response to SSLRequest is one byte. Unencrypted bytes after this byte are not read as if they came through TLS
+  (CVE-2021-23222), and an error in place of this byte is not quoted (CVE-2024-10977).
+- User name and database come from the binding. A library's start-up parameters are set if they are in `_PARAMETERS`, as values
+  of a prepared statement. Any other parameter is refused, because `options` alone could change any setting. If effects are
+  shown to a person, a library cannot choose a setting that a value's text depends on (postgres_settings.py).
+- The service's key for cancelling is not passed on: the library gets a random key, which cancels nothing.
+- If a role was bound as read-only, its rights are checked (postgres_rights.py), and its session stays in a read-only
+  transaction that never ends (postgres_frame.py). In a preview by another role, the session stays in a transaction that is
+  rolled back.
 
 Source: PostgreSQL's manual, chapters "Message Flow" and "SASL Authentication". Not here: SCRAM itself (sasl.py).
 """
@@ -51,9 +53,11 @@ _SSL_REQUEST: Final = 80877103
 _GSSENC_REQUEST: Final = 80877104
 _CANCEL_REQUEST: Final = 80877102
 _MAX_STARTUP: Final = 10_000
-"""Bytes of a start-up message: PostgreSQL's own bound (MAX_STARTUP_PACKET_LENGTH)."""
+"""Maximum size of a start-up message in bytes: PostgreSQL's own limit (MAX_STARTUP_PACKET_LENGTH)."""
 _MAX_MESSAGES: Final = 500
-"""Messages of a service while one is expected: it reports some 15 parameters, and perhaps notices."""
+"""Maximum number of messages from a service while one particular message is expected: the service reports some 15 parameters,
+and perhaps notices.
+"""
 _MAX_ROWS: Final = 50
 _MECHANISMS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-256-PLUS"})
 _PARAMETERS: Final = {
@@ -69,12 +73,14 @@ _PARAMETERS: Final = {
         "TimeZone",
     )
 }
-"""Parameters that a library can set at start-up, by their names in lower case. It could set all of them later with SQL."""
+"""Parameters that a library can set at start-up, by their names in lower case. A library could also set all of these later
+with SQL.
+"""
 _OURS: Final = frozenset({"user", "database"})
 _SET: Final = "SELECT pg_catalog.set_config($1, $2, false)"
 
 _FORMS: Final[dict[int, PasswordForm]] = {3: "cleartext", 5: "md5"}
-"""The weaker forms, by the code with which a service asks for them."""
+"""The weaker password forms, by the code with which a service asks for the form."""
 _WEAK: Final[dict[PasswordForm, str]] = {
     "cleartext": "asks for the password in the clear",
     "md5": "asks for the password as an MD5 hash, which is as good as the password",
@@ -87,7 +93,7 @@ _SET_SCRAM: Final = (
 
 
 class PostgresLogin(Login):
-    """The login of one PostgreSQL session."""
+    """The login to PostgreSQL for one session."""
 
     can_read_only = True
 
@@ -97,7 +103,7 @@ class PostgresLogin(Login):
         """Parameters that the service has reported (ParameterStatus)."""
 
     def log_in(self, server: Side) -> None:
-        """Begin TLS, log in with SCRAM and, for a role bound as read-only, check that it only reads."""
+        """Begin TLS and log in with SCRAM. If the role was bound as read-only, check that it has only rights to read."""
         credential = sasl.Credential.of(self.order)
         if credential.kind != "password":
             raise LoginError(
@@ -118,7 +124,7 @@ class PostgresLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Answer the library's start-up, and set the parameters that it asks for."""
+        """Answer the library's start-up, and set the parameters that the library requests."""
         parameters = _read_startup(client)
         try:
             self._set(server, _allowed(parameters, previewed=self.order.previewed))
@@ -190,7 +196,7 @@ class PostgresLogin(Login):
         raise _too_much()
 
     def _show(self, form: PasswordForm, salt: bytes, credential: sasl.Credential, server: Side) -> None:
-        """Send the password in a form that the service could use itself."""
+        """Send the password in a form that the service could itself use to log in elsewhere."""
         shown = credential.secret.encode()
         self.sent_in_clear = (shown,)
         if form == "md5":
@@ -200,10 +206,10 @@ class PostgresLogin(Login):
         server.write(wire.message(b"p", shown + b"\0"))
 
     def _check_allowed(self, form: PasswordForm, server: Side, *, is_first: bool) -> None:
-        """Raise LoginError unless a weaker form is allowed now.
+        """Raise LoginError unless the service's weaker password form is allowed now.
 
-        The error offers to allow it only if that would help: not if the service began with SCRAM, or if a person allowed a
-        weaker form before.
+        The error offers to allow the form only if that would help: not if the service began with SCRAM, or if a person allowed
+        a weaker form before.
         """
         allowed = self.order.details.weak_password
         if allowed == form and server.is_encrypted and is_first:
@@ -222,7 +228,7 @@ class PostgresLogin(Login):
         return chosen
 
     def _until_ready(self, server: Side) -> None:
-        """Read the rest of the start-up: parameters, and a key for cancelling, which nobody gets."""
+        """Read the rest of the start-up: parameters, and a key for cancelling, which is dropped."""
         for _ in range(_MAX_MESSAGES):
             kind, body = wire.read(server)
             if kind == b"E":
@@ -252,7 +258,7 @@ class PostgresLogin(Login):
     def _query(self, server: Side, sql: str, *, status: bytes) -> list[list[bytes | None]]:
         """Send a query and return its rows.
 
-        Raise LoginError if it fails, or if the transaction is not in the given state afterwards.
+        Raise LoginError if the query fails, or if the transaction does not have the given status afterwards.
         """
         server.write(wire.message(b"Q", wire.text(sql)))
         return self._answer(server, "the service did not carry out what keeps the session from writing", status=status)
@@ -330,9 +336,7 @@ def _no_proof(asked: int) -> LoginError:
 
 
 def _md5_answer(credential: sasl.Credential, salt: bytes) -> bytes:
-    """Return the MD5 response in hexadecimal: MD5 of the hash that PostgreSQL stores, and the salt. The protocol defines this
-    form.
-    """
+    """Return the MD5 response in hexadecimal, as the protocol defines it: MD5 of the hash that PostgreSQL stores and the salt."""
     if len(salt) != _SALT_BYTES:
         raise LoginError(Problem.PROTOCOL, f"the service sent no salt of {_SALT_BYTES} bytes for an MD5 hash")
     kept = hashlib.md5(credential.secret.encode() + credential.username.encode(), usedforsecurity=False).hexdigest()
@@ -366,7 +370,7 @@ def _too_much() -> LoginError:
 
 
 def _read_startup(client: Side) -> dict[str, str]:
-    """Read the parameters of a library's start-up. LoginError."""
+    """Read the parameters of a library's start-up. Raises LoginError if the start-up is invalid."""
     for _ in range(3):
         length, code = struct.unpack("!ii", client.exactly(8))
         if not 8 <= length <= _MAX_STARTUP:
@@ -399,7 +403,9 @@ def _parameters(body: bytes) -> dict[str, str]:
 
 
 def _allowed(parameters: dict[str, str], *, previewed: bool) -> dict[str, str]:
-    """Return start-up parameters by the service's own names. `previewed` says that effects are shown. LoginError(not_allowed)."""
+    """Return the start-up parameters by the service's own names. `previewed` is true if effects are shown to a person. Raises
+    LoginError(not_allowed) for a parameter that a library cannot set.
+    """
     asked = {name.lower(): value for name, value in parameters.items() if name not in _OURS}
     for name in asked:
         if name not in _PARAMETERS:

@@ -1,5 +1,5 @@
-"""Keeps a PostgreSQL stream in one transaction, which changes only what a person saw. Effects are computed here, not by the
-connector.
+"""Restricts a PostgreSQL stream to one transaction, which changes only what a person saw. The effects are computed here, not
+by the connector.
 
     BEGIN ─► reads ─► one INSERT, UPDATE or DELETE … RETURNING * ─► COMMIT
                                                                       │ rows changed by table, asked of the service
@@ -11,24 +11,24 @@ Runs in the process of one login. Trusts neither end: the connector is third-par
 Rules
 - The transaction is begun, committed and rolled back by this module. The connector's BEGIN, COMMIT and ROLLBACK are requests,
   accepted only as statements of their own. Nothing comes before the BEGIN or after the end.
-- Nothing before the write may write: the service must not have given the transaction an id. So no function, and no WITH, of a
-  read changes anything unseen.
+- Nothing before the write may write: the service must not have given the transaction an id. So no function and no WITH clause
+  in a read can make a change that is not shown.
 - The write returns all its rows: it ends with RETURNING *, has no WITH and no comment that could contain those words instead,
-  and as many rows came as the service counts. The first columns are all columns of a table, which has no rules and is not a
-  view.
-- Its rows are text, which the service formats by settings. These are fixed first, and must be the same directly before the
-  write is executed and directly after it, with nothing of the connector's in between (postgres_settings.py). So must the role.
-  They are also checked after a read.
-- Further changes that the write causes (foreign keys, triggers), also in its own table, are known by number and table, from
-  the service's statistics of this transaction, which are read once deferred constraints were checked. A change that is not
-  counted in rows (DDL, TRUNCATE) leaves a lock, and is refused.
-- The digest is over the statement, its values, the columns, every row, those numbers and the database's own settings that
-  texts of values depend on. Columns that an INSERT leaves to their defaults are not in it: a number or a time that the
-  database fills in differs each time.
+  and the number of returned rows is equal to the number that the service reports. The first columns are all columns of a
+  table, which has no rules and is not a view.
+- The rows of the write are text, which the service formats by settings. The settings are fixed first. They and the role must
+  be the same directly before and directly after the write is executed, and the connector can execute nothing in between
+  (postgres_settings.py). The settings are also checked after a read.
+- Further changes that the write causes (foreign keys, triggers), also in its own table, are counted by table. The counts come
+  from the service's statistics of this transaction, which are read once deferred constraints were checked. A change that is
+  not counted in rows (DDL, TRUNCATE) leaves a lock, and is refused.
+- The digest covers the statement, its values, the columns, every row, those counts, and the database's own settings that the
+  text of a value depends on. It does not cover columns that an INSERT leaves to their defaults, because a number or a time
+  that the database fills in differs each time.
 - Effects that do not fit into the text that a person reads cannot be committed.
 
-No rollback undoes sequences and what a function does outside of this database, and they are not seen here. The rows that are
-overwritten may have changed since the preview: their new values are seen, not the old ones.
+No rollback undoes changes to sequences and the effects of a function outside this database, and neither is detected here. The
+rows that are overwritten may have changed since the preview: the effects show their new values, not the old values.
 
 Source: PostgreSQL's manual, "Message Flow", "Data-Modifying Statements in WITH" (top level only), "Monitoring Database
 Activity" (pg_stat_xact_all_tables). Not here: the choice of the role (postgres.py), the frame of other streams
@@ -66,14 +66,14 @@ from aileron.logins.protocols.postgres_settings import ASK, FIX, MAX_SETTINGS, S
 __all__ = ["Transaction"]
 
 _MAX_DESCRIPTION: Final = 256 << 10
-"""Bytes of a RowDescription: PostgreSQL has at most 1,664 columns, with names of up to 63 bytes."""
+"""Maximum size of a RowDescription in bytes: PostgreSQL has at most 1,664 columns, with names of up to 63 bytes."""
 _MAX_WAITING: Final = 4 * MAX_STATEMENT
-"""Bytes that a connector can send without waiting for responses."""
+"""Maximum number of bytes that a connector can send without waiting for responses."""
 _MAX_NAMED: Final = 100
-"""Prepared statements at most; the same for portals."""
+"""Maximum number of prepared statements, and maximum number of portals."""
 _UTF8: Final = "client_encoding stays UTF8 in a stream whose effects are shown"
 _OURS: Final = b"aileron_"
-"""Prefix of the names of this module's statements and portals, which are named because a simple query would drop the
+"""Prefix of the names of this module's statements and portals. They are named because a simple query would drop the
 connector's unnamed ones.
 """
 
@@ -103,7 +103,7 @@ _COLUMNS: Final = (
     "WHERE attnum > 0 AND NOT attisdropped AND attrelid = {} ORDER BY attnum"
 )
 _MAX_ROWS: Final = max(1_700, MAX_SETTINGS)
-"""Rows kept of a response to this module: a table has at most 1,600 columns."""
+"""Maximum number of rows that are stored of a response to this module's own queries: a table has at most 1,600 columns."""
 _TRIGGERS: Final = (
     "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN ({}) "
     "ORDER BY 1 LIMIT 20"
@@ -111,7 +111,7 @@ _TRIGGERS: Final = (
 
 
 class _Wait(NamedTuple):
-    """The end whose next message the session waits for."""
+    """The end of the stream whose next message the session waits for."""
 
     of_client: bool
 
@@ -125,10 +125,11 @@ _Session = Generator[_Step, _Part, None]
 
 
 class _Cycle(NamedTuple):
-    """The messages of a connector up to one Sync. `before` and `after` stand around the execution of `sql`, if there is one.
+    """The messages of a connector up to one Sync. `before` and `after` are the messages before and after the execution of
+    `sql`, if the cycle executes a statement.
 
-    `values` goes into the digest together with `sql`; `describes` is the number of descriptions that are answered before the
-    rows.
+    `values` is included in the digest together with `sql`; `describes` is the number of descriptions that the service returns
+    before the rows.
     """
 
     before: bytes
@@ -142,13 +143,13 @@ class _Cycle(NamedTuple):
 
     @property
     def wish(self) -> Control | None:
-        """The control of the transaction that a statement of its own requests, or None."""
+        """The transaction control (BEGIN, COMMIT or ROLLBACK) that this cycle requests, or None."""
         return control(self.sql) if self.is_simple and self.sql is not None else None
 
 
 class Transaction(Filter):
-    """The filter of one session, after its start-up. `seen` is the digest that can be committed. None means a preview, which
-    is rolled back.
+    """The filter of one session, after its start-up. `seen` is the digest of the effects that can be committed. If `seen` is
+    None, the stream is a preview, which is rolled back.
     """
 
     def __init__(self, seen: str | None) -> None:
@@ -163,9 +164,11 @@ class Transaction(Filter):
         self._server: Final[deque[_Part]] = deque()
         self._waiting = 0
         self._statements: dict[bytes, tuple[bytes, bytes]] = {}
-        """Name → SQL and parameter types of a prepared statement."""
+        """Mapping from the name of a prepared statement to its SQL and parameter types."""
         self._portals: dict[bytes, tuple[bytes, tuple[bytes, ...]]] = {}
-        """Name → SQL of a portal, and the values that go into the digest together with it."""
+        """Mapping from the name of a portal to its SQL, and to the values that are included in the digest together with the
+        SQL.
+        """
         self._has_failed = False
         self._asked = 0
         self._is_committing = False
@@ -181,12 +184,12 @@ class Transaction(Filter):
         return self._advance()
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Take the service's bytes, and return the responses to the connector's messages."""
+        """Take the service's bytes, and return the responses for the connector."""
         self._server.extend(self._from_server.cut(data))
         return self._advance()
 
     def down_ended(self) -> Iterable[Passed]:
-        """Raise LoginError if it is unknown whether a commit took effect."""
+        """Raise LoginError if the service disconnected while it is unknown whether a commit took effect."""
         if self._is_committing:
             raise LoginError(
                 Problem.OUTCOME_UNKNOWN,
@@ -221,7 +224,8 @@ class Transaction(Filter):
     def _is_aside(self, part: wire.Head | wire.Rest) -> bool:
         """Return whether a part of the service's output bypasses the session.
 
-        That is a notice, setting or notification, which can come at any time, and an error while nothing is asked.
+        Such a part is a notice, setting or notification, which can arrive at any time, or an error that arrives while no
+        response is awaited.
         """
         if isinstance(part, wire.Rest):
             return self._step is not _SERVER
@@ -253,7 +257,7 @@ class Transaction(Filter):
         return settings
 
     def _transaction(self, settings: Settings) -> Generator[_Step, _Part, _Cycle]:
-        """Handle the transaction until its end; return the cycle that follows."""
+        """Handle the transaction until its end; return the cycle that follows the transaction."""
         write: Write | None = None
         while True:
             cycle = yield from self._cycle()
@@ -288,10 +292,10 @@ class Transaction(Filter):
         return write
 
     def _check_clean(self) -> _Session:
-        """Check that nothing was written so far, that rows are counted, and that the role is not a superuser, which could
-        evade all rules.
+        """Check that nothing was written so far, that the service counts changed rows, and that the role is not a superuser,
+        which could evade all rules.
 
-        LoginError.
+        Raises LoginError if one of these checks fails.
         """
         match (yield from self._ask(_CLEAN)):
             case [[b"t", b"on", b"off", b"UTF8"]]:
@@ -313,10 +317,10 @@ class Transaction(Filter):
                 raise not_allowed(_UTF8)
 
     def _pass(self, cycle: _Cycle, write: Write | None, settings: Settings) -> _Session:
-        """Pass a cycle and its responses.
+        """Pass a cycle to the service, and its responses to the connector.
 
-        After what is executed, the settings are asked for; for a write, the settings and its columns are also asked for
-        before.
+        The settings are queried after the execution. For a write, the settings and the written table's columns are also
+        queried before the execution.
         """
         asks = write is not None and not cycle.is_simple
         portal = cycle.portal + b"\0"
@@ -350,9 +354,10 @@ class Transaction(Filter):
                 yield from self._check_settings(settings)
 
     def _check_settings(self, settings: Settings) -> _Session:
-        """Check the response about the settings, in the middle of a cycle. Its messages are not taken as the write's.
+        """Check the response about the settings, in the middle of a cycle. Its messages are not mistaken for those of the
+        write.
 
-        LoginError.
+        Raises LoginError if the settings have changed.
         """
         rows: list[Row] = []
         while True:
@@ -372,7 +377,9 @@ class Transaction(Filter):
         return ready.body
 
     def _end(self, write: Write | None) -> _Session:
-        """Commit, if the effects are those that a person saw; roll back in a preview. LoginError if they have changed."""
+        """Commit if the effects are the effects that a person saw; roll back in a preview. Raises LoginError if the effects
+        have changed.
+        """
         if write is None:
             yield from self._check_clean()
         failed = yield from self._ask_or_fail(_DEFERRED)
@@ -436,7 +443,7 @@ class Transaction(Filter):
         return made(write, columns, target, tables, [text_of(row[0]) for row in triggers])
 
     def _target(self, write: Write, columns: tuple[Column, ...]) -> Generator[_Step, _Part, Target]:
-        """Return the table whose rows were returned. Raise LoginError unless the first columns are all of its own."""
+        """Return the table whose rows were returned. Raise LoginError unless the first columns are all columns of that table."""
         oid = columns[0].table if columns else 0
         found = yield from self._ask(_TARGET.format(oid))
         own = yield from self._ask(_COLUMNS.format(oid))
@@ -461,7 +468,7 @@ class Transaction(Filter):
         return found
 
     def _ask_or_fail(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row] | wire.Head]:
-        """Ask the service, and return the rows, or the error."""
+        """Send a query to the service, and return the rows, or the error."""
         yield Passed(to_server=self._question(sql) + wire.message(b"S"))
         rows: list[Row] = []
         failed: wire.Head | None = None
@@ -481,7 +488,7 @@ class Transaction(Filter):
                 return rows if failed is None else failed
 
     def _question(self, sql: str) -> bytes:
-        """Return the messages of a statement of this module, without a Sync."""
+        """Return the messages for a query of this module, without a Sync."""
         self._asked += 1
         name = _OURS + str(self._asked).encode() + b"\0"
         return (

@@ -1,4 +1,4 @@
-"""Keeps all statements of a connector in one transaction, which the connector cannot end.
+"""Executes all statements of a connector in one transaction, which the connector cannot end.
 
     greet:  BEGIN [READ ONLY]; SAVEPOINT …
     up:     every statement ──► Parse, whose first word is checked ──► service
@@ -9,19 +9,21 @@ Runs in the process of one login. Trusts neither end.
 
 Rules
 - A statement begins with a word of a closed list, after blanks, comments and semicolons. No word of the list can end a
-  transaction block; PREPARE TRANSACTION could, so PREPARE is not on it.
-- One statement at a time, as the service counts: a simple Query becomes Parse, Bind, Describe, Execute, Sync, and Parse takes
-  one statement only. So we need no lexer that knows where a string ends, whatever the session's encoding is.
-- BEGIN, COMMIT and ROLLBACK of the library are replaced by other statements: by one without effect, and by a rollback to the
-  savepoint. If nothing can have been written, the response to COMMIT is "COMMIT"; in a preview it is "ROLLBACK", as in
+  transaction block. PREPARE TRANSACTION could, so PREPARE is not on the list.
+- Only one statement is executed at a time, and the service ensures that: a simple Query becomes Parse, Bind, Describe,
+  Execute, Sync, and Parse takes one statement only. So we need no lexer that knows where a string ends, whatever the session's
+  encoding is.
+- BEGIN, COMMIT and ROLLBACK from the library are replaced by other statements: a statement without effect, or a rollback to
+  the savepoint. If nothing can have been written, the response to COMMIT is "COMMIT"; in a preview it is "ROLLBACK", as in
   PostgreSQL when a commit is impossible.
-- A library that had an error outside of its own transaction can go on: the frame is rolled back to its savepoint.
-- Messages of our own go between two messages of the connector, never into one: part of it would be read as a message.
-- If the service says that no transaction is open, the stream ends. No statement that passes can cause that; this is a second
-  check.
+- A library that had an error outside its own transaction can continue, because the frame is rolled back to its savepoint.
+- Messages of our own are inserted between two messages of the connector, never into a message, whose rest would be read as a
+  new message.
+- If the service reports that no transaction is open, the stream ends. No statement that passes can cause that; this is a
+  second check.
 
-Some effects are undone by no rollback, including this one: sequences, what a function does outside, and advisory locks until
-the end. A role that only reads has none of these rights (postgres_rights.py).
+Some effects are not undone by any rollback: changes to sequences, the effects of a function outside the database, and advisory
+locks until the session ends. A role that only reads has no right to cause these effects (postgres_rights.py).
 
 Source: PostgreSQL's manual, chapters "Message Flow" (extended query), "BEGIN", "SET TRANSACTION". Not here: the choice of the
 role (postgres.py).
@@ -44,13 +46,15 @@ from aileron.logins.protocols import postgres_wire as wire
 __all__ = ["MAX_STATEMENT", "Control", "Frame", "control", "first_word"]
 
 MAX_STATEMENT: Final = 1 << 20
-"""Bytes of one statement; values belong in its parameters, which have no bound here."""
+"""Maximum size of a statement in bytes; values belong in its parameters, which have no limit here."""
 _MAX_NAMES: Final = 1 << 10
-"""Bytes read at the beginning of a Bind, which names a portal and a statement; PostgreSQL's own names have 63."""
+"""Number of bytes that are read from the start of a Bind, which names a portal and a statement; PostgreSQL's own names have at
+most 63 bytes.
+"""
 _MAX_WAITING: Final = 10_000
-"""Responses that the service still owes to messages that a library sent without waiting."""
+"""Maximum number of responses that the service still owes for messages that a library sent without waiting."""
 _MAX_CONTROLS: Final = 1_000
-"""Prepared statements, and portals, that are a BEGIN, COMMIT or ROLLBACK."""
+"""Maximum number of prepared statements, and of portals, that are a BEGIN, COMMIT or ROLLBACK."""
 
 _READING: Final = frozenset(
     "CLOSE COPY DECLARE EXPLAIN FETCH MOVE RELEASE RESET ROLLBACK SAVEPOINT SELECT SET SHOW TABLE VALUES WITH".split()
@@ -61,7 +65,7 @@ INSERT).
 _WRITING: Final = _READING | frozenset(
     "ALTER ANALYZE CALL COMMENT CREATE DELETE DO DROP GRANT INSERT LOCK MERGE REFRESH REVOKE TRUNCATE UPDATE".split()
 )
-"""First words whose effects a rollback undoes. DO and CALL cannot commit inside a transaction block."""
+"""First words of statements whose effects a rollback undoes. DO and CALL cannot commit inside a transaction block."""
 _BLANKS: Final = b" \t\n\r\f\v;"
 _WORD: Final = re.compile(rb"[A-Za-z]+")
 _LINE_COMMENT: Final = re.compile(rb"--[^\r\n]*")
@@ -75,7 +79,9 @@ _BEGIN: Final = re.compile(
 _END: Final = re.compile(r"(COMMIT|END|ROLLBACK|ABORT)(?: WORK| TRANSACTION)?(?: AND NO CHAIN)?")
 _ROLLBACK_TO: Final = re.compile(r"ROLLBACK(?: WORK| TRANSACTION)? TO\b")
 _REFUSED: Final = b"aileron_refused_this_statement"
-"""Sent in place of a refused statement: a syntax error, whose response arrives where that statement's would."""
+"""Text that is sent in place of a refused statement: a syntax error, whose response arrives where that statement's response
+would.
+"""
 
 
 class Control(enum.Enum):
@@ -87,10 +93,11 @@ class Control(enum.Enum):
 
 
 def _skip(sql: bytes, at: int) -> int:
-    """Return the position after blanks, semicolons and comments. ValueError for a comment that does not end, or is nested too
-    deep.
+    """Return the position after blanks, semicolons and comments. Raises ValueError for a comment that does not end, or is
+    nested too deep.
 
-    None of these characters can be part of another one in any client encoding: the later bytes of those are from 0x30 on.
+    None of these characters can be part of a multibyte character in any client encoding, because the later bytes of a
+    multibyte character are 0x30 or higher.
     """
     while at < len(sql):
         if sql[at] in _BLANKS:
@@ -116,7 +123,8 @@ def _behind_comment(sql: bytes, at: int) -> int:
 
 
 def first_word(sql: bytes) -> str:
-    r"""Return the first word in capitals, or `""` if there are only blanks and comments. ValueError if it is not a word.
+    r"""Return the first word in capitals, or `""` if there are only blanks and comments. Raises ValueError if the statement
+    does not start with a word.
 
     >>> first_word(b"; /* a /* b */ */ -- c\ncommit")
     'COMMIT'
@@ -138,8 +146,8 @@ def first_word(sql: bytes) -> str:
 
 
 def _words(sql: bytes) -> str:
-    """Return the whole statement in capitals, with a blank between its words. ValueError if it has anything but words and
-    commas.
+    """Return the complete statement in capitals, with a blank between its words. Raises ValueError if the statement has
+    anything but words and commas.
     """
     found: list[str] = []
     at = _skip(sql, 0)
@@ -157,8 +165,8 @@ def _words(sql: bytes) -> str:
 
 
 def control(sql: bytes) -> Control | None:
-    """Return the control that a statement is, or None. ValueError if it controls transactions in a way that is not supported
-    here.
+    """Return the transaction control (BEGIN, COMMIT or ROLLBACK) that a statement is, or None. Raises ValueError if the
+    statement controls transactions in a way that is not supported here.
 
     >>> control(b"begin transaction")
     <Control.BEGIN: b'BEGIN'>
@@ -195,16 +203,16 @@ class _Checked(NamedTuple):
 
 
 class _Cycle:
-    """The messages that are answered up to one ReadyForQuery."""
+    """The messages from the connector that the service answers with one ReadyForQuery."""
 
     def __init__(self, kind: str) -> None:
         self.kind: Final = kind
-        """Kind of the messages: `query` (simple Query), `extended`, `call` of a function, or `ours`, which the library never
-        sees.
+        """Kind of the messages: `query` (simple Query), `extended`, `call` of a function, or `ours` for our own messages,
+        which the library never sees.
         """
         self.waits_for_sync = False
-        """True until a COPY is over: a Sync would be lost in it, so it is sent after it. Until then a Flush brings the
-        responses.
+        """True until a COPY is over. A Sync would be lost in the COPY, so the Sync is sent after it. Until then a Flush makes
+        the service send its responses.
         """
         self.is_copying = False
         """True once a COPY into the service has begun. The service ignores a Sync before the end of the data (COPY
@@ -215,7 +223,7 @@ class _Cycle:
 
 
 class Frame(Filter):
-    """The filter of one session, after its start-up. `begin` was carried out before anything arrives here."""
+    """The filter of one session, after its start-up. The statement `begin` was executed before the filter gets any bytes."""
 
     def __init__(self, *, only_reads: bool) -> None:
         self._allowed: Final = _READING if only_reads else _WRITING
@@ -236,14 +244,14 @@ class Frame(Filter):
         self._in_transaction = False
         """True while the library believes that it is in a transaction."""
         self._open: _Cycle | None = None
-        """The cycle of the extended protocol whose Sync has not come yet."""
+        """The cycle of the extended protocol whose Sync has not arrived yet."""
         self._drops_rest = False
         self._is_inside = False
-        """True while a message of the connector has begun and not ended."""
+        """True while a message from the connector has begun but not ended."""
         self._besides: Final = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Check statements; pass everything else unchanged."""
+        """Check the connector's statements, and pass all other messages unchanged."""
         said = bytearray()
         for part in self._from_client.cut(data):
             said += self._of_client(part) if isinstance(part, wire.Head) else part.data
@@ -252,7 +260,7 @@ class Frame(Filter):
         return (Passed(to_server=bytes(said)),)  # sent together: small pieces would wait for each other on the way
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the responses, except those to statements that are not the library's."""
+        """Pass the responses, except the responses to statements that did not come from the library."""
         said = bytearray()
         for part in self._from_server.cut(data):
             if isinstance(part, wire.Head):
@@ -263,7 +271,9 @@ class Frame(Filter):
         return (Passed(to_client=bytes(said), to_server=self._due()),)
 
     def _due(self) -> bytes:
-        """Return our own messages that are due: only between two messages, and not before a Sync that the connector owes."""
+        """Return our own messages that are due. They are inserted only between two messages, and not before a Sync that the
+        connector still has to send.
+        """
         if self._is_inside or self._open is not None:
             return b""
         due = bytes(self._besides)
@@ -296,7 +306,7 @@ class Frame(Filter):
         return head.header + head.body
 
     def _copied(self) -> None:
-        """Handle the end of the data that is copied in."""
+        """Handle the end of the data that the connector copies into a table."""
         cycle = self._cycles[-1] if self._cycles else None
         if cycle is None or self._open is not None:
             return
@@ -410,7 +420,7 @@ class Frame(Filter):
         return self._answer(cycle, head)
 
     def _answer(self, cycle: _Cycle, head: wire.Head) -> bytes:
-        """Return what the library is told about the end of a statement."""
+        """Return the response that the library gets for the end of a statement."""
         as_it_is = head.header + head.body
         if head.kind == b"E":
             cycle.executes.clear()  # the service skips what follows up to the Sync

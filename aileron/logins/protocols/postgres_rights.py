@@ -1,17 +1,21 @@
-"""Finds the rights beyond reading that a PostgreSQL role has, with a query of the catalogue: a row for each, with its fix.
+"""Finds the rights beyond reading that a PostgreSQL role has, with a query of the catalogue. The query returns a row for each
+right, with a fix.
 
-Runs in the process of one login, as SQL text. The service itself answers, so this protects against a role that was bound by
-mistake, not against a service that lies.
+The query runs at the service; its text is built in the process of one login. The service itself answers, so this protects
+against a role that was bound by mistake, not against a service that lies.
 
 Rules
-- The rights of a role that it is a member of count as its own, whether it inherits them or would have to SET ROLE.
+- If the role is a member of another role, the other role's rights count as its own, whether it inherits these rights or would
+  have to SET ROLE.
 - Rights of PUBLIC count too.
-- These callable functions count: those that run as their owner, those in a language that can do anything, and those in C that
-  may have effects, unless their extension is known to have none. PostgreSQL's own count if somebody has granted them.
+- The right to call a function counts if the function runs as its owner, is written in a language that can do anything, or is
+  written in C and may have effects, unless its extension is known to have no effects. PostgreSQL's own functions count if the
+  right to call them was granted explicitly.
 - Rights that PostgreSQL gives everyone count as reading: temporary tables, own large objects and advisory locks. None of their
   effects is committed (postgres_frame.py).
 
-Source: PostgreSQL's manual, chapters "Privileges", "Predefined Roles", "System Catalogs". Not here: asking (postgres.py).
+Source: PostgreSQL's manual, chapters "Privileges", "Predefined Roles", "System Catalogs". Not here: sending the query
+(postgres.py).
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ _HARMLESS_EXTENSIONS: Final = (
     "uuid-ossp",
     "vector",
 )
-"""Extensions whose volatile functions, if any, only compute or count."""
+"""Extensions whose volatile functions, if they have any, only compute or count."""
 
 _QUERY: Final = """\
 BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp;
@@ -139,15 +143,15 @@ SELECT left(CASE WHEN rolname = session_user OR is_public THEN '' ELSE format('a
                  ELSE fix END, 250)
 FROM found ORDER BY rank > 2, (rolname = session_user) = (rank > 2), rank, what LIMIT 20;
 ROLLBACK"""
-"""The query's order: above rank 2, rights that come through a membership are listed first, since the role then seems to have
-the same rights itself.
+"""The query's order: above rank 2, rights that come through a membership are listed first, because they explain why the role
+seems to have the same rights itself.
 """
 
 
 def rights_query(major: int) -> str:
-    """Return a simple Query whose response has at most 20 rows of `what` and `fix`; none for a role that only reads.
+    """Return a simple Query whose response has at most 20 rows of `what` and `fix`, and no row for a role that only reads.
 
-    `major` is the service's version. The query leaves no transaction open.
+    `major` is the major version of the service. The query leaves no transaction open.
     """
     rights = "INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER" + (", MAINTAIN" if major >= 17 else "")
     return _QUERY % {

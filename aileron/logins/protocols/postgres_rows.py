@@ -1,15 +1,18 @@
-"""Turns what a PostgreSQL statement did to rows into a text for a person and a digest, and checks that all of it can be shown.
+"""Turns the row changes of a PostgreSQL statement into a text for a person and a digest, and checks that all changes can be
+shown.
 
 Pure; runs in the process of one login. The input is a service's response to a statement that an agent wrote. The only
 assumption is that the service reports its own tables and rows truthfully.
 
 Rules
 - `check_statement` knows from the text alone that every row of a write is returned: RETURNING * at its very end, where there
-  is no comment, is a part of the statement itself, since a string or a name that began before it would have to end behind it.
-  Only after a dot can it be the name of a table (`FROM a.returning *`): such a write returns no rows, which its tag shows.
-- Its rules for a write's text can also be a regular expression, with which an action refuses the same text when an agent
-  requests it (connectors/postgres/actions/execute-sql).
-- The digest is SHA-256 over a line that names its version, and over parts that each have their length before them.
+  is no comment, is a part of the statement itself, because a string or a name that contained these words would have to end
+  after them. Only after a dot can `returning` be the name of a table (`FROM a.returning *`); such a write returns no rows,
+  which its tag shows.
+- The rules of `check_statement` for a write's text can also be stated as a regular expression, with which an action refuses
+  the same text when an agent requests it (connectors/postgres/actions/execute-sql).
+- The digest is SHA-256 over a line with the version of the digest format, and over parts that are each preceded by their
+  length.
 - A column that an INSERT does not name, and that has a default or an identity, is in the text and not in the digest.
 
 Source: PostgreSQL's manual, "INSERT", "Lexical Structure", "Message Formats" (RowDescription, DataRow). Not here: the
@@ -48,11 +51,11 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 500
-"""Rows of one write: as many as fit into the text, if each has some 50 characters."""
+"""Maximum number of rows of one write: as many as fit into the text, if each row has some 50 characters."""
 MAX_TABLES: Final = 50
-"""Tables that one write changes through the rules of a database."""
+"""Maximum number of tables that one write can change, with the changes that the database's own rules cause."""
 _MAX_NAME: Final = 63
-"""Bytes of a name; PostgreSQL truncates longer ones."""
+"""Maximum size of a name in bytes; PostgreSQL truncates longer names."""
 
 Row = list[bytes | None]
 
@@ -74,7 +77,9 @@ _TAG: Final = re.compile(r"(INSERT 0|UPDATE|DELETE) ([0-9]{1,18})")
 
 
 class Column(NamedTuple):
-    """A column of a statement's result: its name, and its table and its place there (0 if it is of no table)."""
+    """A column of a statement's result: its name, its table, and its position in that table (0 if it does not belong to a
+    table).
+    """
 
     name: str
     table: int
@@ -82,8 +87,8 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, with the rows that the transaction inserted, updated and deleted. `root` is the table that it is a partition
-    of, or itself.
+    """A table, with the number of rows that the transaction inserted, updated and deleted. `root` is the partitioned table
+    that this table is a partition of, or the table itself.
     """
 
     oid: int
@@ -95,8 +100,8 @@ class Table(NamedTuple):
 class Target(NamedTuple):
     """The table that a write changes.
 
-    `filled` has the places of columns that an INSERT leaves to their defaults. `width` is how many of the returned columns are
-    the table's own; a statement can add others, of any name (FROM, USING).
+    `filled` has the positions of columns that an INSERT leaves to their defaults. `width` is the number of returned columns
+    that are the table's own; a statement can add other columns, with any name (FROM, USING).
     """
 
     root: int
@@ -106,7 +111,7 @@ class Target(NamedTuple):
 
 
 class Write:
-    """The result of the statement that changes rows."""
+    """The result of the one statement in a transaction that changes rows."""
 
     def __init__(self, sql: bytes, values: tuple[bytes, ...], settings: Settings) -> None:
         self.sql: Final = sql
@@ -119,7 +124,7 @@ class Write:
         self._is_too_large = False
 
     def add(self, body: bytes, size: int) -> None:
-        """Add a row, which has `size` bytes."""
+        """Add a row of `size` bytes."""
         self._size += size
         self._is_too_large |= len(self.rows) >= MAX_ROWS or self._size > MAX_EFFECTS or len(body) != size
         if not self._is_too_large:
@@ -135,7 +140,7 @@ class Write:
 
 
 def not_allowed(message: str) -> LoginError:
-    """Return the error for something that a stream whose effects are shown does not do."""
+    """Return the error for a statement that is not allowed in a stream whose effects are shown."""
     return LoginError(Problem.NOT_ALLOWED, message)
 
 
@@ -180,7 +185,7 @@ def check_statement(sql: bytes) -> None:
 
 
 def given_columns(sql: bytes) -> frozenset[bytes] | None:
-    """Return the columns that an INSERT names, or None if its text does not tell.
+    """Return the columns that an INSERT names, or None if the text of the statement does not name them.
 
     >>> sorted(given_columns(b'INSERT INTO a.b (Name, "X""y") VALUES (1, 2) RETURNING *'))
     [b'X"y', b'name']
@@ -193,7 +198,7 @@ def given_columns(sql: bytes) -> frozenset[bytes] | None:
 
 
 def columns_of(description: bytes) -> tuple[Column, ...]:
-    """Parse a RowDescription. LoginError."""
+    """Parse a RowDescription. Raises LoginError if the message is invalid."""
     try:
         (count,) = struct.unpack_from("!h", description)
         found = []
@@ -213,7 +218,7 @@ def columns_of(description: bytes) -> tuple[Column, ...]:
 
 
 def row_of(body: bytes) -> Row:
-    """Parse a DataRow. LoginError."""
+    """Parse a DataRow. Raises LoginError if the message is invalid."""
     try:
         (count,) = struct.unpack_from("!h", body)
         values: Row = []
@@ -231,7 +236,7 @@ def row_of(body: bytes) -> Row:
 
 
 def text_of(value: bytes | None) -> str:
-    """Return a value as the service writes it."""
+    """Return a value as text, as the service writes it."""
     return "" if value is None else value.decode("utf-8", "replace")
 
 
@@ -242,8 +247,8 @@ def made(
     tables: Sequence[Table],
     triggers: Iterable[str],
 ) -> Effects:
-    """Return the effects of a transaction: its write, if it has one, and the rows that changed by table. LoginError past the
-    bounds.
+    """Return the effects of a transaction: its write, if it has one, and the number of changed rows by table. Raises
+    LoginError if the effects exceed the limits.
     """
     return Effects(
         digest=_digest(write, target, tables), text=_bounded(_lines(write, columns, target, tables, triggers))
@@ -296,8 +301,8 @@ def _lines(
 
 
 def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -> Iterable[str]:
-    """Yield lines on the rows that the service counts beside the returned ones: in other tables, and in the same one (a
-    trigger, a foreign key to itself, ON CONFLICT).
+    """Yield lines about the rows that the service counts in addition to the returned ones: in other tables, and in the same
+    table (a trigger, a foreign key to itself, ON CONFLICT).
     """
     own = [
         sum(counts)

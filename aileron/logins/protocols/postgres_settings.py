@@ -1,16 +1,20 @@
-"""Settings of PostgreSQL that a previewed change depends on: fixed before it, and checked when its rows are written out.
+"""Settings of PostgreSQL that a previewed change depends on: they are fixed before the change, and checked when its rows are
+returned.
 
 Pure; runs in the process of one login. The server formats a value as text by settings that any SQL can change: `set_config` in
-a WHERE, in a function, in a trigger. Text that is shown and digested must depend on the values alone.
+a WHERE, in a function, in a trigger. But text that is shown and digested must depend only on the values.
 
 Rules
 - `FIX` gives each output setting a value with which different values have different texts. The order of day and month in a
   constant, the time zone, the locale of money and the search path remain the database's own, and are digested.
-- `ASK` is answered directly before the write is executed and directly after it. The server executes a write with RETURNING to
-  its end, triggers included, and only then writes out its rows (the strategy PORTAL_ONE_RETURNING). So all rows are written by
-  the settings that hold after the write: a setting that was changed and reset within it has affected no row.
-- Every setting counts, and so does the role: a closed list of those that matter would lack those of the next version.
-- A setting that only a later `ASK` names belongs to a library that was loaded meanwhile, and counts once it was set.
+- The query `ASK` is executed directly before the write and directly after it. The server executes a write with RETURNING to
+  its end, triggers included, and only then writes out its rows (the strategy PORTAL_ONE_RETURNING). So all rows are formatted
+  with the settings that are in effect after the write. A setting that was changed and reset within the write has not affected
+  any row.
+- Every setting is compared, and so is the role, because a closed list of relevant settings would lack the settings of the next
+  version.
+- A setting that is only in a later response to `ASK` belongs to a library that was loaded meanwhile. It is compared once it
+  was set.
 
 Source: PostgreSQL's manual, "Client Connection Defaults", "pg_settings"; its source, src/backend/tcop/pquery.c
 (ChoosePortalStrategy, FillPortalStore). Not here: when `ASK` is sent (postgres_effects.py).
@@ -26,7 +30,7 @@ from aileron.logins.messages import LoginError, Problem
 __all__ = ["ASK", "FIX", "MAX_SETTINGS", "Settings", "other_than_fixed"]
 
 MAX_SETTINGS: Final = 2_000
-"""Rows of a response to `ASK`: PostgreSQL 15 has some 350 settings, and extensions add their own."""
+"""Maximum number of rows in a response to `ASK`: PostgreSQL 15 has some 350 settings, and extensions add their own."""
 
 _FIXED: Final = {
     "client_encoding": "UTF8",
@@ -38,7 +42,9 @@ _FIXED: Final = {
     "standard_conforming_strings": "on",
 }
 _DIGESTED: Final = ("DateStyle", "TimeZone", "lc_monetary", "search_path")
-"""Settings on which the text of a value depends: an instant, an amount of money, the name of a table (regclass)."""
+"""Settings on which the text of a value depends: the text of an instant, an amount of money, or the name of a table
+(regclass).
+"""
 
 FIX: Final = "SELECT " + ", ".join(
     f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in _FIXED.items()
@@ -48,14 +54,14 @@ ASK: Final = (
     "UNION ALL VALUES ('role', pg_catalog.current_setting('role'), ''), "
     "('session_authorization', pg_catalog.current_setting('session_authorization'), '')"
 )
-"""Query for all settings. It uses no operator, since the current search path would choose which one."""
+"""Query for all settings. It uses no operator, because the current search path would determine which operator is used."""
 
 
 class Settings:
-    """The settings of a transaction at its beginning."""
+    """The values of all settings at the beginning of a transaction."""
 
     def __init__(self, rows: Iterable[list[bytes | None]]) -> None:
-        """Take the `rows` that answered ASK. LoginError if they lack a setting that is digested."""
+        """Take the `rows` of the response to ASK. Raises LoginError if a digested setting is missing."""
         self._values: Final = {name: value for name, value, _ in map(_setting, rows)}
         if any(name not in self._values for name in (*_DIGESTED, "role")):
             raise LoginError(Problem.PROTOCOL, "the service did not name the settings by which it writes values")
@@ -66,7 +72,7 @@ class Settings:
         return (f"{name}={self._values[name]}".encode() for name in _DIGESTED)
 
     def check_same(self, rows: Iterable[list[bytes | None]]) -> None:
-        """Raise LoginError(not_allowed) if `rows`, which answered ASK later, differ."""
+        """Raise LoginError(not_allowed) if `rows`, the response to a later ASK, differ from these settings."""
         now = {name: (value, source) for name, value, source in map(_setting, rows)}
         for name in self._values.keys() - now.keys():
             raise _changed(name)
@@ -78,7 +84,7 @@ class Settings:
 def other_than_fixed(parameters: Mapping[str, str]) -> str | None:
     """Return the name of a start-up parameter that the library cannot choose for a previewed change, or None.
 
-    A parameter with the value that is fixed anyway is accepted.
+    A parameter is accepted if its value is the fixed value.
 
     >>> other_than_fixed({"DateStyle": "ISO", "client_encoding": "'utf-8'"}), other_than_fixed({"TimeZone": "UTC"})
     (None, 'TimeZone')

@@ -1,12 +1,13 @@
-r"""PostgreSQL's messages as bytes: read one by one during the login, cut out of a stream after it.
+r"""PostgreSQL's messages as bytes. During the login they are read one by one; after the login they are cut out of a stream.
 
-    start-up    int32 length, int32 code, body            the first of a connection, or a request instead of it
-    else        byte kind, int32 length, body             the length counts itself
+    start-up    int32 length, int32 code, body            the first message of a connection, or a request in its place
+    else        byte kind, int32 length, body             the length includes its own four bytes
 
-Runs in the process of one login and trusts neither end. Has no I/O of its own: `read` waits in a `Side`, and `Cutter` is fed.
+Runs in the process of one login and trusts neither end. Does no I/O except through a `Side`, in which `read` waits; `Cutter`
+gets its bytes from the caller.
 
 Rules
-- A length is checked before anything is waited for or kept.
+- A length is checked before any of the message is awaited or stored.
 - Text is UTF-8 without a zero byte.
 
 Source: PostgreSQL's manual, chapters "Message Flow" and "Message Formats" (protocol 3.0). Not here: what a message means
@@ -45,41 +46,43 @@ __all__ = [
 ]
 
 MAX_MESSAGE: Final = 64 << 10
-"""Bytes of one message of a login; a server's longest is an error or the row of a check, of a few KiB."""
+"""Maximum size of a message in bytes during a login; a server's longest message is an error or the row of a check, of a few
+KiB.
+"""
 _LENGTH: Final = struct.Struct("!i")
 _MAX_LENGTH: Final = (1 << 30) - 1
 """Length of the longest message that PostgreSQL itself accepts (PQ_LARGE_MESSAGE_LIMIT)."""
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """Return a message."""
+    """Return the bytes of a message with this kind and body."""
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
 def startup(code: int, body: bytes = b"") -> bytes:
-    """Return a message without a kind, which begins a connection."""
+    """Return the bytes of a start-up message, which begins a connection and has no kind."""
     return struct.pack("!ii", len(body) + 8, code) + body
 
 
 def text(*words: str) -> bytes:
-    """Return the words as strings, each with its zero byte."""
+    """Return the words as strings, each followed by a zero byte."""
     return b"".join(word.encode() + b"\0" for word in words)
 
 
 def strings(body: bytes) -> list[bytes]:
-    """Split a body that is strings, each with its zero byte. LoginError if it is not."""
+    """Split a body that consists of strings, each followed by a zero byte. Raises LoginError for any other body."""
     if not body.endswith(b"\0"):
         raise LoginError(Problem.PROTOCOL, "a string of the PostgreSQL protocol has no end")
     return body[:-1].split(b"\0")
 
 
 def ready(status: bytes) -> bytes:
-    """Return ReadyForQuery: `I` outside a transaction, `T` in one, `E` in one that failed."""
+    """Return ReadyForQuery with a status: `I` outside a transaction, `T` in a transaction, `E` in a failed transaction."""
     return message(b"Z", status)
 
 
 def read(side: Side) -> tuple[bytes, bytes]:
-    """Read the next message; return its kind and body. LoginError."""
+    """Read the next message; return its kind and body. Raises LoginError if the message is invalid or does not arrive."""
     kind, length = struct.unpack("!ci", side.exactly(5))
     if not 4 <= length <= MAX_MESSAGE:
         raise LoginError(
@@ -96,7 +99,7 @@ class Fields(NamedTuple):
 
 
 def parse_error(body: bytes) -> Fields:
-    """Parse an error of the service. Never fails, as it is called to report an error."""
+    """Parse an error from the service. Never raises an exception, because this function is called to report an error."""
     found = {part[:1]: part[1:] for part in body.split(b"\0") if part}
     said = found.get(b"M", b"").decode("utf-8", "replace")
     sqlstate = found.get(b"C", b"").decode("ascii", "replace")
@@ -104,13 +107,15 @@ def parse_error(body: bytes) -> Fields:
 
 
 def error_response(sqlstate: str, words: str, *, fatal: bool) -> bytes:
-    """Return an error of ours, in the form that a library shows."""
+    """Return an error of ours, in the form that a library reports to its user."""
     severity = "FATAL" if fatal else "ERROR"
     return message(b"E", text(f"S{severity}", f"V{severity}", f"C{sqlstate}", f"M{words}") + b"\0")
 
 
 class Head(NamedTuple):
-    """The beginning of a message with `size` bytes of body. `body` has the first of them, as many as are kept for this kind."""
+    """The beginning of a message with `size` bytes of body. `body` has the first bytes of the body, as many as are stored for
+    this kind.
+    """
 
     kind: bytes
     size: int
@@ -118,31 +123,35 @@ class Head(NamedTuple):
 
     @property
     def header(self) -> bytes:
-        """The five bytes before the body."""
+        """The five bytes before the message's body: its kind and its length."""
         return self.kind + struct.pack("!i", self.size + 4)
 
     @property
     def is_last(self) -> bool:
-        """True if no more of the message is to come."""
+        """True if this is the complete message."""
         return len(self.body) == self.size
 
 
 class Rest(NamedTuple):
-    """More of the body whose head came before, or a run of whole messages. `is_last` is true if the message is over."""
+    """A further part of the body whose head was returned before, or a run of complete messages. `is_last` is true if the
+    message ends with this part.
+    """
 
     data: bytes
     is_last: bool
 
 
 class Cutter:
-    """Cuts a stream into messages. Keeps at most a header and the requested part of one body; the rest passes in pieces."""
+    """A cutter of a stream into messages. It stores at most a header and the requested part of one body; the rest passes in
+    pieces.
+    """
 
     def __init__(self, keep: Mapping[bytes, int], who: str, runs: bytes = b"") -> None:
-        """Set what is kept.
+        """Set the parts of messages that are stored.
 
-        `keep` maps a kind to the bytes of a body that come together with its head, or the whole body if it is shorter. `runs`
-        has the kinds that nobody needs one by one, such as the rows of a result: as many whole messages as are here come as
-        one `Rest`.
+        `keep` maps a kind to the number of bytes of the body that are returned together with its head; a shorter body is
+        returned completely. `runs` has the kinds that are not needed one by one, such as the rows of a result: consecutive
+        complete messages of these kinds are returned as one `Rest`.
         """
         self._keep: Final = keep
         self._runs: Final = frozenset(runs)
@@ -151,7 +160,7 @@ class Cutter:
         self._left = 0
 
     def cut(self, data: bytes) -> list[Head | Rest]:
-        """Return the parts that these bytes complete. LoginError if they are not messages."""
+        """Return the parts that these bytes complete. Raises LoginError if the bytes are not messages."""
         self._waiting += data
         return list(self._cut())
 
@@ -190,7 +199,7 @@ class Cutter:
         self._waiting = bytearray(waiting[at:])
 
     def _end_of_run(self, waiting: memoryview, at: int) -> int:
-        """Return the end of the run of whole messages that begins here."""
+        """Return the end of the run of complete messages that begins at `at`."""
         runs, unpack, last = self._runs, _LENGTH.unpack_from, len(waiting) - 5
         while at <= last and waiting[at] in runs:
             (length,) = unpack(waiting, at + 1)

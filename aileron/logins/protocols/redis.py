@@ -1,22 +1,24 @@
-r"""Logs in at Redis and compatible servers with TLS and an ACL user's `AUTH`, and turns every later `AUTH` into the same one.
+r"""Logs in at Redis and compatible servers with TLS and an ACL user's `AUTH`, and replaces every later `AUTH` by this `AUTH`.
 
     AUTH anything anything                       AUTH user secret
     HELLO 3 AUTH anything anything SETNAME me    HELLO 3 SETNAME me
     everything else                              unchanged
 
-A client's `AUTH` is not answered here: the binding's is sent instead, so that the server answers it in order, after all
-earlier commands. So a client can log in at any time, also after `RESET`, and always becomes the same user.
+A client's `AUTH` is not answered here. An `AUTH` with the binding's credential is sent in its place, so that the server
+answers in order, after all earlier commands. So a client can log in at any time, also after `RESET`, and always becomes the
+same user.
 
-Runs in the process of one login. The filter stays for as long as the stream lasts: it reads the beginning and the name of each
-command, and skips the arguments.
+Runs in the process of one login. The filter is active for as long as the stream lasts. It reads the beginning and the name of
+each command, and skips the arguments.
 
 Rules
-- The server must be Redis 6 or newer, which has users. An older server refuses `AUTH` with a user name, and the error says
-  that it is older.
-- A client can send commands as libraries write them, or inline ones without quotes; anything that a server could read in
-  another way ends the stream.
-- Nothing passes that a server treats as a protocol error: it would log what follows in its buffer (setProtocolError), which
-  could be our `AUTH`. Between `RESET` and the next `AUTH`, commands must keep the server's limits for unauthenticated clients.
+- The server must be Redis 6 or newer, which has users. An older server refuses `AUTH` with a user name, and the error then
+  says that the server is too old.
+- A client can send commands as libraries write them, or inline commands without quotes. Bytes that a server could read in
+  another way end the stream.
+- No bytes pass that a server treats as a protocol error, because the server would log the bytes that follow in its buffer
+  (setProtocolError), which could be our `AUTH`. Between `RESET` and the next `AUTH`, commands must keep the server's limits
+  for unauthenticated clients.
 - At most MAX_HELD bytes wait for the rest of a command.
 
 Source: https://redis.io/docs/latest/develop/reference/protocol-spec/, .../commands/auth/, .../commands/hello/. Not here: the
@@ -36,17 +38,17 @@ from aileron.logins.side import Side
 __all__ = ["MAX_HELD", "Commands", "RedisLogin", "command"]
 
 MAX_HELD: Final = 64 << 10
-"""Bytes of an inline command (the server's own limit), and of an `AUTH` or `HELLO` with a password."""
+"""Maximum size in bytes of an inline command (the server's own limit), and of an `AUTH` or `HELLO` with a password."""
 _MAX_HEAD: Final = 64
-"""Bytes before the name of a command: two numbers of ten digits each."""
+"""Maximum number of bytes before the name of a command: two numbers of ten digits each."""
 _MAX_ARGUMENT: Final = 512 << 20
-"""Bytes of an argument at most: the server's limit (proto-max-bulk-len)."""
+"""Maximum size of an argument in bytes: the server's limit (proto-max-bulk-len)."""
 _MAX_ARGUMENTS: Final = 1 << 20
-"""Arguments of a command at most: the limit of Redis before version 7."""
+"""Maximum number of arguments of a command: the limit of Redis before version 7."""
 _NOBODYS_ARGUMENTS: Final = 10
 _NOBODYS_ARGUMENT: Final = 16 << 10
-"""Limits before a login: arguments of a command (10), and bytes of one, that a server accepts before it knows the user
-(processMultibulkBuffer).
+"""Limits that a server enforces for a client before its login (processMultibulkBuffer): the maximum number of arguments of a
+command, and the maximum size of an argument in bytes.
 """
 _HEAD: Final = re.compile(rb"\*(0|[1-9][0-9]{0,6})\r\n")
 _LENGTH: Final = re.compile(rb"\$(0|[1-9][0-9]{0,8})\r\n")
@@ -55,10 +57,10 @@ _READ_HERE: Final = frozenset({b"AUTH", b"HELLO"})
 
 
 class RedisLogin(Login):
-    """The login to Redis: `AUTH`, and `SELECT` if the binding names a database by its number."""
+    """The login to Redis: `AUTH`, and `SELECT` if the binding specifies a database number."""
 
     def log_in(self, server: Side) -> None:
-        """Log in with `AUTH`, and select the binding's database. LoginError."""
+        """Log in with `AUTH`, and select the binding's database. Raises LoginError if the login fails."""
         database = self.order.details.database
         if database is not None and not _DATABASE.fullmatch(database):
             raise LoginError(
@@ -85,26 +87,26 @@ class RedisLogin(Login):
                 )
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Return the filter at once: a client can log in when it likes, or not at all."""
+        """Return the filter immediately: a client can log in at any time, or not at all."""
         return Commands(_own_auth(self.order))
 
 
 class Commands(Filter):
-    """The filter of a client's commands, which replaces each `AUTH` with `own_auth`."""
+    """The filter of a client's commands, which replaces each `AUTH` by `own_auth`."""
 
     def __init__(self, own_auth: bytes) -> None:
         self._own_auth: Final = own_auth
         self._held = b""
         self._arguments = 0
-        """Arguments of the current command that are still to come."""
+        """Number of arguments of the current command that are still to come."""
         self._payload = -1
-        """Bytes of the current argument that are still to come; -1 between two arguments."""
+        """Number of bytes of the current argument that are still to come; -1 between two arguments."""
         self._is_nobody = False
-        """True from a RESET until the next login: the server then accepts only small commands."""
+        """True from a RESET until the next login. In this time the server accepts only small commands."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass commands as the rules say. LoginError(not_allowed) for bytes that are not a command, or a command that is too
-        long.
+        """Pass commands according to the module's rules. Raises LoginError(not_allowed) for bytes that are not a command, or a
+        command that is too long.
         """
         data, self._held = self._held + data, b""
         passed: list[bytes] = []
@@ -134,7 +136,7 @@ class Commands(Filter):
         self._held = rest
 
     def _pass_argument(self, data: bytes, at: int) -> int:
-        """Return the end of the part of an argument that can pass; `at` if more bytes are needed first."""
+        """Return the end of the part of an argument that can pass, or `at` if more bytes are needed first."""
         if self._payload < 0:
             found = _LENGTH.match(data, at)
             if found is None:
@@ -156,7 +158,7 @@ class Commands(Filter):
         return at + 2
 
     def _begin(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """Read the beginning of a command. Return its end, and the bytes to send for it."""
+        """Read the beginning of a command. Return its end, and the bytes to send in its place."""
         if data[at] != 0x2A:
             return self._inline(data, at)
         head = _HEAD.match(data, at)
@@ -236,7 +238,7 @@ def _own_auth(order: Order) -> bytes:
 
 
 def _reply(server: Side) -> str | None:
-    """Return the server's error, or None if it says OK. LoginError for any other response."""
+    """Return the server's error, or None if the server responded OK. Raises LoginError for any other response."""
     line = server.line()
     if line.startswith(b"-"):
         return line[1:].decode("ascii", "replace")
@@ -280,7 +282,7 @@ def _without_auth(hello: Sequence[bytes]) -> list[bytes]:
 
 
 def _arguments(data: bytes, at: int) -> tuple[list[bytes], int] | None:
-    """Return all arguments of a command, and its end; None if more bytes are needed."""
+    """Return all arguments of a command and the position of its end, or None if more bytes are needed."""
     head = _HEAD.match(data, at)
     assert head is not None
     count, end = int(head[1]), head.end()
@@ -310,7 +312,7 @@ def _length(digits: bytes) -> int:
 
 
 def _check_may_become(data: bytes, at: int, kind: bytes) -> None:
-    """Raise LoginError unless the bytes can be the beginning of `kind`, a number and CRLF."""
+    """Raise LoginError unless the bytes can be the beginning of a header: `kind`, a number and CRLF."""
     rest = data[at : at + _MAX_HEAD]
     if rest and (not rest.startswith(kind) or not re.fullmatch(rb"[$*](?:0|[1-9][0-9]{0,8})?\r?", rest)):
         raise _no_command("something that is not the protocol of redis")

@@ -1,18 +1,18 @@
-r"""SASL, both ways: presents the credential to a service, and answers a library's own login without checking it.
+r"""SASL in both directions: presents the credential to a service, and answers a library's own login without checking that
+login.
 
-    service ◄── one Exchange, with the strongest mechanism that both have
+    service ◄── one Exchange, with the strongest mechanism that both ends support
     library ──► its user name and password are read to their end, and dropped (`challenges`)
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
 - There is one attempt: after a refusal no other mechanism is tried, as repeated attempts can lock an account.
-- PLAIN, LOGIN and the two for tokens reveal the secret: they are used only over TLS, or for a service on this machine that the
-  user named (`plain`).
-- If a mechanism has such a proof (SCRAM), the service must prove that it knows the password. It can ask nothing after the last
-  step.
+- PLAIN, LOGIN and the two mechanisms for tokens reveal the secret. They are used only over TLS, or for a service on this
+  machine for which the user allowed `plain`.
+- With SCRAM, the service must prove that it knows the password. A service cannot send another challenge after the last step.
 - If a service offers no channel binding, we tell it that we support it (RFC 5802 section 6): if an attacker removed -PLUS from
-  its list, the service notices.
+  the service's list, the service detects that.
 
 Source: RFC 4422, RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM-SHA-256), RFC 5929 (tls-server-end-point), RFC 7628
 (OAUTHBEARER), draft-murchison-sasl-login, developers.google.com/gmail/imap/xoauth2-protocol. tls-exporter (RFC 9266) is in
@@ -52,9 +52,11 @@ __all__ = [
 ]
 
 _MAX_STEPS: Final = 4
-"""Challenges of a service at most: SCRAM has two, with an empty one before and after."""
+"""Maximum number of challenges from a service: SCRAM has two, with an empty challenge before and after."""
 _MAX_ITERATIONS: Final = 1_000_000
-"""Iterations of SCRAM's PBKDF2 at most: half a second. OWASP names 600,000; a service that wants more keeps a processor busy."""
+"""Maximum number of iterations of SCRAM's PBKDF2, which take half a second. OWASP recommends 600,000; a service that asks for
+more than the maximum would keep a processor busy.
+"""
 _PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
     "PLAIN": (b"",),
     "LOGIN": (b"Username:", b"Password:"),
@@ -64,17 +66,17 @@ _PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
 
 
 class Challenge(NamedTuple):
-    """The service asks for a response to this."""
+    """A challenge: the service asks for a response to it."""
 
     data: bytes
 
 
 class Accepted(NamedTuple):
-    """The service has accepted the login."""
+    """An answer: the service has accepted the login."""
 
 
 class Rejected(NamedTuple):
-    """The service has refused the login."""
+    """An answer: the service has refused the login."""
 
     problem: Problem
     said: bytes
@@ -92,7 +94,9 @@ class Credential(NamedTuple):
 
     @classmethod
     def of(cls, order: Order) -> Credential:
-        """Return the credential of an order. Raise LoginError(unusable_credential) if these protocols cannot send it."""
+        """Return the credential of an order. Raise LoginError(unusable_credential) if the SASL mechanisms cannot send this
+        credential.
+        """
         try:
             secret = order.secret.decode("utf-8")
         except UnicodeDecodeError:
@@ -118,7 +122,7 @@ def _has_controls(text: str) -> bool:
 
 
 class Exchange(abc.ABC):
-    """The steps of one mechanism for one credential."""
+    """The steps of one mechanism with one credential."""
 
     name: ClassVar[str]
     shows_secret: ClassVar[bool] = True
@@ -131,20 +135,20 @@ class Exchange(abc.ABC):
         """Return the client's first message, or None if the service sends first."""
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return the response to a challenge. LoginError."""
+        """Return the response to a challenge. Raises LoginError if the challenge is invalid."""
         raise _unexpected(self.name)
 
     def too_early(self) -> str:
-        """Return what is missing if the service accepts the login now; empty if nothing is."""
+        """Return a text that says what is missing if the service accepts the login at this point, or "" if nothing is missing."""
         return ""
 
     @property
     def refusal(self) -> bytes:
-        """The service's reason for a refusal within the exchange."""
+        """The service's reason for a refusal that it sent within the exchange."""
         return b""
 
     def in_clear(self) -> tuple[bytes, ...]:
-        """Return the forms in which the secret can be read back from the bytes on the wire."""
+        """Return the forms of the secret that can be read from the bytes on the wire."""
         return ()
 
 
@@ -183,7 +187,7 @@ class _Login(Exchange):
 
 
 class _Token(Exchange):
-    """Both mechanisms for access tokens: one message and, after a refusal, an error that must be answered."""
+    """The exchange of both mechanisms for access tokens: one message and, after a refusal, an error that must be answered."""
 
     refused_answer: ClassVar[bytes]
 
@@ -228,7 +232,7 @@ class _OAuthBearer(_Token):
 
 
 class _Scram(Exchange):
-    """SCRAM-SHA-256. It tells the service if we could have bound the channel."""
+    """The exchange of SCRAM-SHA-256. It tells the service whether we support channel binding."""
 
     name = "SCRAM-SHA-256"
     shows_secret = False
@@ -256,7 +260,9 @@ class _Scram(Exchange):
         return said
 
     def _next(self, challenge: bytes) -> tuple[LoginError | None, bytes]:
-        """Return the problem instead of raising it here: scramp's errors quote the service."""
+        """Return the problem and the response. The caller raises the problem, outside the exception handler, because scramp's
+        errors quote the service.
+        """
         try:
             if self._step == 1:
                 return self._prove(challenge.decode("utf-8"))
@@ -294,17 +300,18 @@ def _scram_client(name: str, credential: Credential, tls: ssl.SSLSocket | None) 
 
 
 def _can_bind(tls: ssl.SSLSocket | None) -> bool:
-    """Return whether tls-server-end-point is available.
+    """Return whether the channel binding tls-server-end-point is available.
 
-    A certificate whose signature has no hash of its own (Ed25519) has none: RFC 5929 section 4.1.
+    It is not available for a certificate whose signature algorithm has no hash function of its own (Ed25519): RFC 5929 section
+    4.1.
     """
     return tls is not None and _scram_client("SCRAM-SHA-256-PLUS", Credential("password", "u", "p"), tls) is not None
 
 
 def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_plain: bool) -> Exchange | None:
-    """Return the strongest mechanism that a service offers; None if it offers none that is used here.
+    """Return the strongest mechanism that a service offers, or None if the service offers no mechanism that is used here.
 
-    `is_plain`: the user allowed this service to be used without TLS.
+    `is_plain` is true if the user allowed connections to this service without TLS.
     """
     names = {name.upper() for name in offered}
     may_show = server.is_encrypted or is_plain
@@ -322,10 +329,10 @@ def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_p
 
 
 def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], Answer], first: bytes | None) -> None:
-    """Carry out the steps until the service accepts the login. LoginError.
+    """Execute the steps until the service accepts the login. Raises LoginError if the service refuses the login.
 
-    `say` sends a response and `hear` reads the service's next answer. `first` is the first message if it was not sent with the
-    command that begins the exchange.
+    `say` sends a response and `hear` reads the service's next answer. `first` is the client's first message if that was not
+    sent with the command that begins the exchange.
     """
     for _step in range(_MAX_STEPS + 1):
         match hear():
@@ -357,7 +364,7 @@ def refused(problem: Problem, said: bytes) -> LoginError:
 
 
 def no_mechanism(credential: Credential, offered: Iterable[str], server: Side) -> LoginError:
-    """Return the error for a service that offers no mechanism that is used here."""
+    """Return the error for a service that offers no mechanism that this module supports."""
     listed = ", ".join(sorted(name.upper() for name in offered))[:200] or "none"
     wanted = "XOAUTH2 or OAUTHBEARER" if credential.kind == "token" else "SCRAM-SHA-256, PLAIN or LOGIN"
     how = "" if server.is_encrypted else ", and without TLS nothing that shows the secret"
@@ -373,8 +380,8 @@ def _unexpected(name: str) -> LoginError:
 
 
 def challenges(mechanism: str, *, has_initial: bool) -> tuple[bytes, ...] | None:
-    """Return the challenges for a library's own login, whose responses are dropped; None for a mechanism that it was not
-    offered.
+    """Return the challenges for a library's own login, whose responses are dropped. Return None for a mechanism that was not
+    offered to the library.
 
     >>> challenges("login", has_initial=True)
     (b'Password:',)
@@ -384,12 +391,12 @@ def challenges(mechanism: str, *, has_initial: bool) -> tuple[bytes, ...] | None
 
 
 def encode(data: bytes) -> bytes:
-    """Return base64 on one line."""
+    """Encode the data as base64 on one line."""
     return base64.b64encode(data)
 
 
 def decode(text: bytes) -> bytes:
-    """Decode base64. LoginError(protocol)."""
+    """Decode base64. Raises LoginError(protocol) if the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
@@ -398,5 +405,5 @@ def decode(text: bytes) -> bytes:
 
 
 def words(said: bytes) -> str:
-    """Return a service's words for a message: printable, and bounded."""
+    """Return text from a service in a form for messages: printable, and of limited length."""
     return printable(said.decode("utf-8", "replace"))[:MAX_WORDS].strip()

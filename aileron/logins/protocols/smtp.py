@@ -1,18 +1,21 @@
-"""Logs in over SMTP as a submission client, then passes command by command; each envelope is on record before its message.
+"""Logs in over SMTP as a submission client, then passes commands one by one. Each envelope is recorded before its message is
+sent.
 
     service ◄── EHLO, STARTTLS, EHLO, AUTH ── log_in
     library ──► 220, and the filter answers EHLO, AUTH and STARTTLS itself
-                MAIL, RCPT, DATA … one at a time; a message to its end; and again
+                MAIL, RCPT, DATA … one at a time; a message to its end; then the next one
 
-Runs in the process of one login. Trusts neither end: the record has what the service accepted.
+Runs in the process of one login. Trusts neither end: the record has only sender and recipients that the service accepted.
 
 Rules
-- The service gets one command at a time, whatever the library sends ahead. So PIPELINING is not offered, nor is CHUNKING
-  (BDAT), which would be a second way to end a message.
+- The service gets one command at a time, even if the library sends several ahead. So PIPELINING is not offered, nor is
+  CHUNKING (BDAT), which would be a second way to end a message.
 - A closed list of commands passes. AUTH and its responses never pass.
-- The envelope is the sender and the recipients that the service accepted with a 2xx reply. It is on disk before DATA is sent.
-- A message ends at CR LF . CR LF and nowhere else; a CR or LF by itself in it ends the stream, before the message is complete.
-  If one server sees an end where another does not, a second message can be smuggled (CVE-2023-51764).
+- The envelope is the sender and the recipients that the service accepted with a 2xx reply. The envelope is on disk before DATA
+  is sent.
+- A message ends at CR LF . CR LF and nowhere else. A CR or LF by itself in a message ends the stream, before the message is
+  complete. If one server detects the end of a message where another does not, a second message can be smuggled
+  (CVE-2023-51764).
 
 Source: RFC 5321, RFC 6409, RFC 4954 (AUTH), RFC 3207 (STARTTLS), RFC 2920, RFC 1870. Not here: mechanisms (sasl.py).
 """
@@ -32,19 +35,25 @@ from aileron.logins.side import MAX_LINE, Side
 __all__ = ["SmtpFilter", "SmtpLogin"]
 
 _OWN_NAME: Final = b"[127.0.0.1]"
-"""Our name in EHLO, as a client without its own name can give it (RFC 5321 section 4.1.3): it does not reveal the machine's."""
+"""The name that we send in EHLO. It has the form for a client without a name (RFC 5321 section 4.1.3), and does not reveal the
+machine's name.
+"""
 _MAX_REPLY_LINES: Final = 100
 _MAX_REPLY: Final = 64 << 10
 _MAX_AHEAD: Final = 64 << 10
-"""Bytes that a library can send ahead of a response. It was not offered to do so; a message is not counted."""
+"""Maximum number of bytes that a library can send ahead of a response, which was not offered to the library. The bytes of a
+message are not counted.
+"""
 _MAX_COMMAND: Final = 512
-"""Bytes of a command with CR LF (RFC 4954 section 3). An initial response that does not fit is sent separately."""
+"""Maximum size of a command in bytes, with CR LF (RFC 4954 section 3). An initial response that does not fit is sent
+separately.
+"""
 _MAX_RECIPIENT_BYTES: Final = 12 << 10
-"""Bytes of all recipients together; JSON can double it, and a note has 64 KiB."""
+"""Maximum size in bytes of all recipients together. JSON escapes can double the size, and a note has at most 64 KiB."""
 _EXTENSIONS: Final = frozenset(
     "SIZE 8BITMIME SMTPUTF8 DSN ENHANCEDSTATUSCODES VRFY EXPN HELP DELIVERBY FUTURERELEASE MT-PRIORITY REQUIRETLS".split()
 )
-"""Extensions that are still offered to the library. Any other could add commands or change where a message ends."""
+"""Extensions that are still offered to the library. Any other extension could add commands, or change the end of a message."""
 _PASSING: Final = frozenset({b"MAIL", b"RCPT", b"RSET", b"NOOP", b"QUIT", b"VRFY", b"EXPN", b"HELP"})
 _REPLY: Final = re.compile(rb"([2-5][0-9]{2})(?:([ -])(.*))?", re.DOTALL)
 _PLAIN_PATH: Final = rb"""[^\s<>"\\\x00-\x1f\x7f]{1,512}"""
@@ -58,7 +67,7 @@ _END: Final = b"\r\n.\r\n"
 
 
 class Reply(NamedTuple):
-    """A whole reply of the service: its code, its lines without the code, and its bytes."""
+    """A complete reply from the service: its code, its lines without the code, and its bytes."""
 
     code: int
     lines: tuple[bytes, ...]
@@ -71,7 +80,7 @@ class Reply(NamedTuple):
 
 
 class SmtpLogin(Login):
-    """The login of a submission client."""
+    """The login to a mail server as a submission client."""
 
     can_read_only: ClassVar[bool] = True
 
@@ -80,7 +89,7 @@ class SmtpLogin(Login):
         self._extensions: dict[str, bytes] = {}
 
     def log_in(self, server: Side) -> None:
-        """Read the greeting, begin TLS, and log in with AUTH. LoginError."""
+        """Read the greeting, begin TLS, and log in with AUTH. Raises LoginError if the login fails."""
         credential = sasl.Credential.of(self.order)
         encryption = self.order.target.encryption
         if encryption == "tls":
@@ -121,7 +130,9 @@ class SmtpLogin(Login):
         sasl.show(exchange, lambda data: server.write(sasl.encode(data) + b"\r\n"), lambda: _hear(server), first)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Return the filter, which does the rest: a library need not log in, and can ask for the extensions more than once."""
+        """Return the filter, which answers the library, because a library need not log in, and can ask for the extensions more
+        than once.
+        """
         host = self.order.target.destination.host.encode("ascii", "replace")
         client.write(b"220 " + host + b" ESMTP\r\n")
         return SmtpFilter(host, self._extensions, reads_only=self.order.reads_only)
@@ -167,7 +178,7 @@ def _read(server: Side) -> Reply:
 
 
 class _Replies:
-    """Assembles a service's bytes into whole replies, however they are cut."""
+    """An assembler of a service's bytes into complete replies, wherever the bytes were cut into pieces."""
 
     def __init__(self) -> None:
         self._partial = bytearray()
@@ -176,7 +187,7 @@ class _Replies:
         self._code = b""
 
     def feed(self, data: bytes) -> Iterator[Reply]:
-        """Yield the replies that these bytes complete. LoginError if they are not replies."""
+        """Yield the replies that these bytes complete. Raises LoginError if the bytes are not replies."""
         self._partial += data
         while (at := self._partial.find(b"\n")) >= 0:
             line = bytes(self._partial[: at + 1])
@@ -205,7 +216,7 @@ class _Replies:
 
 
 class _Doing(enum.Enum):
-    """The command that the service's next reply belongs to, or the state of a message."""
+    """The command to which the service's next reply belongs, or the state of a message."""
 
     NOTHING = enum.auto()
     PASSED = enum.auto()
@@ -220,7 +231,7 @@ class _Doing(enum.Enum):
 
 
 class SmtpFilter(Filter):
-    """The filter of a logged-in stream. It passes commands one at a time, and messages to their end."""
+    """The filter of a logged-in stream. It passes commands one at a time, and messages up to their end."""
 
     def __init__(self, host: bytes, extensions: dict[str, bytes], *, reads_only: bool) -> None:
         self._host: Final = host
@@ -230,7 +241,7 @@ class SmtpFilter(Filter):
         self._reads_only: Final = reads_only
         self._doing = _Doing.NOTHING
         self._asked: list[bytes] = []
-        """Challenges of the library's own login that are still to be sent; `_is_asking` is true while one waits for a
+        """Challenges for the library's own login that are still to be sent. `_is_asking` is true while a challenge waits for a
         response.
         """
         self._is_asking = False
@@ -246,12 +257,12 @@ class SmtpFilter(Filter):
         self._is_answered_early = False
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass each command when the previous one was answered; pass a message as it comes."""
+        """Pass each command once the previous command was answered; pass a message as it arrives."""
         self._ahead += data
         return self._go_on()
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Handle whole replies."""
+        """Handle complete replies."""
         for reply in self._replies.feed(data):
             yield from self._answered(reply)
             yield from self._go_on()
@@ -424,16 +435,18 @@ class SmtpFilter(Filter):
 
 
 class _Message:
-    """A message as it passes: finds its end, and checks that no line of it ends in another way."""
+    """A message while it passes: finds its end, and checks that every line of it ends with CR LF."""
 
     def __init__(self) -> None:
         self.size = 0
         self.is_over = False
         self._before = b"\r\n"
-        """The last bytes that matter for what follows; at first the line end of DATA."""
+        """The last bytes before the next piece, which are needed to find the end of the message; initially the line end of
+        DATA.
+        """
 
     def take(self, ahead: bytearray) -> bytes:
-        """Take the available part of the message out of `ahead`. LoginError."""
+        """Take the available part of the message out of `ahead`. Raises LoginError for a CR or LF by itself."""
         at = (self._before + ahead).find(_END)
         size = len(ahead) if at < 0 else at + len(_END) - len(self._before)
         piece = bytes(ahead[:size])
@@ -447,9 +460,10 @@ class _Message:
     def _check_lines(self, seen: bytes, *, is_over: bool) -> None:
         """Raise LoginError for a CR or LF by itself.
 
-        `seen` begins with bytes that were checked before; a CR at its end can still get its LF.
+        `seen` begins with bytes that were checked before. A CR at the end of `seen` is accepted, because its LF can still
+        follow.
         """
-        begins = 1 if seen.startswith(b"\n") else 0  # its CR was cut off before
+        begins = 1 if seen.startswith(b"\n") else 0  # the preceding CR was in the previous piece
         ends = len(seen) - (1 if seen.endswith(b"\r") and not is_over else 0)
         alone = seen[begins:ends].replace(b"\r\n", b"")
         if b"\r" in alone or b"\n" in alone:

@@ -1,27 +1,26 @@
-"""Logs in over SSH: checks the pinned host key, tries a key or a password once, and opens one channel with one command or
-subsystem.
+"""Logs in over SSH: checks the pinned host key, makes one attempt with a key or a password, and opens one channel with one
+command or subsystem.
 
     Side (a plain socket) ◄──► a thread with asyncssh ◄── ssh ──► the server's command
-          stdin, stdout             stderr kept, exit status
+          stdin, stdout             stderr stored, exit status
 
-Runs in the process of one login, with SSH in a thread that has its own event loop, so that the relay has a socket like any
-other.
+Runs in the process of one login. SSH is in a thread with its own event loop, so that the relay can use an ordinary socket.
 
 Rules
-- The server's key must be the pinned one, otherwise nothing is sent to it. Host certificates are not accepted.
+- The server's key must be the pinned key, otherwise nothing is sent to the server. Host certificates are not accepted.
 - Only algorithms without a known weakness are used: AES-GCM alone. ChaCha20-Poly1305 is only safe if both ends use strict key
   exchange (CVE-2023-48795), which the library supports but does not report; RSA signs with SHA-2.
-- Nothing comes from this machine: no configuration, known hosts, agent, default keys, GSSAPI.
+- Nothing of this machine is used: no configuration, known hosts, agent, default keys, GSSAPI.
 - There is one channel, without a terminal, agent or X11. Channels that the server opens are refused.
-- The environment is empty, except that git is asked for version 2 of its protocol, which a server can ignore: only with that
-  version can a client skip what it does not need.
-- There is one attempt with one method. Keyboard-interactive is another method, and not used.
-- Before the login a server can send MAX_LOGIN_BYTES; after it, as much as the channel's window allows. The last MAX_STDERR
-  bytes of stderr are kept.
-- If a command's exit status is not 0, the stream ends with an error, after everything that the command wrote.
+- The environment is empty, except that version 2 of git's protocol is requested, which a server can ignore. Only with that
+  version can a client skip data that it does not need.
+- There is one attempt with one method. The method keyboard-interactive is not used.
+- Before the login a server can send at most MAX_LOGIN_BYTES; after the login, as much as the channel's window allows. The last
+  MAX_STDERR bytes of stderr are stored.
+- If a command's exit status is not 0, the stream ends with an error, after all output of the command was delivered.
 
 Source: RFC 4251 to 4254, RFC 8308, RFC 8332; https://asyncssh.readthedocs.io/. Not here: which commands are granted
-(aileron/model/commands.py, which egress asks before it connects).
+(aileron/model/commands.py, which egress consults before it connects).
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ from aileron.model.commands import only_reads, subsystem_of
 __all__ = ["MAX_STDERR", "SSH_THREAD", "SshLogin"]
 
 SSH_THREAD: Final = "aileron-ssh"
-"""The name of the thread that runs SSH."""
+"""The name of the thread in which SSH runs."""
 MAX_STDERR: Final = 8 << 10
-"""Bytes that are kept from the end of a command's standard error: its last line says why the command failed."""
+"""Number of bytes that are stored from the end of a command's standard error, whose last line says why the command failed."""
 _WINDOW: Final = 1 << 20
-"""Bytes that a server can send ahead of the reader: a connection of 100 ms at 10 MB/s."""
+"""Maximum number of bytes that a server can send ahead of the reader: enough for a connection of 100 ms at 10 MB/s."""
 _GRACE_S: Final = 1.0
-"""Seconds to wait for the exit status, which follows the end of the output, and for closing the connection."""
+"""Seconds to wait for the exit status, which follows the end of the output, and for the connection to close."""
 _KEEPALIVE_S: Final = 15.0
 _MIN_RSA_BITS: Final = 2048
 _KEX: Final = (
@@ -68,7 +67,7 @@ _KEX: Final = (
 )
 _CIPHERS: Final = ("aes256-gcm@openssh.com", "aes128-gcm@openssh.com")
 _MACS: Final = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com")
-"""MAC algorithms. AES-GCM needs none, but some servers insist on agreeing on one."""
+"""MAC algorithms. AES-GCM needs no MAC, but some servers require that a MAC algorithm is negotiated."""
 _SIGNATURES: Final = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -79,8 +78,8 @@ _SIGNATURES: Final = (
 )
 _GIT_READS: Final = "git-upload-pack "
 _GIT_V2: Final[dict[bytes | str, bytes | str]] = {"GIT_PROTOCOL": "version=2"}
-"""Environment for git's protocol version 2: gitprotocol-v2(5), "SSH and file transports". No client that only knows version 1
-is still maintained.
+"""Environment that requests git's protocol version 2: gitprotocol-v2(5), "SSH and file transports". No git client that only
+supports version 1 is still maintained.
 """
 _PLAIN_KEYS: Final = frozenset(_SIGNATURES[:4]) | {"ssh-rsa"}
 
@@ -96,7 +95,7 @@ class SshLogin(Login):
         self._tunnel: _Tunnel | None = None
 
     def log_in(self, server: Side) -> None:
-        """Log in and begin the command. LoginError."""
+        """Log in and start the command. Raises LoginError if the login fails or the command cannot be started."""
         command = self.order.command
         if not command:
             raise LoginError(
@@ -114,13 +113,13 @@ class SshLogin(Login):
         server.replace(self._tunnel.open(server.sock, self._until))
 
     def greet(self, client: Side, server: Side) -> Unchanged:
-        """Return the filter at once: SSH ends here, so the library has no login of its own."""
+        """Return the filter immediately: the SSH connection ends in this process, so the library has no login of its own."""
         assert self._tunnel is not None
         return _Command(self._tunnel)
 
 
 class _Command(Unchanged):
-    """Standard input and output of the command. Its exit is checked when both have passed."""
+    """The filter of the command's standard input and output. The command's exit status is checked when both have ended."""
 
     def __init__(self, tunnel: _Tunnel) -> None:
         self._tunnel: Final = tunnel
@@ -132,13 +131,13 @@ class _Command(Unchanged):
 
 
 class _Client(asyncssh.SSHClient):
-    """The answers to what the library asks for during the login."""
+    """The SSH client whose methods asyncssh calls during the login."""
 
     def __init__(self, order: Order, pinned: asyncssh.SSHKey) -> None:
         self.pinned: Final = pinned
         self.has_seen_key = False
         self.other: asyncssh.SSHKey | None = None
-        """The server's key, if it is not the pinned one."""
+        """The server's key, if it differs from the pinned key."""
         self._key: asyncssh.SSHKey | None = None
         self._password: str | None = None
         if order.secret.lstrip().startswith(b"-----BEGIN"):
@@ -171,7 +170,7 @@ class _Client(asyncssh.SSHClient):
 
 
 class _Socket(socket.socket):
-    """The connected socket. Until the login is over, only a limited number of bytes can be read from it."""
+    """The connected socket. Only a limited number of bytes can be read from it until the login is over."""
 
     left: int | None = MAX_LOGIN_BYTES
 
@@ -184,7 +183,9 @@ class _Socket(socket.socket):
         return data
 
     def setsockopt(self, level: int, *option: Any) -> None:
-        """Set only TCP options. The library always sets SO_KEEPALIVE, which this process cannot: SSH has its own keepalive."""
+        """Set only TCP options, and ignore all others. The library always sets SO_KEEPALIVE, which this process is not allowed
+        to set. SSH has its own keepalive.
+        """
         if level == socket.IPPROTO_TCP:
             super().setsockopt(level, *option)
 
@@ -194,7 +195,7 @@ class _Socket(socket.socket):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """The channel's end: the command's output goes to the near socket, at the pace at which that is read."""
+    """The session of the channel: passes the command's output to the near socket, as fast as that socket is read."""
 
     def __init__(self, near: _Near) -> None:
         self._near: Final = near
@@ -252,7 +253,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 class _Near(asyncio.Protocol):
-    """The thread's end of the socket pair: bytes from the connector go into the channel."""
+    """The thread's end of the socket pair: passes bytes from the connector into the channel."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -309,7 +310,7 @@ class _Near(asyncio.Protocol):
             self._transport.resume_reading()
 
     def end(self) -> None:
-        """End the output: the connector sees the end after it has read everything."""
+        """End the output. The connector gets the end of the stream after it has read all output."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 
@@ -319,7 +320,7 @@ class _Near(asyncio.Protocol):
 
 
 class _Tunnel:
-    """The thread that runs SSH. `problem` is set before the near socket ends, and is read after that."""
+    """The thread that runs SSH. `problem` is set before the near socket ends, and must be read only after that."""
 
     def __init__(self, host: str, command: str, client: _Client, options: asyncssh.SSHClientConnectionOptions) -> None:
         self._host: Final = host
@@ -330,7 +331,9 @@ class _Tunnel:
         self.problem: LoginError | None = None
 
     def open(self, sock: socket.socket, until: float) -> socket.socket:
-        """Start the thread, and return the near socket, behind which the command runs. Takes over `sock`. LoginError."""
+        """Start the thread, and return the near socket, which is connected to the command. Takes ownership of `sock`. Raises
+        LoginError if the login fails.
+        """
         far = _Socket(fileno=sock.detach())
         far.setblocking(False)
         ours, theirs = socket.socketpair()
@@ -366,7 +369,7 @@ class _Tunnel:
             self.problem = session.problem()
         near.close()
         await _leave(connection)
-        await near.closed  # everything was read, or nobody reads it
+        await near.closed  # everything was read, or the reader has disconnected
 
     async def _begin(self, connection: asyncssh.SSHClientConnection, near: _Near) -> _Session:
         subsystem = subsystem_of(self._command)
@@ -433,7 +436,7 @@ async def _leave(connection: asyncssh.SSHClientConnection | None) -> None:
 
 
 def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptions:
-    """Return the options. They set everything that the library would otherwise take from this machine."""
+    """Return the connection options. They specify every value that the library would otherwise read from this machine."""
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL + 1)
     # The library reads both even if it does not use them. If unset, it reads /etc/passwd, which cannot be opened here.
     os.environ |= {"LOGNAME": "nobody", "HOME": "/nonexistent"}
@@ -479,7 +482,7 @@ def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptio
 
 
 def _kex() -> list[str]:
-    """Return the key exchange algorithms that this OpenSSL has."""
+    """Return the key exchange algorithms that the installed version of OpenSSL supports."""
     known = {name.decode("ascii") for name in asyncssh.kex.get_kex_algs()}
     return [name for name in _KEX if name in known]
 
