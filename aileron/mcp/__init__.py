@@ -1,7 +1,7 @@
-"""The agents' view of actions: tools of the Model Context Protocol.
+"""The agents' view of actions, as tools of the Model Context Protocol.
 
-`relay.py` is the process that an agent starts (`aileron-mcp`): bytes in, bytes out. `server.py` is the protocol itself, by the
-official SDK, in a process of its own (`process.py`). Its requests to the daemon go over a channel for each agent, from
-`asking.py` to `answering.py`, and there to the call itself (`calls.py`); `agent_port.py` is all that it can ask of the daemon's
-rooms. Every call goes through the one door.
+`relay.py` is the process that an agent starts (`aileron-mcp`); it forwards bytes in both directions. `server.py` is the
+protocol's server, based on the official SDK, in a process of its own (`process.py`). The server's requests to the daemon go
+over a channel for each agent, from `asking.py` to `answering.py`, and there to the call itself (`calls.py`). `agent_port.py`
+defines all requests that a call can make of the daemon's rooms. Every call goes through `AgentPort.run`.
 """

@@ -1,8 +1,8 @@
-"""The program that the daemon executes: `python -m aileron.mcp SOCKET_FD`. It hides, and serves in a child.
+"""The program that the daemon executes: `python -m aileron.mcp SOCKET_FD`. It hides itself, and serves in a child process.
 
-Nobody can have looked into that child before it hides.
+No other process can have looked into the child before the child hides.
 
-Source: aileron/hidden/process.py, which does both. Not here: serving (process.py).
+Source: aileron/hidden/process.py, which hides and forks. Not here: serving (process.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ __all__ = ["import_server", "main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the process of the protocol. Return 0 when the daemon let go of it, 1 if the child was traced or ended otherwise."""
+    """Run the process of the protocol. Return 0 when the daemon closes the control socket, 1 if the child was traced or
+    ended otherwise.
+    """
     return work_hidden(int(arguments[0]), _serve)
 
 
@@ -29,7 +31,9 @@ def _serve(control: int) -> int:
 
 
 def import_server() -> Callable[[int], int]:
-    """Import the server, and little else. Call it only after the process has hidden: imports stay in its memory."""
+    """Import the server, and little else. Call this function only after the process has hidden, because imports stay in its
+    memory.
+    """
     from aileron.mcp.sdk import import_little
 
     import_little()

@@ -1,9 +1,9 @@
-"""The requests that the protocol's server can make of the daemon, and nothing else: the routes of the agent socket, as methods.
+"""The requests that the protocol's server can make of the daemon, and no others: the routes of the agent socket, as methods.
 
-Each caller has a session; another session's runs and questions do not exist for it. The values are the JSON of
+Each caller has a session, and cannot see the runs and questions of other sessions. The values are the JSON of
 docs/reference/http-api.md. Pure: a Protocol that the daemon implements (daemon/http/agents.py) and the shapes that go through it.
 
-Not here: how an agent is told (results.py), what a run does (runs/spine.py).
+Not here: results for agents (results.py), execution of a run (runs/spine.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["Account", "AgentPort", "Asker", "Call", "Offer", "Offered", "Report"
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential, or one of each connector, that a call can name. `value` names it; `told` says for people whose it is, in
-    words of users and of services.
+    """A credential, or a set of one credential for each connector, that a call can choose. A call chooses it by `value`.
+    `told` describes for people whose account it is, in words of users and of services.
     """
 
     value: str
@@ -27,32 +27,34 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that is switched on, from which one tool is made. `input_schema` is a JSON Schema of an object."""
+    """An action that is switched on, from which one tool is made. `input_schema` is a JSON Schema of type object."""
 
     action: ActionFile
     input_schema: dict[str, Any]
     granted: bool = False
-    """True if a standing grant may let a call of a gated action through at once, so that its hints say what the action does."""
+    """True if a standing grant may let a call of a gated action run at once, so that the tool's hints describe the effects
+    of the action.
+    """
     accounts: tuple[Account, ...] = ()
-    """Credentials that a call has to choose between, if several could serve; empty if there is no choice."""
+    """Credentials among which a call has to choose; empty if there is no choice."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions that one session can use. `listed` are the names of those that are tools of their own, if the others are only
-    found by words; None: all are tools, and find_action is not offered.
+    """The actions that one session can use. `listed` contains the names of those that are tools of their own, if the others
+    can only be found through find_action. None: all are tools, and find_action is not offered.
     """
 
     actions: tuple[Offered, ...]
     listed: frozenset[str] | None = None
     is_injected: bool = False
-    """True if the session's tools are put into its requests to models, and shown nowhere else:
-    docs/reference/injected-tools.md.
+    """True if the session's tools are inserted into its requests to models, and shown nowhere else
+    (docs/reference/injected-tools.md).
     """
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of the one door. `args` are not checked yet; `binding` names a credential if several could serve. `process` made
-    the connection, if that is known.
+    """A call of an action. `args` are not checked yet; `binding` names a credential if several could serve. `process` is
+    the process that made the connection, if that is known.
     """
 
     session: str
@@ -63,15 +65,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(Protocol):
-    """Receiver of a call's progress, which never goes back; `total` if that is known."""
+    """Receiver of a call's progress, which never decreases. `total` is given if it is known."""
 
     async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Pass on one report."""
+        """Pass on one report of progress."""
         ...
 
 
 class Asker(NamedTuple):
-    """The caller: the session, the process at the other end if that is known, and the receiver of progress, if there is one."""
+    """The caller: its session, the process at the other end if that is known, and the receiver of progress, if there is one."""
 
     session: str
     process: int | None = None
@@ -79,41 +81,43 @@ class Asker(NamedTuple):
 
 
 class AgentPort(Protocol):
-    """The daemon, as the protocol's server sees it. Methods raise AileronError for what is refused or does not exist; cancelling
-    one never ends a run that has begun.
+    """The daemon as the protocol's server sees it. Methods raise AileronError if a request is refused or its object does
+    not exist. Cancelling a method never ends a run that has begun.
     """
 
     async def offer(self, session: str, process: int | None = None) -> Offer:
-        """Return the actions that this session can call now, sorted by name; a broken file is not among them. `process` made the
-        connection, if that is known.
+        """Return the actions that this session can call now, sorted by name. Actions with a broken file are left out.
+        `process` is the process that made the connection, if that is known.
         """
         ...
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
-        """Run, and wait at most `wait_s` seconds. The result always has `status`: `completed` (`audit_id`, `result`), `failed`
-        (`audit_id`, `error`), `pending_approval` (`approval_id`, `audit_id`, `review_url`, `message`, `expires_at`,
-        `poll_after_ms`), `running` or `approved` (`run_id`, `poll_after_ms`). A call that is cancelled before it began does
-        not begin.
+        """Run an action, and wait at most `wait_s` seconds. The result always has `status`, which is `completed` (with
+        `audit_id`, `result`), `failed` (`audit_id`, `error`), `pending_approval` (`approval_id`, `audit_id`, `review_url`,
+        `message`, `expires_at`, `poll_after_ms`), `running` or `approved` (`run_id`, `poll_after_ms`). If a call is
+        cancelled before its run begins, the run does not begin.
         """
         ...
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
-        """Return the state of a run or a question, by the id of either: the body of `GET …/result`, and `review_url` and
-        `message` while it waits for a person. Waits at most `wait_s` for the end, or for a report of progress of a higher
-        number than `seen`.
+        """Return the state of a run or a question, by the id of either: the body of `GET …/result`, with `review_url` and
+        `message` while the run waits for a person. Waits at most `wait_s` seconds for the run's end, or for a report of
+        progress with a higher number than `seen`.
         """
         ...
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
-        """Answer a person's question to the agent. AileronError(invalid_request) if no question waits."""
+        """Answer a person's question to the agent. Raises AileronError(invalid_request) if no question waits for an answer."""
         ...
 
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
-        """Withdraw a question to a person. AileronError(already_decided), (approval_expired)."""
+        """Withdraw a question to a person. Raises AileronError: already_decided if a person has decided, approval_expired
+        if it has expired.
+        """
         ...
 
     async def pending(self, session: str) -> list[dict[str, Any]]:
-        """Return the session's requests that are not decided yet, each with `approval_id`, `action`, `status`, `created_at`,
-        `expires_at`, `audit_id`, `review_url`.
+        """Return the session's requests that are not decided yet. Each has `approval_id`, `action`, `status`, `created_at`,
+        `expires_at`, `audit_id` and `review_url`.
         """
         ...

@@ -1,13 +1,15 @@
-"""The daemon's end of an agent's channel: it answers what the process of the protocol asks for that agent, and nothing else.
+"""The daemon's end of an agent's channel. It answers the requests that the process of the protocol makes for that agent,
+and no others.
 
-Runs in the daemon. The process is not trusted: it parses what agents send. The agent of the channel was established before, and
-no message can say otherwise; its requests go through the door of that agent (calls.py).
+Runs in the daemon. The process is not trusted: it parses what agents send. The daemon established the channel's agent
+beforehand, and no message can change it; all requests are made as that agent (calls.py).
 
 Rules
-- MAX_UNDER_WAY questions of a channel at once, of MAX_CALLS_BYTES together; meanwhile no other is read.
-- A question that is dropped, or whose channel ends, stops waiting. A run that has begun goes on (calls.py).
-- A report of progress waits until the one before was heard: an agent that reads nothing gets no more of them. That wait ends
-  with the question.
+- At most MAX_UNDER_WAY questions of a channel, of at most MAX_CALLS_BYTES together, are processed at once; beyond that, no
+  further question is read.
+- If a question is dropped, or its channel ends, waiting for its answer stops. A run that has begun continues (calls.py).
+- A report of progress is sent only after the agent has received the previous report, so an agent that does not read gets no
+  more reports. That wait ends with the question.
 - No question or answer is logged.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the other end (asking.py).
@@ -48,13 +50,15 @@ from aileron.model.failure import AileronError
 __all__ = ["answer_agent"]
 
 MAX_UNDER_WAY: Final = 128
-"""Questions under way, twice what a connection can have (lines.MAX_CALLS): those that were dropped end in their own time."""
+"""Maximum number of questions being processed at once, twice what a connection can have (lines.MAX_CALLS). Dropped
+questions count until they have ended.
+"""
 MAX_CALLS_BYTES: Final = 16 << 20
-"""Bytes of these questions, twice what a connection can have (lines.MAX_CALLS_BYTES)."""
+"""Maximum total size of these questions in bytes, twice what a connection can have (lines.MAX_CALLS_BYTES)."""
 
 
 async def answer_agent(sock: socket.socket, calls: ToolCalls, asker: Asker) -> None:
-    """Answer on this end of the agent's channel until either side ends it; then close it."""
+    """Answer the questions on this end of the agent's channel until either side ends the channel; then close it."""
     await _Answering(calls, asker).run(sock)
 
 

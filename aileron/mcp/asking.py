@@ -1,10 +1,11 @@
-"""An agent, for the server of the protocol: its questions go to the daemon over the agent's channel, and the answers come back.
+"""An agent as the protocol's server sees it. The agent's questions go to the daemon over the agent's channel, and the
+answers are returned.
 
-Runs in the process of the protocol, which knows nothing else of an agent. The daemon knows whose channel it is.
+Runs in the process of the protocol, which knows nothing else of an agent. The daemon knows to which agent a channel belongs.
 
 Rules
-- A question that is cancelled is dropped (Drop): it stops waiting, and a run that has begun goes on.
-- One report of progress is on its way at a time; the daemon sends the next when the agent was told of this one.
+- A cancelled question is dropped (Drop): waiting for its answer stops, and a run that has begun continues.
+- One report of progress is in transit at a time; the daemon sends the next report after the agent has received this one.
 - When the daemon ends the channel, every question ends with AgentGone.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the daemon's end (answering.py).
@@ -43,17 +44,19 @@ __all__ = ["Agent", "AgentGone", "AskRefused"]
 
 
 _TURNS: Final = 4
-"""Turns of the event loop before a question is sent: a cancellation that arrived together with its call takes two to be noticed,
-and then the call is not begun.
+"""Turns of the event loop before a question is sent. A cancellation that arrived together with its call is noticed within
+two turns, and then the call is not begun.
 """
 
 
 class AgentGone(Exception):
-    """The daemon no longer answers for this agent."""
+    """The daemon no longer answers the questions of this agent."""
 
 
 class AskRefused(Exception):
-    """The daemon's refusal, as an error of the protocol. `is_invalid`: the caller named something that does not exist."""
+    """The daemon's refusal of a question, as an error of the protocol. `is_invalid` is true if the caller named an object
+    that does not exist.
+    """
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.message)
@@ -62,7 +65,7 @@ class AskRefused(Exception):
 
 
 class Agent:
-    """The agent of one channel."""
+    """The agent at the other end of one connection or request, with its channel to the daemon."""
 
     def __init__(self) -> None:
         self._channel = Channel(self._take, MAX_SAID_BYTES, self._go)
@@ -71,7 +74,7 @@ class Agent:
         self._is_gone = False
 
     async def open(self, sock: socket.socket) -> None:
-        """Begin on this end of the channel."""
+        """Start the channel on this end of its socket pair."""
         await self._channel.open(sock)
 
     async def wait_gone(self) -> None:
@@ -83,7 +86,7 @@ class Agent:
         self._channel.close()
 
     async def listed(self, cursor: str | None) -> Listed:
-        """Return a page of the tools. AskRefused, AgentGone."""
+        """Return a page of the tools. Raises AskRefused, or AgentGone if the daemon ended the channel."""
         self._last += 1
         said = await self._ask(List(self._last, cursor), None)
         if not isinstance(said, Listed):
@@ -91,7 +94,7 @@ class Agent:
         return said
 
     async def call(self, name: str, arguments: dict[str, Any], report: Report | None) -> Answered:
-        """Call a tool. AskRefused, AgentGone."""
+        """Call a tool. Raises AskRefused, or AgentGone if the daemon ended the channel."""
         self._last += 1
         document, misfit = _carried(arguments)
         said = await self._ask(Call(self._last, name, document, misfit, report is not None), report)
@@ -139,8 +142,8 @@ class Agent:
 
 
 def _carried(arguments: dict[str, Any]) -> tuple[bytes, str | None]:
-    """Return the arguments as JSON; or, if it cannot carry them, what is wrong. The SDK's parsers let more
-    through than JSON has.
+    """Return the arguments as JSON or, if JSON cannot carry them, a description of the problem. The SDK's parsers accept
+    more than JSON has.
     """
     misfit = misfit_in(arguments)
     if misfit is None:

@@ -1,10 +1,11 @@
-"""Bodies of HTTP requests to /mcp, read before the SDK sees the request: bounded in bytes and in time, and never left unread.
+"""Bodies of HTTP requests to /mcp. They are read before the SDK sees the request, bounded in bytes and time, and never left
+unread.
 
-Runs in the process of the protocol. Callers have a session and are untrusted. A body that is refused is still taken, within
-bounds: a client that writes while it is being answered sees a broken pipe and not the refusal, and on a connection that is kept,
-unread bytes would hold up the next request.
+Runs in the process of the protocol. Callers have a session and are untrusted. A refused body is still read, within bounds.
+Otherwise a client that is still writing would see a broken pipe instead of the refusal, and on a kept-alive connection,
+unread bytes would block the next request.
 
-Source: RFC 9110, sections 15.5.9 and 15.5.14; the ASGI specification. Not here: what a request may ask (server.py).
+Source: RFC 9110, sections 15.5.9 and 15.5.14; the ASGI specification. Not here: the meaning of a request (server.py).
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from aileron.mcp.lines import MAX_LINE_BYTES
 __all__ = ["after", "drain_body", "read_body", "refusal"]
 
 BODY_S: Final = 10.0
-"""Seconds for a body to arrive: a megabyte takes milliseconds on this machine, and seconds from a slow container."""
+"""Seconds for a body to arrive. A megabyte takes milliseconds on this machine, and seconds from a slow container."""
 _DRAINED_BYTES: Final = 4 * MAX_LINE_BYTES
-"""Bytes of an overlong body that are taken before the answer."""
+"""Maximum number of bytes of an overlong body that are read before the response is sent."""
 _INVALID_REQUEST: Final = -32600  # JSON-RPC 2.0, section 5.1
 
 
 async def drain_body(receive: Receive) -> None:
-    """Take the body of a request that is refused in any case, and keep none of it."""
+    """Read the body of a request that is refused in any case, and discard it."""
     await read_body(receive, kept=0)
 
 
 async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | JSONResponse:
-    """Return the body, of which at most `kept` bytes are kept; or the answer to one that is longer than MAX_LINE_BYTES, or did
-    not come in time, or not to its end.
+    """Return the body, or an error response. At most `kept` bytes of the body are stored. The response is returned if the
+    body is longer than MAX_LINE_BYTES, does not arrive in time, or breaks off.
     """
     body = bytearray()
     size = 0
@@ -56,7 +57,7 @@ async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | 
 
 
 def after(body: bytes, receive: Receive) -> Receive:
-    """Return `receive` as it was before `body` was read from it."""
+    """Return a `receive` that first returns the `body` that was already read from `receive`."""
     read = False
 
     async def again() -> Message:
@@ -70,6 +71,6 @@ def after(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(status: int, message: str) -> JSONResponse:
-    """Return a JSON-RPC error under no id, after which the connection is not used again: the rest of the body may still come."""
+    """Return a JSON-RPC error under no id. The connection is closed after it, because the rest of the body may still arrive."""
     error = {"code": _INVALID_REQUEST, "message": message}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, {"Connection": "close"})

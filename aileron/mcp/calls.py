@@ -1,16 +1,17 @@
-"""The work of a tool call, whichever way it came: over the protocol (server.py), or in a model's answer (docs/adr/0064).
+"""Execution of a tool call, whether it came over the protocol (server.py) or in a model's answer (docs/adr/0064).
 
-Runs in the daemon. The caller has a session, established before it comes here, and is untrusted; all that it can do goes through
-the door of that session (agent_port.py), and another session's runs and questions do not exist for it.
+Runs in the daemon. The caller is untrusted. Its session was established beforehand, and all its requests are made as that
+session (agent_port.py), so that it cannot see the runs and questions of other sessions.
 
 Rules
-- A call of an action returns at once if a person must decide, and else after CALL_S at the latest, with an id to ask about.
-- A refusal by an action or the door is a result with `isError`; only an unknown tool is an error of the caller's protocol.
-- A call that is cancelled stops waiting. A run that has begun goes on, and a question to a person stays: only `cancel_action`
-  withdraws it.
-- Arguments and results are logged nowhere.
+- A call of an action returns at once if a person must decide, otherwise after at most CALL_S. If the run has not ended by
+  then, the result has an id by which the caller can ask again.
+- A refusal by an action or by AgentPort is a result with `isError`; only an unknown tool is an error of the caller's protocol.
+- Cancelling a call only stops its waiting. A run that has begun continues, and a question to a person stays open until
+  `cancel_action` withdraws it.
+- Arguments and results are never logged.
 
-Source: docs/reference/mcp.md. Not here: what is said (results.py), which tools there are (tools.py).
+Source: docs/reference/mcp.md. Not here: the text of results (results.py), the list of tools (tools.py).
 """
 
 from __future__ import annotations
@@ -39,29 +40,29 @@ from aileron.model.visible import visible
 __all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "ToolCalls", "UnknownTool", "bug"]
 
 CALL_S: Final = 25.0
-"""Seconds that a call may last before it answers `running`: every agent measured waits for at least 60 s."""
+"""Maximum number of seconds of a call before it returns `running`. Every measured agent waits for at least 60 s."""
 QUIET_S: Final = 0.5
-"""Seconds of a call before its client gets progress, if it asked for that: most calls are over by then, and
-cost no second query.
+"""Seconds of a call before its client gets progress, if it requested progress. Most calls have ended by then, and cost no
+second query.
 """
 PROGRESS_S: Final = 4.0
-"""Seconds between two signs of life of wait_for_action: agents that count the time without one allow 60 s. A question of the
-person is noticed as often.
+"""Seconds between two progress notifications of wait_for_action. Agents that limit the time without one allow 60 s. A
+person's question is noticed at the same interval.
 """
 _DEFAULT_WAIT_S: Final = 25.0
 _MAX_KNOWN: Final = 4000
-"""Names of tools that were offered once: four times as many as there can be actions at a time."""
+"""Maximum number of names of once offered tools that are remembered: four times as many as there can be actions at a time."""
 _MAX_NEAREST: Final = 5
-"""Similar names that an answer to an unknown name suggests."""
+"""Maximum number of similar names that the answer to an unknown name suggests."""
 _ACCOUNT_CHARACTERS: Final = 2000
-"""Characters of the argument that names a credential: ten names in full."""
+"""Maximum number of characters of the argument that names a credential; enough for ten complete names."""
 _ID_CHARACTERS: Final = 200
 _log = logging.getLogger(__name__)
 _Asked = TypeVar("_Asked")
 
 
 class UnknownTool(LookupError):
-    """The caller named an unknown tool; the message is for the caller."""
+    """The caller named a tool that is not known. The message is written for the caller."""
 
 
 _OwnTool = Callable[[Asker, dict[str, Any]], Awaitable[ToolResult]]
@@ -97,14 +98,16 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Rising:
-    """Progress that never goes back, as the protocol requires, from reports that begin anew with each step and each try."""
+    """Progress that never decreases, as the protocol requires. The underlying reports start again with each step and each
+    attempt.
+    """
 
     def __init__(self) -> None:
         self._base = 0.0
         self._done = self._last = -math.inf
 
     def step(self, done: float, total: float | None) -> tuple[float, float | None] | None:
-        """Return `progress` and `total` to report, or None if that would not be more than was reported before."""
+        """Return `progress` and `total` to report, or None if the progress is not higher than the last reported one."""
         if done < self._done:
             self._base = self._last
         self._done = done
@@ -116,7 +119,7 @@ class _Rising:
 
 
 class ToolCalls:
-    """The tool calls of one way in."""
+    """The tool calls that arrive by one route, such as the protocol's server."""
 
     def __init__(self, door: AgentPort, progress_s: float = PROGRESS_S) -> None:
         self._door = door
@@ -138,7 +141,7 @@ class ToolCalls:
         return await self._offer(asker)
 
     async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Make a call. UnknownTool; every other failure is a result."""
+        """Execute a call. Raises UnknownTool; every other failure is returned as a result."""
         own = self._own.get(name)
         status = self._refused_status(name)
         try:
@@ -164,7 +167,7 @@ class ToolCalls:
         return RunStatus.FAILED if name not in self._own or name == tools.RUN_ACTION.name else None
 
     async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> ToolResult:
-        """Make a call of an action, whichever tool it came by."""
+        """Call an action, whether the caller used its own tool or run_action."""
         tool = tool_name(action)
         account = _account(args)
         call = Call(session=asker.session, action=action, args=args, binding=account, process=asker.process)
@@ -181,7 +184,7 @@ class ToolCalls:
         return results.state_result(state)
 
     async def _run(self, asker: Asker, call: Call) -> dict[str, Any]:
-        """Call the one door; if the client asked for progress, pass on the connector's reports meanwhile."""
+        """Run the action through the daemon. If the client requested progress, forward the connector's reports meanwhile."""
         if asker.report is None:
             return await self._door.run(call, CALL_S)
         until = anyio.current_time() + CALL_S
@@ -272,7 +275,7 @@ class ToolCalls:
             raise await self._with_nearest(asker, tool, error.failure.message) from None
 
     async def _with_nearest(self, asker: Asker, tool: str, message: str) -> AileronError:
-        """Return the error that there is no such action, with similar names."""
+        """Return the error for an unknown action, with similar names."""
         offer = await self._offer(asker)
         names = [tool_name(entry.action.name) for entry in offer.actions]
         # Comparing with a thousand names takes a tenth of a second, each time that a caller gives an unknown name.
@@ -290,7 +293,9 @@ class ToolCalls:
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments as JSON has them. The SDK's parsers let through more: infinite numbers, lone surrogates."""
+    """Return the arguments with only the values that JSON has. The SDK's parsers accept more: infinite numbers, lone
+    surrogates.
+    """
     misfit = misfit_in(args)  # msgspec would write null for an infinite number
     if misfit is not None:
         raise _bad_input(misfit)
@@ -302,7 +307,9 @@ def _plain(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _account(args: dict[str, Any]) -> str | None:
-    """Take the name of the credential out of the arguments: it is no argument of the action, whatever that declares."""
+    """Remove the name of the credential from the arguments and return it. It is never an argument of the action, whatever
+    the action declares.
+    """
     account = args.pop(tools.ACCOUNT, None)
     if account is None or (isinstance(account, str) and len(account) <= _ACCOUNT_CHARACTERS):
         return account
@@ -310,7 +317,7 @@ def _account(args: dict[str, Any]) -> str | None:
 
 
 def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:
-    """Return the arguments of a tool of ours. AileronError(bad_input) says which one is wrong."""
+    """Return the arguments of one of our own tools, decoded. Raises AileronError(bad_input), which names the wrong argument."""
     try:
         return msgspec.convert(args, shape)
     except msgspec.ValidationError as error:
@@ -328,7 +335,9 @@ def _bad_input(message: str) -> AileronError:
 
 
 def bug(error: Exception) -> Failure:
-    """Return the failure for an unforeseen error, without its message, which may contain an argument or a result."""
+    """Return the failure for an unforeseen error. The error's message is left out, because it may contain an argument or a
+    result.
+    """
     place = traceback.extract_tb(error.__traceback__)[-1]
     _log.error("a request of an agent failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
     return AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure

@@ -1,16 +1,17 @@
-"""A stream of messages between two of our processes: each is its length in four bytes, big-endian, and that number of bytes.
+"""A stream of messages between two of our processes. Each message is its length in four bytes, big-endian, followed by that
+number of bytes.
 
-Runs on both sides of a channel (messages.py) and trusts neither. A message is written whole or not at all, whenever its writer
-is cancelled; a side that does not read stops the writer in `put`. A side that cannot take more messages stops the other with
-`pause`.
+Runs on both sides of a channel (messages.py) and trusts neither. A message is written completely or not at all, even if its
+writer is cancelled. If one side does not read, the other side's `put` blocks. A side that cannot take more messages blocks
+the other side by `pause`.
 
 Rules
-- A message has at most the number of bytes given when the channel was made. A longer one, or one that `take` refuses with
+- The maximum size of a message is given when the channel is made. A longer message, or a message that `take` refuses with
   MessageError, ends the channel.
-- AT_ONCE messages are taken in one turn of the event loop; then other tasks have theirs.
-- After the channel's end no message is taken, and one that is put is thrown away.
+- At most AT_ONCE messages are taken in one turn of the event loop; then other tasks run.
+- After the channel's end no message is taken, and new messages are discarded.
 
-Source: asyncio's flow control of transports and protocols. Not here: what the messages mean (asking.py, answering.py).
+Source: asyncio's flow control of transports and protocols. Not here: the meaning of the messages (asking.py, answering.py).
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from aileron.mcp.messages import MessageError
 __all__ = ["AT_ONCE", "Channel", "is_taken", "take"]
 
 AT_ONCE: Final = 64
-"""Messages taken in one turn: one takes microseconds, and as many as a connection can have under way less than a millisecond."""
+"""Maximum number of messages taken in one turn. One message takes microseconds; as many as a connection can have open take
+less than a millisecond.
+"""
 _LENGTH: Final = 4
 _TAKEN: Final = b"+"
 _log = logging.getLogger(__name__)
 
 
 async def is_taken(sock: socket.socket) -> bool:
-    """Wait until the other side has begun on its end of the socket pair, or has gone. Return whether it has begun."""
+    """Wait until the other side has started on its end of the socket pair, or has disconnected. Return whether it has started."""
     sock.setblocking(False)
     try:
         return bool(await asyncio.get_running_loop().sock_recv(sock, len(_TAKEN)))
@@ -42,14 +45,12 @@ async def is_taken(sock: socket.socket) -> bool:
 
 
 def take(sock: socket.socket) -> None:
-    """Tell the other side of a socket pair that this side has begun: the first byte, before any message."""
+    """Tell the other side of a socket pair that this side has started. This is the first byte, sent before any message."""
     sock.send(_TAKEN)
 
 
 class Channel(asyncio.Protocol):
-    """An end of a channel. `take` gets each message, and returns at once; so does `ended`, which is called
-    when the channel ends.
-    """
+    """An end of a channel. `take` is called with each message, `ended` when the channel ends; both must return at once."""
 
     def __init__(self, take: Callable[[bytes], None], most: int, ended: Callable[[], None] = lambda: None) -> None:
         self._take = take
@@ -64,16 +65,16 @@ class Channel(asyncio.Protocol):
         self._is_due = False  # held messages are taken in the next turn
 
     async def open(self, sock: socket.socket) -> None:
-        """Begin on this end of a socket pair, which is the channel's from now on."""
+        """Start the channel on this end of a socket pair. The channel owns the socket from now on."""
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     async def put(self, message: bytes) -> None:
-        """Send a message once the other side has read what was sent before."""
+        """Send a message after the other side has read the earlier data."""
         await self._writable.wait()
         self.put_at_once(message)
 
     def put_at_once(self, message: bytes) -> None:
-        """Send a few bytes, whatever waits to be read."""
+        """Send a few bytes at once, even if earlier data is still unread."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(len(message).to_bytes(_LENGTH, "big") + message)
 
@@ -83,13 +84,13 @@ class Channel(asyncio.Protocol):
         self._read_or_not()
 
     def resume(self) -> None:
-        """Take messages again, first those that are here already."""
+        """Take messages again, beginning with those that have already arrived."""
         if self._is_paused:
             self._is_paused = False
             self._take_held()
 
     def close(self) -> None:
-        """End the channel, at once."""
+        """Close the channel immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -100,26 +101,26 @@ class Channel(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport of the open connection."""
+        """Store the transport of the open connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take each message that is whole now."""
+        """Take each message that is now complete."""
         self._held += data
         if not self._is_due:
             self._take_held()
 
     def pause_writing(self) -> None:
-        """Stop `put`: the other side does not read."""
+        """Block `put`, because the other side does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let `put` go on: the other side reads again."""
+        """Unblock `put`, because the other side reads again."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record that the channel is over, and end all waits for it."""
+        """Record that the channel has ended, and end all waits on it."""
         self._held.clear()
         self._writable.set()
         self._over.set()
@@ -149,7 +150,7 @@ class Channel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _next(self) -> bytes | None:
-        """Return the next message, or None until it is here whole. MessageError."""
+        """Return the next message, or None while it is incomplete. Raises MessageError if it is too long."""
         if len(self._held) < _LENGTH:
             return None
         end = _LENGTH + int.from_bytes(self._held[:_LENGTH], "big")

@@ -1,21 +1,23 @@
-"""Finding actions by words: those of many that match, the likeliest first. Pure; runs in the daemon, in a worker thread.
+"""Search for actions by words. It returns those that match, the likeliest first. Pure; runs in the daemon, in a worker thread.
 
-Words are compared with what an action's file says of it: its name, intent, tags, summary, inputs and description. A word that
-fewer actions have counts more, and so does one in a name (BM25F: Robertson and Zaragoza, 2009). The same words and the same
-actions always give the same answer.
+Words are compared with the text of an action's file: its name, intent, tags, summary, inputs and description. A word that
+occurs in fewer actions counts more, and so does a word in a name (BM25F: Robertson and Zaragoza, 2009). The same words and
+the same actions always give the same answer.
 
 Rules
 - Endings of English words do not count (`meetings`, `creating`), and the first letters of a longer word find it (`repo`).
-- If people and interfaces use different words for a thing, either word finds it, for less (ALIKE): agents say `delete` where an
-  API says `cancel`. A word of the request and its alternatives are one: the best of them counts, and they are as rare as all
-  together (Pirkola, 1998), or else the rare spelling of a common thing would count more than the thing.
+- If people and interfaces use different words for a thing, either word finds the thing, with a lower weight (ALIKE): agents
+  say `delete` where an API says `cancel`. A word of the request and its alternatives count as one word: only the best match
+  counts, and the rarity is that of all alternatives together (Pirkola, 1998). Otherwise a rare word for a common thing would
+  count more than the usual word.
 - A request has at most MAX_WORDS_CHARACTERS, of which MAX_TERMS words are used.
-- The words of an action are counted once for each text, and kept for the next request: `Finder` remembers MAX_KEPT of them.
+- The words of an action are counted once for each text, and stored for later requests: `Finder` remembers MAX_KEPT texts.
 
 >>> Finder().find("file a bug", [])
 []
 
-Source: docs/adr/0053-many-tools.md. Not here: what an agent is told of an action (results.py), who may see which.
+Source: docs/adr/0053-many-tools.md. Not here: the description of an action to agents (results.py), deciding which actions a
+session may see.
 """
 
 from __future__ import annotations
@@ -33,29 +35,35 @@ from aileron.model.manifest import ActionFile
 __all__ = ["ALIKE", "MAX_FOUND", "MAX_TERMS", "MAX_WORDS_CHARACTERS", "USUAL_FOUND", "Finder"]
 
 USUAL_FOUND: Final = 5
-"""Actions in an answer, unless the request says otherwise: 60 requests were measured with it (tests/mcp/test_finding.py)."""
+"""Number of actions in an answer, unless the request specifies another. It was measured with 60 requests
+(tests/mcp/test_finding.py).
+"""
 MAX_FOUND: Final = 20
 MAX_WORDS_CHARACTERS: Final = 400
-"""Characters of a request: a long sentence. Requests of agents have under 100."""
+"""Maximum number of characters of a request, as in a long sentence. Requests of agents have under 100."""
 MAX_TERMS: Final = 24
 MAX_KEPT: Final = 2000
-"""Texts of actions: twice as many as there can be at once, 10 KiB each at most."""
+"""Maximum number of actions' texts that are remembered: twice as many as there can be at once, of at most 10 KiB each."""
 _MAX_BODY_CHARACTERS: Final = 4000
-"""Characters of a description that are used: what an action does stands in its first lines."""
+"""Maximum number of characters of a description that are used. The first lines say what an action does."""
 
 _WEIGHTS: Final = {"name": 4.0, "intent": 3.0, "tags": 2.0, "summary": 2.0, "inputs": 0.7, "body": 1.0}
-"""Weight of a word by where it stands. Names and intents are chosen with care; bodies hold whatever an author had to say."""
+"""Weight of a word by the field in which it occurs. Names and intents are chosen with care; bodies contain any text of the
+author.
+"""
 _SATURATION: Final = 1.2
-"""BM25's k1: how fast further repetitions of a word stop to count."""
+"""BM25's k1, which determines how fast further repetitions of a word stop to count."""
 _LENGTH: Final = 0.6
-"""BM25's b: how much less a word counts in a longer field."""
+"""BM25's b, which determines how much less a word counts in a longer field."""
 _ALIKE_WEIGHT: Final = 0.7
-"""Weight of a word that means the same. From 0.5 to 0.8 makes a difference of two requests in sixty."""
+"""Weight of a word with the same meaning. Values from 0.5 to 0.8 change the result of two requests in sixty."""
 _PREFIX_WEIGHT: Final = 0.6
 _MIN_PREFIX: Final = 3
-"""Letters from which a word stands for longer ones: `doc` finds documents, `do` would find too much."""
+"""Minimum number of letters of a word that stands for longer words: `doc` finds documents, `do` would find too much."""
 _MAX_PREFIXED: Final = 50
-"""Longer words that one word of a request stands for, the commonest: of real actions `con` begins thirty."""
+"""Maximum number of longer words for which one word of a request stands; the commonest are used. In real actions, `con`
+begins thirty.
+"""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -117,17 +125,17 @@ ALIKE: Final = (
     "secret key variable credential",
     "label tag",
 )
-"""Words with a common meaning, a line for each: people say one and interfaces another."""
+"""Words with a common meaning, one line for each meaning. People use one of the words and interfaces another."""
 
 
 class Finder:
-    """The finder of one server. It must not be used by two threads at once."""
+    """The search of one server, with its cache. It must not be used by two threads at once."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Document] = OrderedDict()
 
     def find(self, words: str, actions: Iterable[ActionFile], limit: int = USUAL_FOUND) -> list[ActionFile]:
-        """Return at most `limit` of the actions that match the words, the likeliest first; equal ones by name."""
+        """Return at most `limit` of the actions that match the words, the likeliest first. Equal matches are sorted by name."""
         asked = _terms(words[:MAX_WORDS_CHARACTERS])[:MAX_TERMS]
         known = [(action, self._document(action)) for action in actions]
         if not asked or not known:
@@ -152,7 +160,7 @@ class Finder:
 
 
 class _Document(NamedTuple):
-    """An action as counts of words: by field, and the length of each field."""
+    """The words of an action: their counts by field, and the length of each field."""
 
     counts: dict[str, Counter[str]]
     lengths: dict[str, int]
@@ -178,7 +186,9 @@ class _Corpus(NamedTuple):
         return cls(size, have, lengths)
 
     def alternatives(self, term: str) -> dict[str, float]:
-        """Return the terms that a word of the request can stand for, with what each counts in one place of these documents."""
+        """Return the terms that a word of the request can stand for, each with the weight of one occurrence in these
+        documents.
+        """
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
             longer = (known for known in self.have if known.startswith(term) and known != term)
@@ -189,7 +199,9 @@ class _Corpus(NamedTuple):
         return {one: weight * worth for one, weight in there.items()}
 
     def score(self, document: _Document, asked: Sequence[dict[str, float]]) -> float:
-        """Return how well a document matches: the sum, over the words of the request, of the best alternative of each."""
+        """Return a score of how well a document matches. It is the sum, over the words of the request, of the best
+        alternative for each.
+        """
         return sum(
             max(
                 (one[term] * self._weight(document, term) for term in one.keys() & document.terms),
@@ -206,7 +218,7 @@ class _Corpus(NamedTuple):
         return found / (_SATURATION + found)
 
     def _rarity(self, have: float) -> float:
-        """Return BM25's rarity of a term that is in `have` of the documents."""
+        """Return BM25's rarity of a term that occurs in `have` of the documents."""
         return math.log(1 + (self.size - min(have, self.size) + 0.5) / (min(have, self.size) + 0.5))
 
 
@@ -225,14 +237,16 @@ def _document_of(action: ActionFile) -> _Document:
 
 
 def _terms(text: str) -> list[str]:
-    """Return the words of a text as they are compared, in their order, without the empty ones."""
+    """Return the words of a text in their normalized form and in their order, without words that do not help."""
     words = (part.lower() for word in _WORD.findall(text) for part in _CAMEL.split(word))
     return [_stem(word) for word in words if word not in _EMPTY and (len(word) > 1 or word.isdigit())]
 
 
 @functools.lru_cache(8192)
 def _stem(word: str) -> str:
-    """Return a word without English endings of verbs and plurals: not always a word, and the same for all its forms."""
+    """Return a word without English endings of verbs and plurals. The result need not be a word, but is equal for all forms
+    of one.
+    """
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith(("sses", "xes", "ches", "shes")):
@@ -250,7 +264,7 @@ def _stem(word: str) -> str:
 
 @functools.cache
 def _alike() -> dict[str, tuple[str, ...]]:
-    """Return, for each term, the other terms of the lines that it stands in."""
+    """Return, for each term, the other terms in the lines of ALIKE that contain it."""
     found: dict[str, dict[str, None]] = {}
     for line in ALIKE:
         terms = [_stem(word) for word in line.split()]

@@ -1,7 +1,7 @@
-"""First answers of the server to a client, requested as any client does: for the file from which the relay answers before there
-is a daemon.
+"""First answers of the server to a client. They are stored in the file from which the relay answers before a daemon runs.
 
-Runs in the daemon, at a connection of its own to the process of the protocol. What it reads is bounded, and must be JSON.
+Runs in the daemon, over a separate connection to the process of the protocol, and sends the requests of an ordinary client.
+The answers that it reads are bounded, and must be JSON.
 
 Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the file (daemon/http/mcp.py), its
 reader (relay_early.py).
@@ -20,15 +20,18 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 __all__ = ["first_answers"]
 
 _ANSWERS_S: Final = 10.0
-"""Seconds for the first answers of one version: they take milliseconds, and ten times that in a busy loop."""
+"""Seconds for the first answers in one version of the protocol. They take milliseconds, and ten times as long in a busy
+event loop.
+"""
 _MAX_ANSWER_BYTES: Final = 16 << 20
-"""Bytes of one answer, as many as the relay takes as a message."""
+"""Maximum size of one answer in bytes, equal to the relay's limit for a message."""
 _META: Final = "io.modelcontextprotocol"
 
 
 async def first_answers(connection: socket.socket, version: str, *, is_modern: bool) -> dict[str, Any]:
-    """Return the results of `initialize` or `server/discover`, and of the first page of `tools/list`, by method. `connection` is
-    new, and closed here. TimeoutError; ValueError and anyio's errors of streams for an invalid answer.
+    """Return the results of `initialize` or `server/discover`, and of the first page of `tools/list`, by method.
+    `connection` must be new, and is closed here. Raises TimeoutError; for an invalid answer, ValueError or anyio's errors
+    of streams.
     """
     results: dict[str, Any] = {}
     with anyio.fail_after(_ANSWERS_S):
@@ -44,7 +47,7 @@ async def first_answers(connection: socket.socket, version: str, *, is_modern: b
 
 
 def _first_questions(version: str, *, is_modern: bool) -> dict[str, bytes]:
-    """Return the first requests of a client of this version, by method, under the method's name as its id."""
+    """Return the first requests of a client of this version, by method. The id of each request is the name of its method."""
     nobody = {"name": "aileron", "version": "0"}
 
     def asks(method: str, params: dict[str, Any]) -> bytes:

@@ -1,17 +1,20 @@
-"""Newline-delimited JSON-RPC over a byte stream, for the SDK: one message a line, both ways, and everything bounded.
+"""Newline-delimited JSON-RPC over a byte stream, for the SDK. Each line is one message, in both directions, and all sizes
+are bounded.
 
 Runs in the process of the protocol, once for each connection of run/mcp.sock. The peer is untrusted: it may send anything, any
 amount of it, and may never read. Its lines become the SDK's messages; a line that is no message is answered with the JSON-RPC
 error that says so.
 
 Rules
-- A line has at most MAX_LINE_BYTES; a longer one is answered and ends the connection, because what follows it cannot be found.
-- At most MAX_CALLS requests of MAX_CALLS_BYTES together are under way; one more, or one whose id is in use, is answered with an
-  error and goes no further.
-- While an answer cannot be written nothing more is read, and after WRITE_S the connection ends: a peer that does not read holds
-  what fits in the socket and MAX_CALLS answers.
+- A line has at most MAX_LINE_BYTES. A longer line is answered with an error and ends the connection, because the start of the
+  next line cannot be found.
+- At most MAX_CALLS requests, of MAX_CALLS_BYTES together, are open at once. A further request, or a request whose id is in
+  use, is answered with an error and not executed.
+- While an answer cannot be written, no more data is read, and after WRITE_S the connection ends. So a peer that does not read
+  occupies at most the socket's buffer and MAX_CALLS answers.
 
-Source: MCP specification, "Transports" (stdio framing); JSON-RPC 2.0, section 5.1. Not here: what a message means (server.py).
+Source: MCP specification, "Transports" (stdio framing); JSON-RPC 2.0, section 5.1. Not here: the meaning of a message
+(server.py).
 """
 
 from __future__ import annotations
@@ -52,23 +55,25 @@ __all__ = [
 ]
 
 MAX_LINE_BYTES: Final = 1 << 20
-"""1 MiB, as a body of the HTTP API: the arguments of an action travel in one frame header of 64 KiB."""
+"""1 MiB, equal to the limit of a body of the HTTP API. The arguments of an action travel in one frame header of 64 KiB."""
 MAX_CALLS: Final = 64
-"""Requests under way on one connection: what the daemon runs at once for everybody. The busiest agent measured had eight."""
+"""Maximum number of open requests on one connection, equal to what the daemon runs at once for all callers. The busiest
+measured agent had eight.
+"""
 MAX_CALLS_BYTES: Final = 8 * MAX_LINE_BYTES
-"""Bytes of these requests together, as lines: what a connection can keep in memory."""
+"""Maximum total size of the open requests of a connection in bytes, as lines. So much memory can a connection occupy."""
 WRITE_S: Final = 60.0
-"""Seconds for one answer to leave. A peer reads in microseconds; one that is stopped in a debugger gets a minute."""
+"""Seconds for one answer to be written. A peer reads in microseconds; a peer that is stopped in a debugger gets a minute."""
 _READ_BYTES: Final = 64 << 10
 _TOO_MANY: Final = -32000
-"""JSON-RPC's first implementation-defined error."""
+"""Error code for too many requests: JSON-RPC's first implementation-defined code."""
 _log = logging.getLogger(__name__)
 
 Incoming = SessionMessage | Exception
 
 
 class LineTooLong(Exception):
-    """A line is longer than MAX_LINE_BYTES, ended or not. `begun`: the part of it that came."""
+    """A line is longer than MAX_LINE_BYTES, whether or not it has ended. `begun` is the part of the line that has arrived."""
 
     def __init__(self, most: int, begun: bytes) -> None:
         super().__init__(f"a line of more than {most} bytes")
@@ -76,14 +81,16 @@ class LineTooLong(Exception):
 
 
 class Splitter:
-    """Splitter of bytes in pieces of any size into lines without their ends. It holds at most one line."""
+    """Splitter for bytes, which arrive in pieces of any size, into lines without line ends. It stores at most one line."""
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
         self._held = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the lines that `piece` completes, without empty ones. LineTooLong, after which nothing more can be fed."""
+        """Return the lines that `piece` completes, without empty lines. Raises LineTooLong, after which feed must not be
+        called again.
+        """
         self._held += piece
         if b"\n" not in piece:
             self._check(self._held)
@@ -100,7 +107,9 @@ class Splitter:
 
 
 class LineWire:
-    """A connection: `read` feeds the SDK, `write` empties it. Both end when the stream does."""
+    """A connection between a byte stream and the SDK. `read` passes lines to the SDK, `write` sends the SDK's messages.
+    Both end with the stream.
+    """
 
     def __init__(self, stream: ByteStream, write_s: float = WRITE_S) -> None:
         self._stream = stream
@@ -109,7 +118,7 @@ class LineWire:
         self._calls: dict[str, int] = {}  # under way: id → bytes of its line
 
     async def read(self, into: MemoryObjectSendStream[Incoming]) -> None:
-        """Read until the peer ends its side, or sends something after which nothing can be understood."""
+        """Read until the peer closes its side, or sends data after which no further line can be understood."""
         splitter = Splitter()
         async with into:
             while True:
@@ -127,7 +136,7 @@ class LineWire:
                     await self._take(line, into)
 
     async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Write until the SDK has nothing more to send. TimeoutError if the peer does not read."""
+        """Write messages until the SDK has no more to send. Raises TimeoutError if the peer does not read."""
         async with outgoing:
             async for item in outgoing:
                 message = item.message
@@ -171,7 +180,7 @@ class LineWire:
 
 
 def error_line(request: RequestId | None, code: int, message: str) -> bytes:
-    """Return a JSON-RPC error of this layer, as a line."""
+    """Return a JSON-RPC error of this module, as a line."""
     error = {"code": code, "message": message}
     return (
         json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode() + b"\n"
@@ -179,7 +188,9 @@ def error_line(request: RequestId | None, code: int, message: str) -> bytes:
 
 
 def _has_id(line: bytes) -> bool:
-    """Return whether the line has an id. JSON-RPC 2.0, section 4.1: a notification is a request object without an "id" member."""
+    """Return whether the line has an id. By JSON-RPC 2.0, section 4.1, a request object without an "id" member is a
+    notification.
+    """
     return b'"id"' in line and "id" in json.loads(line)
 
 
@@ -195,7 +206,9 @@ def _line(message: Any) -> bytes:
 
 
 def _not_a_message(line: bytes, error: ValidationError) -> bytes:
-    """Return the JSON-RPC error for an invalid message, under its id if that can be read, and with the place of the fault."""
+    """Return the JSON-RPC error for an invalid message. It has the message's id, if that can be read, and the place of the
+    fault.
+    """
     asked = id_in(line)
     try:
         found = json.loads(line)

@@ -1,19 +1,20 @@
-"""Messages between the daemon and the process that speaks the protocol: typed, in msgpack.
+"""Messages, typed and in msgpack, between the daemon and the process that speaks the protocol.
 
     control    Start, Connection, Request, Changed    daemon → process     Ready, Resting              process → daemon
     channel    Listed, Answered, Progressed, Refused  daemon → process     List, Call, Drop, Heard     process → daemon
 
 The control socket has sequenced packets, one message each. An agent's connection comes with two descriptors: the connection, and
-a channel that was made for it. A question on a channel is from the agent of that connection, whatever the message says:
-so the process names no session, and the daemon believes none. A request over HTTP comes in the same way, with its exchange
+a channel that was made for it. A question on a channel always counts as a question of that connection's agent. So the
+messages contain no session that the process could forge. A request over HTTP is sent in the same way, with its exchange
 (ingress/exchange.py) in place of the connection.
 
 Rules
-- What is decoded is closed and bounded; anything else is MessageError and ends the channel, or the process.
-- Arguments and facts are JSON in bytes: one side does not need their content.
+- Decoded messages have closed types and bounded sizes. Any other message raises MessageError and ends the channel, or the
+  process.
+- Arguments and facts are bytes of JSON, because one side does not need their content.
 
-Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: who sends which when
-(process.py and asking.py, daemon/http/mcp_process.py and answering.py), how messages are told apart on a channel (channel.py).
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: the order of messages
+(process.py and asking.py, daemon/http/mcp_process.py and answering.py), the separation of messages on a channel (channel.py).
 """
 
 from __future__ import annotations
@@ -54,43 +55,51 @@ __all__ = [
 ]
 
 MAX_PACKET: Final = 160 << 10
-"""Bytes of a packet. The largest is a Connection: what was read with its first line, 68 KiB at most."""
+"""Maximum size of a packet in bytes. The largest packet is a Connection with the data that was read with its first line, at
+most 68 KiB.
+"""
 MAX_ASKED_BYTES: Final = 4 << 20
-"""Bytes of one message on a channel, to the daemon: a call's line has 1 MiB, whose control characters may take more as JSON."""
+"""Maximum size in bytes of one message on a channel to the daemon. A call's line has 1 MiB, whose control characters may
+take more as JSON.
+"""
 MAX_SAID_BYTES: Final = 64 << 20
-"""Bytes of one message to the process: the longest is a page of 200 tools, each of which has at most 8,192 characters and its
-schema.
+"""Maximum size in bytes of one message to the process. The longest message is a page of 200 tools; each has a description
+of at most 8,192 characters and its schema.
 """
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """The first order: the version that the server reports, and the seconds without use after which it sends Resting."""
+    """The first order. It has the version that the server reports, and the seconds without use after which the process
+    sends Resting.
+    """
 
     version: str
     rest_s: float
 
 
 class Connection(msgspec.Struct, frozen=True, tag="connection"):
-    """Order to serve an agent's connection. The connection and its channel come along; `begun` was read from it already."""
+    """Order to serve an agent's connection. The connection and its channel are sent as descriptors; `begun` was already
+    read from the connection.
+    """
 
     begun: bytes
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Order to serve a request over HTTP. Its exchange and its channel come along; `session` is only compared with that of
-    others.
+    """Order to serve a request over HTTP. Its exchange and its channel are sent as descriptors. `session` is only compared
+    with that of other requests.
     """
 
     session: str
 
 
 class Changed(msgspec.Struct, frozen=True, tag="changed"):
-    """The list of tools may have changed: tell all connections."""
+    """Order to notify all connections that the list of tools may have changed."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The process serves, and gave up what it does not need. The versions of the protocol that begin with a handshake, and the
-    others.
+    """The process serves, and has given up privileges that it does not need. It reports the versions of the protocol that
+    begin with a handshake, and the other versions.
     """
 
     handshake: list[str]
@@ -98,21 +107,23 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Resting(msgspec.Struct, frozen=True, tag="resting"):
-    """The process was unused for as long as Start said; `taken` connections and requests came until now."""
+    """The process was unused for as long as Start specified. `taken` is the number of connections and requests that it has
+    received so far.
+    """
 
     taken: int
 
 
 class List(msgspec.Struct, frozen=True, tag="list"):
-    """Request for a page of the tools."""
+    """Question for a page of the tools."""
 
     id: int
     cursor: str | None
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A call of a tool. `misfit` says what JSON cannot carry of its arguments, in place of them. `reports`:
-    progress is wanted.
+    """A call of a tool. `misfit`, if set, replaces the arguments and describes what JSON cannot carry of them. `reports` is
+    true if progress is wanted.
     """
 
     id: int
@@ -123,19 +134,19 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """The agent no longer waits for the answer to a question."""
+    """The agent no longer waits for the answer to this question."""
 
     id: int
 
 
 class Heard(msgspec.Struct, frozen=True, tag="heard"):
-    """A report of progress has reached the agent; the next one may come."""
+    """A report of progress has reached the agent, so the next report may be sent."""
 
     id: int
 
 
 class Listed(msgspec.Struct, frozen=True, tag="listed"):
-    """A page: a JSON array of tools, and the cursor of the next."""
+    """A page of tools as a JSON array, and the cursor of the next page."""
 
     id: int
     tools: bytes
@@ -143,7 +154,7 @@ class Listed(msgspec.Struct, frozen=True, tag="listed"):
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """The result of a call: results.ToolResult, its facts as JSON."""
+    """The result of a call: a results.ToolResult with its facts as JSON."""
 
     id: int
     text: str
@@ -152,7 +163,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
-    """A report of a call's progress. The next one waits until this one was Heard."""
+    """A report of a call's progress. The next report is sent only after Heard has confirmed this one."""
 
     id: int
     progress: float
@@ -161,7 +172,9 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """An error of the protocol: `invalid` if the caller named an unknown tool or cursor, or `internal` if the fault is ours."""
+    """An error of the protocol. It is `invalid` if the caller named an unknown tool or cursor, `internal` if the fault is
+    Aileron's.
+    """
 
     id: int
     kind: Literal["invalid", "internal"]
@@ -191,25 +204,25 @@ def encode(message: Message) -> bytes:
 
 
 def decode_order(packet: bytes) -> Order:
-    """Decode an order of the daemon. MessageError."""
+    """Decode an order of the daemon. Raises MessageError if it is not valid."""
     order: Order = _decoded(_orders, packet)
     return order
 
 
 def decode_from_process(packet: bytes) -> FromProcess:
-    """Decode a message of the process on the control socket. MessageError."""
+    """Decode a message of the process on the control socket. Raises MessageError if it is not valid."""
     word: FromProcess = _decoded(_from_process, packet)
     return word
 
 
 def decode_asked(frame: bytes) -> Asked:
-    """Decode a question of the process on a channel. MessageError."""
+    """Decode a question of the process on a channel. Raises MessageError if it is not valid."""
     asked: Asked = _decoded(_asked, frame)
     return asked
 
 
 def decode_said(frame: bytes) -> Said:
-    """Decode an answer of the daemon on a channel. MessageError."""
+    """Decode an answer of the daemon on a channel. Raises MessageError if it is not valid."""
     said: Said = _decoded(_said, frame)
     return said
 

@@ -1,11 +1,12 @@
-"""Pydantic models of the SDK: build most when they are first used, and those of the served methods before the first request.
+"""Deferred building of the SDK's pydantic models. Most are built at their first use, those of the served methods before the
+first request.
 
-The SDK has 500 models of pydantic, of which a server of tools uses 200. pydantic builds each when its class is made, unless its
-configuration says otherwise: 5 MB and a tenth of a second more.
+The SDK has 500 models of pydantic, of which a server of tools uses 200. By default pydantic builds each model when its class
+is made, which would take 5 MB and a tenth of a second more.
 
-Runs in the process of the protocol, before it confines itself. A later build needs no file, and no module that is not loaded.
+Runs in the process of the protocol, before it confines itself. A later build opens no file, and imports no further module.
 
-Source: pydantic, `defer_build`; mcp_types.methods, whose tables name the models of each method. Not here: what is not imported
+Source: pydantic, `defer_build`; mcp_types.methods, whose tables name the models of each method. Not here: avoiding imports
 (sdk.py).
 """
 
@@ -24,16 +25,16 @@ _SERVED: Final = frozenset({
     "notifications/cancelled", "notifications/initialized", "notifications/progress",
     "notifications/subscriptions/acknowledged", "notifications/tools/list_changed",
 })  # fmt: skip
-"""Methods whose first use must not take longer than the next."""
+"""Methods whose first call must not take longer than later calls."""
 _ASKED: Final = "_defer_build"
 
 
 @contextlib.contextmanager
 def built_when_used() -> Iterator[None]:
-    """Have pydantic build the models and adapters that are made meanwhile with their first use.
+    """Make pydantic build the models and adapters that are created in this context only when they are first used.
 
-    An adapter of a union takes no configuration, so the property that it reads is replaced. A pydantic without that private
-    property builds adapters at once, which costs memory and nothing else.
+    An adapter of a union takes no configuration, so the property that it reads is replaced. A version of pydantic without
+    that private property builds adapters at once, which costs only memory.
     """
     asked = TypeAdapter.__dict__.get(_ASKED)
     BaseModel.model_config["defer_build"] = True  # every class inherits it
@@ -48,7 +49,7 @@ def built_when_used() -> Iterator[None]:
 
 
 def build_served() -> None:
-    """Build every model that a served method has, 30 ms: the first client does not wait for it."""
+    """Build every model of a served method, which takes 30 ms, so that the first client does not wait for it."""
     from mcp.server.auth.provider import AccessToken
     from mcp.server.models import InitializationOptions
     from mcp_types import jsonrpc, methods
@@ -68,7 +69,7 @@ def build_served() -> None:
 
 
 def _build(annotations: Iterable[Any], built: set[type[BaseModel]]) -> None:
-    """Build the models that these name, each after those of its fields, which it then shares."""
+    """Build the named models. Each is built after the models of its fields, which it then shares."""
     for annotation in annotations:
         for model in _models_in(annotation):
             if model not in built:

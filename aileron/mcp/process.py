@@ -1,16 +1,20 @@
-"""The process that speaks the protocol with agents, once nobody can look into it: it has the SDK, which parses what they send.
+"""The process that speaks the protocol with agents, after it has been hidden from other processes. It contains the SDK,
+which parses agents' data.
 
-Takes connections of run/mcp.sock and requests to /mcp from the daemon, each with a channel, and serves them. It has no key, no
-file and no socket but these, and asks the daemon for everything (asking.py). An attacker who takes it over has what the connected
-agents send and receive, and can ask what they may ask; the vault, the ledger and a person's decisions are not there.
+Takes connections of run/mcp.sock and requests to /mcp from the daemon, each with a channel, and serves them. It has no key,
+no file and no other socket, and requests everything from the daemon (asking.py). An attacker who takes it over sees the data
+that the connected agents send and receive, and can make the requests that these agents may make. The vault, the ledger and a
+person's decisions are out of reach.
 
 Rules
-- Everything that is needed later is imported before it confines itself: then no file can be opened, and no connection begun.
-- It ends with the daemon, and when the daemon lets go of the control socket.
-- When nobody has used it for a while it says so. What the daemon sent meanwhile counts as use: `taken` says what had come.
+- Everything that is needed later is imported before the process confines itself. After that it can open no file, and begin no
+  connection.
+- The process ends with the daemon, or when the daemon closes the control socket.
+- When no agent has used the process for a while, it reports that. By the count `taken` in the report, the daemon sees whether
+  it has sent more work meanwhile, which counts as use.
 
-Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: how the process is hidden (hidden/process.py), when
-it is started and ended (daemon/http/mcp.py).
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: hiding the process (hidden/process.py), starting and ending it
+(daemon/http/mcp.py).
 """
 
 from __future__ import annotations
@@ -53,24 +57,26 @@ from aileron_sandbox import kernel
 __all__ = ["serve_control"]
 
 DATA_BYTES: Final = 2 << 30
-"""RLIMIT_DATA, for the unforeseen; lines.py and server.py count and bound the rest. A process that exceeds it ends, and is
-started anew.
+"""RLIMIT_DATA in bytes, for unforeseen use; lines.py and server.py count and bound the rest. A process that exceeds it
+ends, and is restarted.
 """
 LOG_BYTES: Final = 32 << 20
-"""RLIMIT_FSIZE: standard error is the daemon's log, which is rotated at 5 MiB."""
+"""RLIMIT_FSIZE in bytes. Standard error is the daemon's log, which is rotated at 5 MiB."""
 _LOOKS: Final = 10
-"""Checks of its use in the time after which it rests."""
+"""Number of checks of the process's use within the time after which it rests."""
 _PASSED: Final = 2
-"""Descriptors that come with an agent."""
+"""Number of descriptors that are passed with an agent."""
 _LET_GO_S: Final = 10.0
-"""Seconds for the daemon to take an answer and close its end: microseconds, unless its event loop is held up."""
+"""Seconds for the daemon to receive an answer and close its end. It takes microseconds, unless the daemon's event loop is
+blocked.
+"""
 _log = logging.getLogger(__name__)
 _Serve = Callable[[Agent], Awaitable[None]]
 
 
 def serve_control(descriptor: int) -> int:
-    """Obey the orders on the control socket. Return 0 when the daemon lets go of it. MessageError if the
-    sender is not a daemon.
+    """Obey the orders on the control socket. Return 0 when the daemon closes it. Raises MessageError if the sender is not a
+    daemon.
     """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="mcp: %(levelname)s %(name)s: %(message)s")
@@ -88,14 +94,14 @@ def serve_control(descriptor: int) -> int:
 
 
 def _calls() -> bytes:
-    """Compile the system call filter of a process that has its sockets and gets no others."""
+    """Compile the system call filter for a process that has all its sockets and creates no others."""
     from aileron_sandbox.filters import compile_login
 
     return compile_login(forks=False)
 
 
 class _Process:
-    """The tasks of the process, which run until the daemon lets go."""
+    """The tasks of the process, which run until the daemon closes the control socket."""
 
     def __init__(self, control: socket.socket, start: Start, server: McpServer) -> None:
         self._control = control
@@ -141,8 +147,8 @@ class _Process:
         await send(self._control, encode(message))
 
     async def _rest(self) -> None:
-        """Report when nobody has used the process for as long as Start said; meanwhile give back memory that
-        is no longer needed.
+        """Report when no agent has used the process for as long as Start specified. Meanwhile, release memory that is no
+        longer needed.
         """
         self._used_at = anyio.current_time()
         while True:
@@ -175,7 +181,7 @@ class _Process:
             agent.close()
 
     async def _serve_connection(self, connection: socket.socket, begun: bytes, agent: Agent) -> None:
-        """Serve for as long as the daemon answers for this agent."""
+        """Serve a connection for as long as the daemon answers the questions of its agent."""
         async with anyio.create_task_group() as tasks:
 
             async def end() -> None:
@@ -189,8 +195,8 @@ class _Process:
             tasks.cancel_scope.cancel()
 
     async def _serve_request(self, sock: socket.socket, session: str, agent: Agent) -> None:
-        """Serve until the server is done: an answer that was sent whole is not cancelled when the daemon lets go of it, or the
-        SDK would take the request for one that failed, and forget the session that it began.
+        """Serve a request until the server has finished. A completely sent answer is not cancelled when the daemon closes
+        its end; otherwise the SDK would treat the request as failed, and forget the session that it began.
         """
         with sock:
             exchange = Exchange(sock)
@@ -207,10 +213,10 @@ class _Process:
 
 
 async def _wait_room(descriptor: int) -> None:
-    """Wait until two more descriptors are free: the kernel drops a descriptor for which there is no number, unix(7), and the
-    agent handed over with it.
+    """Wait until two more descriptors are free. If no descriptor number is free, the kernel drops a passed descriptor
+    (unix(7)), and with it the agent.
 
-    An agent that comes meanwhile waits in the socket, for as long as the daemon lets it wait.
+    An agent that arrives meanwhile waits in the socket, for as long as the daemon allows.
     """
     is_told = False
     while not are_free(_PASSED, descriptor):
@@ -221,7 +227,7 @@ async def _wait_room(descriptor: int) -> None:
 
 
 class _Begun(ByteStream):
-    """A stream from which some bytes were read already."""
+    """A stream from which some bytes were already read; it returns those bytes first."""
 
     def __init__(self, stream: ByteStream, begun: bytes) -> None:
         self._stream = stream

@@ -1,25 +1,29 @@
-"""`aileron-mcp`: the process an agent starts as its MCP server. Lines from standard input to the daemon, lines back.
+"""`aileron-mcp`, the process that an agent starts as its MCP server. It forwards lines from standard input to the daemon,
+and lines back.
 
 The server itself is in the daemon, behind `$AILERON_HOME/run/mcp.sock`. This process knows no tool and decides nothing. It trusts
-neither side's bytes, holds no secret but the session's token, and outlives the daemon: when that is restarted, it connects again
-and the client's connection goes on (relay_requests.py says what becomes of open requests). If there is no daemon it starts
-one, at the beginning and whenever a request waits; never only because one has gone, since a person may have stopped it. While the
-first one starts, the client is told what the last one would have answered (relay_early.py).
+neither side's bytes, holds no secret but the session's token, and outlives the daemon: when the daemon is restarted, the
+relay connects again and the client's connection continues (relay_requests.py handles open requests). If no daemon runs, the
+relay starts one, at the beginning and whenever a request waits. It never starts one only because a daemon has ended, since a
+person may have stopped it. While the first daemon starts, the client gets the answers that the last daemon would have given
+(relay_early.py).
 
 Rules
-- Only whole lines go out, in both directions, so that a line truncated by the end of a daemon is never continued with another. A
-  line of which a byte was sent is never sent again; one of which none was goes to the next daemon.
-- The relay reads only what it can pass on: each direction holds at most one line and what was read with it; before the first
-  daemon, requests of 1 MiB.
-- Nothing but protocol on standard output. A problem is one line on standard error, and the answer to each request meanwhile.
-- When standard input ends, so does this process, at once. What it has begun goes on in the daemon.
-- Agents wait for this process before each session: no import but these until the first answer has been passed on. Lines are
-  kept as they are until then (`_notes`), and read when there is time.
+- Only complete lines are forwarded, in both directions, so that a line truncated by the end of a daemon is never continued
+  with another line. A line of which a byte was sent is never sent again; a line of which no byte was sent goes to the next
+  daemon.
+- The relay reads only as much as it can forward: each direction stores at most one line and the data that was read together
+  with it. Before the first daemon, it stores requests of at most 1 MiB.
+- Standard output carries only the protocol. A problem is reported as one line on standard error, and as the answer to each
+  request meanwhile.
+- When standard input ends, this process ends at once. Runs that it has begun continue in the daemon.
+- Agents wait for this process before each session, so nothing more is imported until the first answer has been forwarded.
+  Until then, lines are stored unparsed (`_notes`), to be parsed when there is time.
 
-With AILERON_URL the same over HTTP (relay_http.py).
+If AILERON_URL is set, relay_http.py relays over HTTP instead.
 
-Source: the MCP specification, stdio transport; docs/explanation/relay.md. Not here: the protocol (server.py), what a token may
-do (the daemon).
+Source: the MCP specification, stdio transport; docs/explanation/relay.md. Not here: the protocol (server.py), the rights of a
+token (the daemon).
 """
 
 from __future__ import annotations
@@ -49,36 +53,42 @@ UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 
 MAX_ASKED_BYTES: Final = 1 << 20
-"""Bytes of a client's message that the daemon's server takes. A longer one would end the connection, and all other requests on
-it.
+"""Maximum size in bytes of a client's message that the daemon's server accepts. A longer message would end the connection,
+and with it all other requests.
 """
 _TOO_LONG: Final = f"a message of more than {MAX_ASKED_BYTES >> 20} MiB is not passed on"
 _CHUNK: Final = 1 << 18
 _PIPE_BUF: Final = 4096
-"""Bytes that a pipe which is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
+"""Number of bytes that a ready pipe takes at once, pipe(7). Standard output is not made non-blocking, because others may
+share it.
+"""
 _NOTED_BYTES: Final = 1 << 16
-"""Bytes of lines that are kept unread while no answer comes; an agent sends some hundred before it has one."""
+"""Maximum number of bytes of lines that are stored unparsed before the first answer. An agent sends some hundred before it."""
 _SOON_S: Final = 0.05
 _AGAIN_S: Final = 1.0
-"""Most seconds between two checks for a daemon while nobody needs one; at first `_SOON_S`, doubled each time."""
+"""Maximum number of seconds between two checks for a daemon while no request needs one. The interval starts at `_SOON_S`
+and doubles.
+"""
 _READY_S: Final = 20.0
-"""Seconds from the daemon's word that it is ready to its socket for the relay: it imports the protocol's server afterwards, in a
-second.
+"""Seconds from the daemon's report that it is ready until its socket for the relay exists. It imports the protocol's server
+in between, which takes a second.
 """
 _LIST_S: Final = 1.0
-"""Seconds from the start of a daemon until the list of tools is given from the last one's answers: a daemon that starts in its
-usual time gives its own. The shortest time that an agent is known to wait is five seconds
+"""Seconds from the start of a daemon until the list of tools is answered from the last daemon's answers. A daemon that
+starts in its usual time answers first. The shortest time that an agent is known to wait is five seconds
 (docs/adr/0040-answers-before-the-daemon.md).
 """
 _REFUSING_S: Final = 5.0
-"""Seconds after a failed start in which requests are answered with the reason, before another start is tried."""
+"""Seconds after a failed start during which requests are answered with the reason. After that, another start is attempted."""
 _FUTILE: Final = 3
-"""Connections in a row that the daemon ended before it said anything, each within `_AGAIN_S`."""
+"""Number of connections in a row that the daemon ended before it sent anything, each within `_AGAIN_S`. From then on, the
+pause is longer.
+"""
 _WATCH: Final = 0  # poll(2) tells of a hang-up without being asked
 
 
 class Relay:
-    """A client on standard input and output, and the daemon of one home, through its restarts."""
+    """A client on standard input and output, connected to the daemon of one home across the daemon's restarts."""
 
     def __init__(self, home: str, first: bytes) -> None:
         self._home = home
@@ -114,7 +124,7 @@ class Relay:
         self._writable.register(1, select.POLLOUT)
 
     def run(self) -> int:
-        """Relay until standard input ends or nobody reads standard output. Return 0, or 69 if there is no daemon."""
+        """Relay until standard input ends or standard output is closed. Return 0, or 69 if there is no daemon."""
         self._find_daemon()
         while not self._is_over:
             for fd, events in self._poll():
@@ -220,7 +230,9 @@ class Relay:
         self._send()
 
     def _put_aside(self) -> None:
-        """Keep only requests and their cancellations without a daemon; other notifications would start one for nothing."""
+        """Keep only requests and their cancellations while there is no daemon. Other notifications would start a daemon for
+        nothing.
+        """
         if self._link is not None or self._book is None:
             return
         from aileron.mcp.relay_requests import takes_back, wants_answer
@@ -244,7 +256,7 @@ class Relay:
         self._tell()
 
     def _send(self) -> None:
-        """Send as much as the daemon takes now. The end of a connection is noticed by reading: unread answers
+        """Send as much as the daemon takes now. The end of a connection is only noticed by reading, because unread answers
         may still be there.
         """
         if self._link is None:
@@ -299,15 +311,17 @@ class Relay:
             self._break(self._book.broken)
 
     def _break(self, problem: str) -> None:
-        """End the relay: the daemon is not what the client was promised, and no later message would mean what
-        either side thinks.
+        """End the relay, because the new daemon differs from what the client was promised, so that later messages would be
+        misunderstood.
         """
         self._fail(problem)
         self._tell()
         self._is_over = True
 
     def _answer_early(self) -> None:
-        """Answer waiting requests before the first daemon, as the last one would have; the list of tools only after a while."""
+        """Answer waiting requests before the first daemon, as the last daemon would have. The list of tools is answered
+        only after a while.
+        """
         if self._early is None or not self._lines:
             return
         from aileron.mcp.relay_early import LIST
@@ -326,7 +340,7 @@ class Relay:
         self._tell()
 
     def _tell(self) -> None:
-        """Write as much as standard output takes without blocking."""
+        """Write as many bytes as standard output takes without blocking."""
         try:
             while self._out and self._writable.poll(0):
                 del self._out[: os.write(1, self._out[:_PIPE_BUF])]
@@ -342,7 +356,7 @@ class Relay:
         self._noted_bytes += len(lines)
 
     def _read_notes(self) -> ClientConversation:
-        """Read the lines that were passed on, in their order, so that the book knows the open requests."""
+        """Parse the forwarded lines, in their order, so that the open requests are known."""
         if self._book is None:
             from aileron.mcp.relay_requests import ClientConversation
 
@@ -360,7 +374,7 @@ class Relay:
     # The daemon comes and goes
 
     def _lose(self) -> None:
-        """Handle the end of the daemon's connection."""
+        """Handle the end of the connection to the daemon."""
         assert self._link is not None
         self._link.close()
         self._link = None
@@ -382,7 +396,7 @@ class Relay:
         self._tell()
 
     def _find_daemon(self) -> None:
-        """Connect, or start a daemon if one is needed; or say why there is none."""
+        """Connect to a daemon, start one if one is needed, or report why there is none."""
         now = time.monotonic()
         if self._starting is not None:
             return
@@ -444,7 +458,7 @@ class Relay:
             self._give_up_at = time.monotonic() + _READY_S
 
     def _fail(self, problem: str) -> None:
-        """Record that there will be no daemon soon, and tell waiting requests why."""
+        """Record that there will be no daemon soon, and answer waiting requests with the reason."""
         if problem != self._problem:
             say(problem)
         self._problem = problem
@@ -488,8 +502,8 @@ def main() -> int:
 
 
 def home_directory() -> str:
-    """Return `$AILERON_HOME`, else `~/.aileron`: the rule of aileron.client, without its imports. ValueError
-    if there is no home.
+    """Return `$AILERON_HOME`, else `~/.aileron`, by the same rule as aileron.client but without its imports. Raises
+    ValueError if there is no home.
     """
     configured = os.environ.get("AILERON_HOME")
     home = os.path.join(os.getcwd(), configured) if configured else os.path.expanduser("~/.aileron")
@@ -499,13 +513,13 @@ def home_directory() -> str:
 
 
 def preamble(token: str) -> bytes:
-    """Return the first line of every connection if there is a session; else nothing."""
+    """Return the first line of every connection, which has the session's token; empty without a session."""
     message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
     return (message % token).encode() if token else b""
 
 
 def _has_standard_streams() -> bool:
-    """Return whether standard input and output are open: else the next socket would take their place."""
+    """Return whether standard input and output are open. If one is closed, the next socket would take its descriptor."""
     try:
         os.fstat(0)
         os.fstat(1)
@@ -516,7 +530,7 @@ def _has_standard_streams() -> bool:
 
 
 def _lines_of(block: bytes) -> list[bytes]:
-    """Return whole lines, each with its end. Only a line feed ends one."""
+    """Return complete lines, each with its line end. Only a line feed ends a line."""
     return [line + b"\n" for line in block.split(b"\n")[:-1]]
 
 

@@ -1,17 +1,18 @@
-"""Answers to a client before there is a daemon: those that the last daemon of this home would have given, word for word.
+"""Answers to a client while no daemon runs yet. They are exactly the answers that this home's last daemon would have given.
 
-Runs in the relay, and only while a daemon starts: its imports are expensive. The file is the daemon's (daemon/http/mcp.py): by
-version of the protocol and method, the results of `initialize` or `server/discover`, and of `tools/list`. The relay makes no
-answer of its own: if the file is missing, is of another version of Aileron, or has no result for a request, that request waits.
+Runs in the relay, and only while a daemon starts: its imports are expensive. The daemon writes the file (daemon/http/mcp.py):
+by version of the protocol and by method, it has the results of `initialize` or `server/discover`, and of `tools/list`. The
+relay makes no answer of its own: if the file is missing, is of another version of Aileron, or has no result for a request,
+that request waits.
 
 Rules
 - Only the file's content is answered, and a relay that has connected to a daemon no longer uses it.
 - `tools/list` is answered for the version that was negotiated, and without a cursor.
-- A session that cannot use every action has a list of its own, which is not kept: it waits. The file has the digests of the
-  tokens of such sessions.
+- A session that cannot use every action has a list of its own, which is not stored, so its request waits for the daemon. The
+  file has the digests of the tokens of such sessions.
 
-Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: when (relay.py), what becomes of the
-handshake once there is a daemon (relay_requests.py).
+Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the time to answer (relay.py),
+the handshake with a later daemon (relay_requests.py).
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ __all__ = ["LIST", "Early", "early_file"]
 LIST: Final = "tools/list"
 _BEGINNINGS: Final = ("initialize", "server/discover")
 _MAX_BYTES: Final = 16 << 20
-"""16 MiB: five versions of the longest list of a page; the daemon writes no more either."""
+"""Maximum size of the file, 16 MiB: five versions of the longest list of a page. The daemon writes no more either."""
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
 def early_file(home: str) -> str:
-    """Return the path at which the daemon of this home keeps the answers."""
+    """Return the path at which this home's daemon stores the answers."""
     return f"{home}/run/mcp-answers.json"
 
 
 class Early:
-    """The answers of one home, as they were on disk when this was made; none if they cannot be read."""
+    """The answers of one home as they were on disk when this object was made; none if they cannot be read."""
 
     def __init__(self, home: str, token: str = "") -> None:
         self._results, limited = _read(early_file(home))
@@ -46,12 +47,12 @@ class Early:
         self._negotiated: str | None = None
 
     def method(self, line: bytes) -> str | None:
-        """Return the method of `line`, if there is an answer to it."""
+        """Return the method of `line` if the request can be answered; otherwise None."""
         found = self._found(line)
         return None if found is None else str(found[0]["method"])
 
     def answer(self, line: bytes) -> bytes:
-        """Return the answer to `line`, as a line; empty if there is none."""
+        """Return the answer to `line` as a line; empty if there is no answer."""
         found = self._found(line)
         if found is None:
             return b""
@@ -97,8 +98,8 @@ def _params(message: Message) -> Message:
 
 
 def _read(path: str) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
-    """Return the results by version, then by method, and the digests of tokens with another list. Both are empty unless the file
-    is ours, written by the daemon of this very version.
+    """Return the results by version, then by method, and the digests of the tokens of sessions with another list. Both are
+    empty unless the file belongs to this user and was written by the daemon of exactly this version of Aileron.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,21 +1,24 @@
-"""The relay without a socket: in a container, over HTTPS to the daemon's `/mcp`, as the session of its token.
+"""The relay for a container without the daemon's socket. It sends requests over HTTPS to the daemon's `/mcp`, as the
+session of its token.
 
 Runs in `aileron-mcp` when AILERON_URL is set: `https://HOST:PORT`, or `http://` on loopback only, because the token goes with
-each request. The certificate must be of the system's authorities or of AILERON_CA_FILE. Trusts neither side's bytes. Standard
-library only, and a thread for each open request: an agent has a handful, and no event loop has to be imported.
+each request. The certificate must be of the system's authorities or of AILERON_CA_FILE. Trusts neither side's bytes. It uses
+only the standard library, and a thread for each open request: an agent has a handful of requests, and no event loop has to be
+imported.
 
 Rules
-- As over the socket: a call is never sent twice, a lost answer is reported as lost, a safe request is sent again, and a session
-  or a subscription that the daemon has forgotten is made again unseen. The relay starts no daemon here.
-- Each request has a connection of its own. On one that is kept, "closed before the answer" can also mean "closed before the
-  request": it would make calls uncertain that never were begun. A TLS handshake is the price.
-- A request says itself of which protocol it is: with the version in its `_meta` it is of 2026 and gets the headers that mirror
-  it; else it belongs to the session that `initialize` began.
+- As over the socket, a call is never sent twice, a lost answer is reported as lost, a safe request is sent again, and a
+  session or a subscription that the daemon has forgotten is renewed without the client's notice. The relay starts no daemon
+  here.
+- Each request has a connection of its own. On a kept-alive connection, "closed before the answer" could also mean "closed
+  before the request", so calls that never began would have an unknown outcome. The price is a TLS handshake for each request.
+- Each request shows its protocol: a request with the version in its `_meta` is of 2026 and gets the headers that mirror it;
+  any other request belongs to the session that `initialize` began.
 - Cancelling a request of the 2026 protocol closes its connection; in the older ones, a notification cancels.
-- Never follows a redirect, never asks a proxy.
+- Redirects are never followed, and no proxy is used.
 
-Source: the MCP specification, streamable HTTP transport, 2025-11-25 and 2026-07-28. Not here: which requests are sent again
-(relay_requests.py), events (relay_sse.py), the other side (server.py).
+Source: the MCP specification, streamable HTTP transport, 2025-11-25 and 2026-07-28. Not here: the choice of requests that are
+sent again (relay_requests.py), events (relay_sse.py), the server (server.py).
 """
 
 from __future__ import annotations
@@ -60,13 +63,13 @@ UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 
 MAX_OPEN: Final = 64
-"""Requests at once; as many as the daemon's server takes of one session."""
+"""Maximum number of open requests, equal to what the daemon's server accepts from one session."""
 CONNECT_S: Final = 10.0
-"""Seconds until a connection stands, tried again and again: a daemon that is restarted is back in two."""
+"""Seconds within which a connection must be established, with repeated attempts. A restarted daemon is back in two seconds."""
 ANSWER_S: Final = 90.0
-"""Seconds without a byte: a call is answered after 70 s at the latest, and a stream sends something every 15."""
+"""Maximum number of seconds without a byte. A call is answered after at most 70 s, and a stream sends something every 15 s."""
 _TOLD_S: Final = 15.0
-"""Seconds for a notification, which needs no work of the daemon."""
+"""Seconds for a notification to be accepted, which takes no work in the daemon."""
 _GOODBYE_S: Final = 2.0
 _PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 5.0
@@ -76,7 +79,7 @@ _MAX_WORDS: Final = 200
 _CHUNK: Final = 1 << 16
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Parameter of each method that the Mcp-Name header repeats."""
+"""Parameter whose value the Mcp-Name header repeats, by method."""
 _BOTH: Final = "application/json, text/event-stream"
 _ENDED: Final = (
     "the session of this agent is over, or was never one: `aileron sessions new`, where the daemon is, makes another"
@@ -84,22 +87,22 @@ _ENDED: Final = (
 
 
 class Misconfigured(Exception):
-    """The environment lacks the daemon's address or the session's token; the message says what to set."""
+    """The environment lacks the daemon's address or the session's token. The message says what to set."""
 
 
 class Unreachable(Exception):
-    """The daemon cannot be reached: nothing was sent."""
+    """The daemon cannot be reached, so nothing was sent."""
 
 
 class Lost(Exception):
-    """The connection ended, and whether the request was read is not known."""
+    """The connection ended, and it is not known whether the daemon read the request."""
 
 
 class Endpoint:
-    """A daemon elsewhere, for any number of connections to it."""
+    """The address of a remote daemon, which makes any number of connections to it."""
 
     def __init__(self, url: str, ca_file: str = "") -> None:
-        """Check the address and the file of authorities. Misconfigured."""
+        """Check the address and the file of certificate authorities. Raises Misconfigured."""
         try:
             self._elsewhere = Elsewhere(url, ca_file)
         except ValueError as error:
@@ -107,7 +110,9 @@ class Endpoint:
         self.url = self._elsewhere.url
 
     def connect(self, until: float, read_s: float) -> http.client.HTTPConnection:
-        """Return a connection that stands, tried until `until`; each wait for bytes is then at most `read_s`. Unreachable."""
+        """Return an established connection, with attempts until `until`. Each wait for bytes is then at most `read_s`.
+        Raises Unreachable.
+        """
         pause_s = _PAUSE_S
         while True:
             left = until - time.monotonic()
@@ -130,7 +135,7 @@ class Endpoint:
 
 
 class _Flight:
-    """An open request."""
+    """A request whose answer is not complete yet."""
 
     def __init__(self, message: Message, line: bytes) -> None:
         self.id: int | str = message["id"]
@@ -145,14 +150,14 @@ class _Flight:
 
     @property
     def tool(self) -> str:
-        """Name of the tool, as unknown_outcome expects it."""
+        """Name of the called tool, in the form that unknown_outcome expects."""
         if self.is_safe:
             return ""
         name = _params(self.message).get("name")
         return name if isinstance(name, str) else "another"
 
     def cancel(self) -> None:
-        """Close the connection from another thread: the request's own thread then ends without an answer."""
+        """Close the connection from another thread. The request's own thread then ends without an answer."""
         self.is_cancelled = True
         if self.connection is not None and self.connection.sock is not None:
             with contextlib.suppress(OSError):
@@ -160,7 +165,9 @@ class _Flight:
 
 
 class _Session:
-    """State that the protocols before 2026 keep between requests. Replaced as a whole when the daemon has forgotten it."""
+    """The state that the protocols before 2026 share between requests. It is replaced as one object when the daemon has
+    forgotten it.
+    """
 
     def __init__(self, handshake: Message, session_id: str, version: str) -> None:
         self.handshake = handshake
@@ -170,7 +177,7 @@ class _Session:
 
 
 class HttpRelay:
-    """A client on standard input and output, and a daemon."""
+    """A client on standard input and output, connected to a daemon over HTTP."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
         self._endpoint = endpoint
@@ -184,7 +191,7 @@ class HttpRelay:
         self.was_met = False
 
     def take(self, line: bytes) -> None:
-        """Take a line of the client. Return when the next one can be read."""
+        """Process a line of the client. Return when the next line can be read."""
         message = message_of(line)
         if message is None:
             self._write(as_line(_protocol_error(id_in(line), -32700, "not one JSON object")))
@@ -200,11 +207,11 @@ class HttpRelay:
             self._notify(message, line)
 
     def refuse(self, request_id: int | str | None, why: str) -> None:
-        """Answer a line that is not passed on."""
+        """Answer a line that is not forwarded with an error."""
         self._write(as_line(failed(request_id, why)))
 
     def close(self) -> None:
-        """Let the daemon forget the session."""
+        """End the session at the daemon."""
         session = self._session
         if session is None or not session.id:
             return
@@ -246,7 +253,9 @@ class HttpRelay:
             self._write(as_line(answer))
 
     def _ask(self, flight: _Flight) -> Message | None:
-        """Send a request until it is answered. Return an answer for the client, or None if it has one already. Unreachable."""
+        """Send a request until it is answered. Return an answer for the client, or None if the client already has one.
+        Raises Unreachable.
+        """
         body = flight.line
         for asked in range(1, MAX_ASKED + 1):
             session = None if flight.is_modern or flight.method == "initialize" else self._session
@@ -273,7 +282,7 @@ class HttpRelay:
         return None if flight.is_cancelled else unknown_outcome(flight.id, flight.tool)
 
     def _listen_again(self, flight: _Flight) -> Message | None:
-        """Open again a subscription that stood, as if it were new, and as often as it takes."""
+        """Open a lost subscription again, as if it were new, and repeat that as often as necessary."""
         while not flight.is_cancelled:
             with contextlib.suppress(Unreachable):
                 again = _Flight(flight.message, as_line(anew(flight.message)))
@@ -294,7 +303,7 @@ class HttpRelay:
         *,
         is_again: bool = False,
     ) -> Message | None:
-        """Send a POST. Return an answer for the client, or None if it has one already. Lost, _Forgotten."""
+        """Send a POST. Return an answer for the client, or None if the client already has one. Raises Lost or _Forgotten."""
         response = _posted(connection, body.rstrip(b"\n"), {**self._headers(session), **_mirrored(flight.message)})
         self.was_met = True
         if response.status == 503 or (response.status == 404 and session is not None and session.id):
@@ -316,7 +325,7 @@ class HttpRelay:
         raise Lost
 
     def _answered(self, flight: _Flight, response: http.client.HTTPResponse, data: bytes) -> Message | None:
-        """Pass the answer on to the client as it came, if it is one line."""
+        """Forward the answer to the client unchanged, if it is one line."""
         message = message_of(data)
         if message is None or not ("result" in message or "error" in message):
             return failed(flight.id, "the daemon's answer is no message")
@@ -331,7 +340,7 @@ class HttpRelay:
         return None
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
-        """Return what the client is told of a notification on the way to the answer."""
+        """Return the message to the client for a notification that arrives before the answer."""
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:
                 honoured = _params(message).get("notifications")
@@ -343,8 +352,8 @@ class HttpRelay:
     # The session of the older protocols
 
     def _notify(self, message: Message, line: bytes) -> None:
-        """Send a notification, or an answer of the client to the daemon: nobody waits for it, but later lines
-        may depend on it.
+        """Send the daemon a notification, or the client's answer to a request of the daemon. The client waits for no
+        response, but later lines may depend on the message.
         """
         session = self._session
         if session is None:
@@ -369,7 +378,9 @@ class HttpRelay:
                 raise _Forgotten
 
     def _renew(self, forgotten: _Session | None) -> None:
-        """Make the handshake again, once for all threads that noticed; tell the client that the tools may have changed."""
+        """Repeat the handshake, only once for all threads that noticed the loss. Notify the client that the tools may have
+        changed.
+        """
         with self._renewing, contextlib.suppress(Unreachable, Lost, _Forgotten):
             session = self._session
             if session is None or session is not forgotten:
@@ -392,7 +403,7 @@ class HttpRelay:
                 self._write(as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}))
 
     def _stream(self) -> None:
-        """Pass on the daemon's own messages, for as long as the client lives."""
+        """Forward the daemon's own messages for as long as the session exists."""
         pause_s = _PAUSE_S
         while (session := self._session) is not None:
             try:
@@ -418,7 +429,7 @@ class HttpRelay:
     # Both
 
     def _cancel(self, message: Message) -> bool:
-        """Close the connection of a request of the 2026 protocol, and return whether it was one."""
+        """Close the connection of a request if the request is of the 2026 protocol. Return whether it was."""
         with self._knowing:
             flight = self._flights.get(json.dumps(_params(message).get("requestId")))
         if flight is not None and flight.is_modern:
@@ -443,7 +454,7 @@ class HttpRelay:
 
 
 class _Forgotten(Exception):
-    """The daemon no longer knows the session, or is not ready yet: it was restarted. It did nothing."""
+    """The daemon no longer knows the session, or is not ready yet, because it was restarted. It has not executed the request."""
 
 
 def main() -> int:
@@ -473,7 +484,7 @@ def main() -> int:
 
 
 def _refuse_all(problem: str) -> int:
-    """Answer every request with the problem: the agent shows its person answers, but perhaps not standard error."""
+    """Answer every request with the problem. The agent shows these answers to its person, but perhaps not standard error."""
     say(problem)
     with contextlib.suppress(OSError):
         for line in _lines(lambda request_id, _: _write(as_line(failed(request_id, problem)))):
@@ -486,7 +497,7 @@ def _end(number: int, _frame: object) -> None:
 
 
 def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
-    """Yield whole lines of standard input; one that is too long is skipped, and refused at its end."""
+    """Yield complete lines of standard input. An overlong line is skipped, and refused when it ends."""
     held = bytearray()
     skipped: IdScanner | None = None
     while data := _read():
@@ -511,7 +522,9 @@ def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
 
 
 def _read() -> bytes:
-    """Return what standard input has, or nothing at its end. It may be non-blocking, which the parent process decides."""
+    """Return available bytes from standard input, or empty bytes at its end. The parent process decides whether it is
+    non-blocking.
+    """
     while True:
         try:
             return os.read(0, _CHUNK)
@@ -522,7 +535,7 @@ def _read() -> bytes:
 
 
 def _write(data: bytes) -> None:
-    """Write all of `data`. OSError if nobody reads."""
+    """Write all of `data`. Raises OSError if the reader has closed its end."""
     while data:
         try:
             data = data[os.write(1, data) :]
@@ -568,7 +581,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: str) -> Message:
-    """Return the answer for any status but 200."""
+    """Return the answer to the client for a response with any status but 200."""
     if response.status == 401:
         return failed(request_id, _ENDED)
     data = b""
@@ -585,7 +598,7 @@ def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: st
 
 
 def _mirrored(message: Message) -> dict[str, str]:
-    """Return the headers that repeat the body, if the protocol requires them."""
+    """Return the headers that repeat parts of the body, if the protocol requires them."""
     version = _version_of(message)
     if version is None:
         return {}
@@ -596,7 +609,7 @@ def _mirrored(message: Message) -> dict[str, str]:
 
 
 def header_of(value: str) -> str:
-    """Return the value as it is if a header can carry it; else in the protocol's base64 spelling."""
+    """Return the value unchanged if a header can carry it; otherwise in the protocol's base64 form."""
     is_plain = value.isascii() and value.isprintable() and value == value.strip()
     if is_plain and not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
@@ -604,7 +617,7 @@ def header_of(value: str) -> str:
 
 
 def _version_of(message: Message) -> str | None:
-    """Return the protocol's version, if the request is of 2026 or later."""
+    """Return the protocol's version from a request of 2026 or later; None for any other message."""
     meta = _params(message).get("_meta")
     version = meta.get(_VERSION) if isinstance(meta, dict) else None
     return version if isinstance(version, str) and message.get("method") != "initialize" else None

@@ -1,8 +1,8 @@
-"""Parts that both relays share: the session from the environment, a line on standard error, the longest message.
+"""Parts that both relays share: the session from the environment, reports on standard error, the maximum size of a message.
 
-Runs in a process of the agent's. It imports as little as the relay does: an agent waits for it.
+Runs in the process that an agent starts. Like the relay, it imports as little as possible, because the agent waits for it.
 
-Source: docs/explanation/relay.md. Not here: passing messages on (relay.py, relay_http.py).
+Source: docs/explanation/relay.md. Not here: forwarding messages (relay.py, relay_http.py).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["MAX_LINE_BYTES", "say", "token_of"]
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""16 MiB of a message of the daemon; and of the client, so that a refused one can be answered under its id."""
+"""16 MiB for a message of the daemon. The same limit applies to the client, so that an overlong message can be refused
+under its id.
+"""
 
 
 def token_of(environment: Mapping[str, str]) -> str:
-    """Return the session's token, or empty. ValueError, which does not repeat it, if it is none."""
+    """Return the session's token, or an empty text. Raises ValueError if the value is no token; the error does not repeat it."""
     token = environment.get("AILERON_SESSION_TOKEN", "")
     if token and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("AILERON_SESSION_TOKEN is not a session's token: start the agent with `aileron launch`")

@@ -1,15 +1,18 @@
-"""Open requests of a client over the relay: what it is told, and what is sent again, if their daemon goes away.
+"""Open requests of a client over the relay. If their daemon disconnects, this module decides what is sent again and how the
+client is notified.
 
 Runs in the relay (`aileron-mcp`), which an agent starts. Trusts neither side's bytes: a line that is not one JSON object, or
-whose parts are not of the right type, is relayed and otherwise ignored. No I/O.
+whose parts have wrong types, is relayed and otherwise ignored. No I/O.
 
 Rules
-- A request is sent again only if its method is in `SAFE`; a `tools/call` never is. A repeated request is written anew from
-  what was read here, so a line that two parsers read differently (a key twice, say) cannot become the same call twice.
-- Every other open request gets one answer: that its outcome is not known.
-- The handshake of the 2025 protocol (`initialize`) is state of a connection: it is made again, and its answer is kept from the
-  client, which has had one. A `subscriptions/listen` of the 2026 protocol is opened again under its own id.
-- Bounds: `MAX_OPEN` requests, `MAX_KEPT_BYTES` of requests that may be sent again.
+- A request is sent again only if its method is in `SAFE`; a `tools/call` never is. A repeated request is encoded anew from
+  the parsed message. So a line that two parsers read differently (for example, with a duplicate key) cannot become a repeated
+  call.
+- Every other open request gets one answer, which says that its outcome is unknown.
+- The handshake of the 2025 protocol (`initialize`) belongs to a connection. It is repeated for each new connection, and its
+  answer is hidden from the client, which already has one. A `subscriptions/listen` of the 2026 protocol is opened again under
+  its own id.
+- Bounds: at most `MAX_OPEN` requests, and at most `MAX_KEPT_BYTES` of requests that may be sent again.
 
 >>> conversation = ClientConversation()
 >>> conversation.sent(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_mail"}}')
@@ -45,33 +48,37 @@ __all__ = [
 ]
 
 MAX_OPEN: Final = 1024
-"""Requests without an answer. An agent has a handful; then nothing more is read from it until one is answered."""
+"""Maximum number of requests without an answer. An agent has a handful. At the maximum, no more input is read until a
+request is answered.
+"""
 MAX_KEPT_BYTES: Final = 1 << 20
-"""Bytes of all requests kept to be sent again. One is some hundred bytes; a request that would not fit is not sent again."""
+"""Maximum total size in bytes of the requests stored to be sent again. One request has some hundred bytes. A request that
+does not fit is not sent again.
+"""
 MAX_ASKED: Final = 4
-"""Times that one request is sent, to a daemon that goes away each time."""
+"""Maximum number of times that one request is sent, if the daemon disconnects each time."""
 SAFE: Final = frozenset({"initialize", "server/discover", "tools/list", "ping", "subscriptions/listen"})
-"""Requests that change nothing, and so may be sent twice."""
+"""Methods whose requests change nothing, and so may be sent twice."""
 
 LISTEN: Final = "subscriptions/listen"
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _LOOKS: Final = frozenset({"check_action_status", "find_action", "wait_for_action", "list_pending"})
-"""Tools that only read: after one of them failed, the agent can call it again."""
+"""Tools that only read. If a call of one of them failed, the agent can repeat it."""
 _MAX_ID: Final = 1024
-"""Characters of an id that is remembered; those of agents have at most forty."""
+"""Maximum number of characters of an id that is remembered. Ids of agents have at most forty."""
 FAILED: Final = -32000
-"""Error code that the SDKs use themselves if a connection ends before the answer; the specification leaves it
-to implementations.
+"""Error code that the SDKs themselves use if a connection ends before the answer. The specification leaves the code to
+implementations.
 """
 
 Message = dict[str, Any]
-"""A JSON-RPC message as it was read: nothing in it is checked but that it is an object."""
+"""A decoded JSON-RPC message. Nothing in it is checked except that it is an object."""
 
 
 class ClientConversation:
-    """Both directions of one client, over any number of connections."""
+    """The open requests and the handshake of one client, across any number of connections to daemons."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
@@ -81,11 +88,11 @@ class ClientConversation:
         self._is_initialized = False
         self._was_lost = False
         self.is_early = False
-        """True if the client has a list of tools that no daemon gave: once there is a daemon, it is told that the tools may have
-        changed.
+        """True if the client's list of tools did not come from a running daemon. When a daemon runs, the client is notified
+        that the tools may have changed.
         """
         self.broken = ""
-        """Reason to end the relay: the present daemon is not the one that the client was promised. Else empty."""
+        """Reason to end the relay, because the present daemon differs from what the client was promised; otherwise empty."""
         self._hidden: set[str] = set()  # ids of our own: their answers are not for the client
         self._made = 0
 
@@ -101,11 +108,11 @@ class ClientConversation:
 
     @property
     def is_resuming(self) -> bool:
-        """True if answers are to come that the client must not see: call `heard` before anything is passed on."""
+        """True if there will be answers that the client must not see. In that case call `heard` before any line is forwarded."""
         return bool(self._hidden) or self.is_early or any(one.is_reopened for one in self._open.values())
 
     def sent(self, line: bytes) -> None:
-        """Record that the client's line went to the daemon, or a part of it did."""
+        """Record that the client's line, or a part of it, was sent to the daemon."""
         message = message_of(line)
         if message is None:
             return
@@ -121,7 +128,7 @@ class ClientConversation:
             self._cancelled(message)
 
     def heard(self, line: bytes) -> bytes:
-        """Take the daemon's line, and return what the client is told in its place, which mostly is the line itself."""
+        """Process a line from the daemon, and return the line for the client, which is usually the same."""
         message = message_of(line)
         if message is None:
             return line
@@ -139,7 +146,7 @@ class ClientConversation:
         return line
 
     def _resumed_with(self, message: Message) -> bytes:
-        """Keep the answer to the repeated handshake from the client, and tell it that the tools may have changed."""
+        """Hide the answer to the repeated handshake from the client, and notify the client that the tools may have changed."""
         if not _keeps(_result(self._promised), _result(message)):
             self.broken = "the daemon speaks the protocol otherwise than this agent was told: start the agent again"
             return b""
@@ -148,8 +155,8 @@ class ClientConversation:
         return as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}) if is_news else b""
 
     def lost(self) -> bytes:
-        """Record that the daemon went away. Return answers to requests that cannot be sent again, as lines. The rest waits for
-        `resumed`.
+        """Record that the daemon disconnected. Return, as lines, answers to requests that cannot be sent again. The other
+        requests wait for `resumed`.
         """
         self._hidden.clear()
         self._was_lost = True
@@ -159,7 +166,7 @@ class ClientConversation:
         return b"".join(self._give_up(one, unknown_outcome(one.id, one.tool)) for one in over)
 
     def resumed(self) -> bytes:
-        """Return the lines that a new daemon is sent ahead of any other."""
+        """Return the lines that must be sent to a new daemon before any other line."""
         lines = []
         if self._handshake is not None:
             own = self._own_id()
@@ -175,7 +182,9 @@ class ClientConversation:
         return b"".join(lines)
 
     def give_up(self, why: str) -> bytes:
-        """Return answers to all requests that wait, as there will be no daemon soon. Subscriptions stay, for the next daemon."""
+        """Return answers to all waiting requests, because there will be no daemon soon. Subscriptions stay, for the next
+        daemon.
+        """
         over = [one for one in self._open.values() if not one.is_listening]
         return b"".join(self._give_up(one, failed(one.id, why)) for one in over)
 
@@ -219,7 +228,7 @@ class ClientConversation:
         return line + news if is_early else line
 
     def _own_id(self) -> str:
-        """Return an id for the relay's own request that none of the client's has."""
+        """Return an id for the relay's own request that differs from all ids of the client."""
         while True:
             self._made += 1
             own = f"aileron-relay-{self._made}"
@@ -228,7 +237,7 @@ class ClientConversation:
 
 
 class _Open:
-    """A request without an answer: the id that the answer must name, and the message to send again, if that is allowed."""
+    """A request without an answer. It has the id that the answer must contain and, if sending again is allowed, the message."""
 
     __slots__ = ("again", "asked", "id", "is_heard", "is_reopened", "method", "size", "tool")
 
@@ -257,7 +266,9 @@ def message_of(line: bytes) -> Message | None:
 
 
 def refusal(line: bytes, why: str) -> bytes:
-    """Return the answer to a line that nobody will get: an error with the reason, if it is a request; else nothing."""
+    """Return the answer to a line that cannot be forwarded. It is an error with the reason, or empty if the line is no
+    request.
+    """
     message = message_of(line)
     if message is None:
         from aileron.mcp.unreadable import id_in
@@ -270,7 +281,7 @@ def refusal(line: bytes, why: str) -> bytes:
 
 
 class TooLong:
-    """A line, while it goes on, of which only the id is kept: many clients write it last."""
+    """An overlong line, of which only the id is stored while the line is still arriving. Many clients write the id last."""
 
     def __init__(self, begun: bytes) -> None:
         from aileron.mcp.unreadable import IdScanner
@@ -279,34 +290,34 @@ class TooLong:
         self._scanner.feed(begun)
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the line."""
+        """Process the next piece of the line."""
         self._scanner.feed(piece)
 
     def refusal(self, why: str) -> bytes:
-        """Return the answer to the line, under no id if it has none."""
+        """Return the error for the line, under no id if the line has no id."""
         return as_line(failed(self._scanner.found(), why))
 
 
 def wants_answer(line: bytes) -> bool:
-    """Return whether the client may wait for an answer to the line; False for notifications and answers."""
+    """Return whether the client may wait for an answer to the line. False for notifications and answers."""
     message = message_of(line)
     return message is None or ("method" in message and "id" in message)
 
 
 def takes_back(line: bytes) -> bool:
-    """Return whether the line cancels a request."""
+    """Return whether the line cancels an earlier request."""
     message = message_of(line)
     return message is not None and message.get("method") == "notifications/cancelled"
 
 
 def failed(request_id: int | str | None, why: str, **data: Any) -> Message:
-    """Return an error as an answer; `data` goes beside the message, for programs."""
+    """Return an error as an answer. `data` is added to the message, for programs."""
     error: Message = {"code": FAILED, "message": f"aileron: {why}"}
     return {"jsonrpc": "2.0", "id": request_id, "error": {**error, "data": data} if data else error}
 
 
 def unknown_outcome(request_id: int | str, tool: str) -> Message:
-    """Return the answer to a request whose daemon went away. `tool` is the tool called, or empty."""
+    """Return the answer to a request whose daemon disconnected. `tool` is the name of the called tool, or empty."""
     if not tool:
         return failed(request_id, "the daemon went away before it answered: ask again")
     if tool in _LOOKS:
@@ -329,7 +340,7 @@ def as_line(message: Message) -> bytes:
 
 
 def anew(message: Message) -> Message:
-    """Return the known parts of a request, and nothing else of it, to send it again."""
+    """Return a copy of a request with only its known parts, to send it again."""
     kept = {"jsonrpc": "2.0", "id": message["id"], "method": message["method"]}
     return {**kept, "params": message["params"]} if isinstance(message.get("params"), dict) else kept
 
@@ -340,7 +351,9 @@ def _result(message: Message | None) -> Message:
 
 
 def _keeps(promised: Message, given: Message) -> bool:
-    """Return whether the answer to a handshake keeps what was promised: the same version, and every capability of then."""
+    """Return whether the answer to a repeated handshake keeps the promises of the first: the same version, and every
+    capability.
+    """
     if promised.get("protocolVersion") != given.get("protocolVersion"):
         return False
     then, now = promised.get("capabilities"), given.get("capabilities")
@@ -357,7 +370,7 @@ def _size(message: Message) -> int | None:
 
 
 def _key(request_id: object) -> str | None:
-    """Return what tells ids apart: 1 and "1" are two. None for a value that is no id."""
+    """Return a key that distinguishes ids, so that 1 and "1" differ. None for a value that is no id."""
     if type(request_id) is int:  # not a bool
         return _encoded(request_id)
     return _encoded(request_id) if isinstance(request_id, str) and len(request_id) <= _MAX_ID else None

@@ -1,6 +1,7 @@
-r"""Server-sent events, as they come: bytes in any pieces in, the data of each event out.
+r"""Parser for server-sent events as they arrive. It takes bytes in pieces of any size, and returns the data of each event.
 
-Pure. Trusts no server: an event is bounded. Only `data` counts: the protocol has one kind of event, and the relay resumes none.
+Pure. Trusts no server: an event is bounded. Only `data` is used, because the protocol has one kind of event, and the relay
+resumes no stream.
 
 >>> events = Events()
 >>> list(events.feed(b": ping\n\nevent: message\ndata: {}\n")), list(events.feed(b"\n"))
@@ -17,7 +18,7 @@ from typing import Final
 __all__ = ["MAX_EVENT_BYTES", "EventError", "Events"]
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""16 MiB, as much as one line of the other transport."""
+"""16 MiB for one event, as much as for one line over the socket."""
 
 
 class EventError(Exception):
@@ -25,7 +26,7 @@ class EventError(Exception):
 
 
 class Events:
-    """The parser of one stream."""
+    """The parser for one stream."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -34,7 +35,7 @@ class Events:
         self._was_return = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the data of each event that is whole now; an event without data is ignored. EventError."""
+        """Yield the data of each event that is now complete. An event without data is ignored. Raises EventError."""
         if self._was_return and data:
             data = data.removeprefix(b"\n")  # the other half of a line end
             self._was_return = False

@@ -1,6 +1,7 @@
-"""Starting the daemon while the relay goes on reading its client: a thread that requests it, and a descriptor that tells its end.
+"""Start of the daemon while the relay continues to read its client. A thread starts the daemon, and a descriptor signals
+the end of the start.
 
-Runs in the relay, and only if there is no daemon: its imports are expensive. Not here: how a daemon is started (aileron.client).
+Runs in the relay, and only if there is no daemon: its imports are expensive. Not here: the start itself (aileron.client).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from aileron.client import Client, DaemonUnreachable
 __all__ = ["Starting"]
 
 DEADLINE_S: Final = 45.0
-"""Seconds in all; aileron.client gives one start 30."""
+"""Maximum number of seconds for all attempts together; aileron.client allows 30 for one start."""
 _PAUSE_S: Final = 0.1
 
 
 class Starting:
-    """A start that has begun. `done` is readable when it is over."""
+    """A start in progress. `done` becomes readable when the start has ended."""
 
     def __init__(self, home: str) -> None:
         self._home = Path(home)
@@ -32,7 +33,9 @@ class Starting:
         self._thread.start()
 
     def finish(self) -> str:
-        """Return why there is no daemon; empty if there is one. Call it when `done` is readable."""
+        """Return the reason why there is no daemon, or an empty text if there is one. Call this method when `done` is
+        readable.
+        """
         self._thread.join()
         os.close(self.done)
         return self._problem
@@ -46,8 +49,8 @@ class Starting:
             os.close(self._over)
 
     def _start(self) -> None:
-        """Start daemons until one answers. One that is about to end still holds its lock: a new one takes it for the daemon, and
-        ends too.
+        """Start daemons until one answers. A new daemon ends at once if an old one, which is about to end, still holds the
+        lock, so one start may not suffice.
         """
         client, until = Client(self._home, operator=False), time.monotonic() + DEADLINE_S
         while True:

@@ -1,17 +1,18 @@
-r"""Answers of the daemon to an agent, as results of tool calls, the same facts twice.
+r"""Conversion of the daemon's answers into results of tool calls. Each result has the same facts twice, as text and as
+structured content.
 
-Some agents show their model only `structuredContent`, others only the text, so each holds everything: a short sentence that says
-what happened and what to tell the person (`message`), one that says what to do next (`next_step`), and the facts. Runs in the
-daemon; pure. Reasons, questions and messages of failures come from people, connectors and upstreams: in the sentences their
-hidden characters are spelled out and their length is bounded; as facts they are data.
+Some agents show their model only `structuredContent`, others only the text, so both contain everything: a short sentence that
+says what happened and what to tell the person (`message`), a sentence that says what to do next (`next_step`), and the facts.
+Runs in the daemon; pure. Reasons, questions and messages of failures come from people, connectors and upstreams: in the
+sentences, their hidden characters are shown as escapes and their length is bounded; in the facts they are plain data.
 
 Rules
 - `isError` is set if the request is over and did not complete, and if the call itself was refused.
 - An unknown outcome carries `do_not_retry`.
-- A result whose JSON is longer than PAGE_BYTES comes in pages, never split inside a character; put together they are that JSON.
-- Everything else in an answer is bounded too: what is too long is truncated, or left out and named.
+- A result whose JSON is longer than PAGE_BYTES is divided into pages, never inside a character. The joined pages are that JSON.
+- All other parts of an answer are bounded too. A part that is too long is truncated, or is left out and listed as left out.
 
-Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: which tools there are (tools.py).
+Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: the list of tools (tools.py).
 """
 
 from __future__ import annotations
@@ -31,31 +32,33 @@ from aileron.model.visible import visible, visible_json
 __all__ = ["PAGE_BYTES", "ToolResult", "cancelled", "found_list", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 8 << 10
-"""Bytes of a result's JSON, in UTF-8, as it stands in the answer. The real agents let their models see as much of one answer, and
-do not tell us: codex 12,000 characters if it does not know the model, pi 20,000, the others more (docs/reference/agents.md). With
-the sentences and the other facts, an answer stays below that.
+"""Maximum size of a page of a result's JSON in bytes of UTF-8, as written in the answer. The measured agents show their
+models at least as much of one answer, and do not tell us how much: codex 12,000 characters if it does not know the model,
+pi 20,000, the others more (docs/reference/agents.md). With the sentences and the other facts, an answer stays below that.
 """
 _MAX_WORDS: Final = 2000
-"""Characters of another party's words inside a sentence: a paragraph, not a page."""
+"""Maximum number of characters of untrusted text inside a sentence: a paragraph, not a page."""
 _MAX_SAID: Final = 4000
-"""Characters of a reason or a question: as many as are on record."""
+"""Maximum number of characters of a reason or a question, equal to the limit of the stored text."""
 _MAX_FACT_BYTES: Final = 2 << 10
-"""Bytes of a failure besides its message, and of arguments that a person edited: beside a page of the result there is no room
-for more.
+"""Maximum size in bytes of a failure without its message, and of arguments that a person edited. An answer with a page of
+the result has no more room.
 """
 _MAX_DESCRIPTION: Final = 600
-"""Characters of a found action's description: five of them leave room for their schemas."""
+"""Maximum number of characters of a found action's description. Five descriptions leave room for the actions' schemas."""
 _MAX_TITLE: Final = 100
-"""Characters of a found action's title: an intent is a phrase."""
+"""Maximum number of characters of a found action's title. An intent is a phrase."""
 _MAX_LISTED: Final = 25
-"""Questions in one list, which are 8 KiB: more are only counted."""
+"""Maximum number of questions in one list, which take 8 KiB. Further questions are only counted."""
 
 _COPIED: Final = ("action", "approval_id", "audit_id", "run_id", "review_url", "expires_at", "held_until")
 _DO_NOT_REPEAT: Final = "Do not call the action again for this."
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a call: the words for a model that reads text, the same as facts, and whether it counts as an error."""
+    """The answer to a call: the text for a model that reads text, the same content as facts, and whether it counts as an
+    error.
+    """
 
     text: str
     facts: dict[str, Any]
@@ -87,9 +90,10 @@ _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again w
 
 
 def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> ToolResult:
-    """Return the state of a run or a question, as the door gave it; `page` is of the result, from 1. `first` is said before that.
+    """Return the state of a run or a question as a result. `page` is the page of the run's result, from 1. The text `first`
+    is put before the sentence.
 
-    AileronError(bad_input) for a page that does not exist.
+    Raises AileronError(bad_input) for a page that does not exist.
     """
     status = RunStatus(state["status"])
     asked = state.get("approval_id") or state.get("audit_id") or state.get("run_id")
@@ -116,7 +120,7 @@ def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> To
 
 
 def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
-    """Return the result of a refused call; nothing was done. `status` for a call of an action: it is `failed`."""
+    """Return the result of a refused call, in which nothing was done. For a call of an action, `status` is `failed`."""
     facts: dict[str, Any] = {} if status is None else {"status": status.value}
     error = _error(msgspec.to_builtins(failure))
     facts |= {"message": _words(failure.message), "next_step": _after_failure(error)}
@@ -127,7 +131,7 @@ def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
 
 
 def cancelled(state: dict[str, Any]) -> ToolResult:
-    """Return the result of cancel_action after it withdrew a question."""
+    """Return the result of cancel_action after a question was withdrawn."""
     facts = {
         "status": state["status"],
         "message": "It was withdrawn. Nothing was done, and nobody can approve it now.",
@@ -139,7 +143,7 @@ def cancelled(state: dict[str, Any]) -> ToolResult:
 
 
 def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
-    """Return the session's requests that are not decided yet, at most _MAX_LISTED of them."""
+    """Return the session's undecided requests as a result, at most _MAX_LISTED of them."""
     shown = [
         {"id": question.get("approval_id")}
         | {name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None}
@@ -155,8 +159,8 @@ def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
 
 
 def found_list(found: Sequence[Offered], total: int) -> ToolResult:
-    """Return the answer of find_action: `found` of `total` actions, the likeliest first, whole as long as they fit into
-    PAGE_BYTES together, then by name and title.
+    """Return the result of find_action for `found`, the likeliest of `total` actions. Actions are described completely
+    while they fit into PAGE_BYTES together; the rest only by name and title.
     """
     if not found:
         message = f"None of {total} actions fits these words."
@@ -208,8 +212,8 @@ def _size(value: Any) -> int:
 
 
 def pages_of(result: Any) -> tuple[str, ...]:
-    """Return the JSON of a result: whole if it has at most PAGE_BYTES, else cut between characters into pieces that have no more
-    than that once each is a string of JSON itself.
+    """Return the pages of a result's JSON: one page if it has at most PAGE_BYTES, else pieces cut between characters. Each
+    piece has at most PAGE_BYTES once it is itself encoded as a JSON string.
     """
     document = msgspec.json.encode(result)
     if len(document) <= PAGE_BYTES:
@@ -233,7 +237,7 @@ def _end_of_page(document: bytes, start: int) -> int:
 
 
 def _escapes(document: bytes, start: int, end: int) -> int:
-    """Return how many bytes longer the part is as a JSON string. Control characters are escaped in it already."""
+    """Return the number of bytes by which the part grows as a JSON string. Control characters are already escaped in the part."""
     return document.count(b'"', start, end) + document.count(b"\\", start, end)
 
 
@@ -257,7 +261,9 @@ def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
 
 
 def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[str, str]:
-    """Return what happened, and what to do next. `message` is the daemon's, for a waiting request: passed on word for word."""
+    """Return a sentence about what happened, and one about what to do next. For a waiting request, the daemon's `message`
+    is passed on unchanged.
+    """
     match status:
         case RunStatus.COMPLETED:
             edited = " A person changed the arguments first: executed_arguments is what ran."
@@ -318,7 +324,7 @@ def _next(failure_class: FailureClass | None, retriable: bool) -> str:
 
 
 def _after_failure(error: dict[str, Any]) -> str:
-    """Return what to do about a failure as it is told; if several credentials could serve, how a call names one."""
+    """Return the advice after a failure. If several credentials could serve, it explains how a call names one."""
     failure_class = _class({"error": error})
     details = error.get("details")
     if failure_class is FailureClass.NOT_FOUND and isinstance(details, dict) and details.get("nearest"):
@@ -340,7 +346,7 @@ def _class(facts: dict[str, Any]) -> FailureClass | None:
 
 
 def _error(error: Any) -> dict[str, Any]:
-    """Return a failure as a fact. Its class, and whether it is worth another try, always fit; the rest is bounded."""
+    """Return a failure as a fact. Its class, and whether a retry is worthwhile, always fit; the other parts are bounded."""
     plain: dict[str, Any] = {"retriable": False, **msgspec.to_builtins(error)}
     facts: dict[str, Any] = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
     facts["message"] = _cut(str(plain.pop("message", "")), _MAX_SAID)
@@ -348,7 +354,7 @@ def _error(error: Any) -> dict[str, Any]:
 
 
 def _fitting(values: dict[str, Any]) -> dict[str, Any]:
-    """Return as many of the values as fit into _MAX_FACT_BYTES, in their order; in place of the others, their
+    """Return as many of the values as fit into _MAX_FACT_BYTES, in their order. The other values are replaced by their
     length or number.
     """
     room = _MAX_FACT_BYTES
@@ -366,7 +372,7 @@ def _fitting(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quoted(reason: str) -> str:
-    """Return a person's words for the end of a sentence, which they may have ended themselves."""
+    """Return a person's words for the end of a sentence, without doubling a full stop that the person wrote."""
     return f': "{reason}"' if reason.endswith((".", "!", "?", "…")) else f': "{reason}".'
 
 
@@ -384,5 +390,5 @@ def _told(facts: dict[str, Any], *, is_error: bool) -> ToolResult:
 
 
 def _json(value: Any) -> str:
-    """Return JSON in which hidden characters are escapes: still the same values, and nothing that a terminal would obey."""
+    """Return JSON in which hidden characters are escapes. The values are the same, and a terminal finds nothing to obey."""
     return visible_json(msgspec.json.encode(value).decode())

@@ -1,13 +1,14 @@
-"""Actions as tools, and the tools that are Aileron's own, as an agent is shown them. Pure; runs in the daemon.
+"""Actions as tools, and Aileron's own tools, in the form that agents see. Pure; runs in the daemon.
 
 Rules
-- One tool for each action that is switched on; the order is fixed: our own first, then by name.
-- If there are too many, FIND_ACTION and RUN_ACTION stand for those that are not listed; they are not shown if all are listed.
-- Every tool has a title and all four hints, from what the action file says (docs/adr/0019-mcp.md says why each is what it is).
-- A description is the file's Markdown, at most MAX_DESCRIPTION characters; a page of the list at most PAGE_TOOLS tools.
-- If several credentials could serve an action, and only then, its tool has one argument more: ACCOUNT.
+- Each action that is switched on is one tool. The order is fixed: our own tools first, then the actions by name.
+- If there are too many actions, FIND_ACTION and RUN_ACTION give access to the actions that are not listed. These two tools
+  are not shown if all actions are listed.
+- Every tool has a title and all four hints, based on the action file (docs/adr/0019-mcp.md has the reasons).
+- A description is the file's Markdown, at most MAX_DESCRIPTION characters. A page of the list has at most PAGE_TOOLS tools.
+- If, and only if, several credentials could serve an action, its tool has the additional argument ACCOUNT.
 
-Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: what a call does (calls.py).
+Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: execution of calls (calls.py).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Hints about what a call can do without a person, as the protocol spells them (`annotations`)."""
+    """Hints about the effects that a call can have without a person's decision, as the protocol spells them (`annotations`)."""
 
     title: str
     read_only_hint: bool
@@ -63,20 +64,22 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, rename={"input_schema": "i
 
 
 ACCOUNT: Final = "useAccount"
-"""Argument that names the credential to use. No input of an action can have this name: theirs are lower case."""
+"""Argument that names the credential to use. No input of an action can have this name, because names of inputs are lower case."""
 
 MAX_DESCRIPTION: Final = 8192
-"""Characters of a body: every request to a model carries each of them again. The longest description in use has 2,000."""
+"""Maximum number of characters of a tool's description, which every request to a model repeats. The longest in use has 2,000."""
 PAGE_TOOLS: Final = 200
-"""Tools in one page: many more than a model can choose from, so that agents which never ask for a second page miss nothing."""
+"""Number of tools in one page. A model cannot choose from more, so agents that never request a second page miss nothing."""
 MAX_WAIT_S: Final = 50
-"""Longest wait of wait_for_action, in seconds: two agents give a call 60."""
+"""Maximum number of seconds that wait_for_action waits. Two agents limit a call to 60."""
 _MAX_ACCOUNTS: Final = 32
-"""Accounts that are listed; if there are more, any name is taken, and a wrong one is answered with the names there are."""
+"""Maximum number of accounts that are listed. If there are more, any name is accepted, and a wrong name is answered with
+the existing names.
+"""
 _MAX_TOLD: Final = 100
-"""Characters of an account's description: an address has fewer."""
+"""Maximum number of characters of an account's description. An address has fewer."""
 _UP_FRONT: Final = {"anthropic/alwaysLoad": True}
-"""Metadata with which Claude Code declares a tool at once; else it would have to search for it by name."""
+"""Metadata that makes Claude Code declare a tool at once; otherwise it would have to search for the tool by name."""
 _CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
 
 _ID: Final = {
@@ -99,9 +102,9 @@ def tool_of(offered: Offered) -> Tool:
 
 
 def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
-    """Return a page of the list, and the cursor of the next. ValueError for a cursor that is none of ours.
+    """Return a page of the list, and the cursor of the next page. Raises ValueError for a cursor that Aileron did not issue.
 
-    A cursor names the tool before the page, so what is added or removed between two pages moves nothing else.
+    A cursor names the last tool before the page, so tools that are added or removed between two requests do not shift the others.
     """
     after = "" if cursor is None else _after(cursor)
     listed = [entry for entry in offer.actions if offer.listed is None or entry.action.name in offer.listed]
@@ -113,7 +116,7 @@ def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
 
 
 def schema_of(offered: Offered) -> dict[str, Any]:
-    """Return the schema of the action's inputs and, if there is a choice, of the credential to use."""
+    """Return the JSON Schema of the action's inputs. If there is a choice of credentials, it includes ACCOUNT."""
     schema = offered.input_schema
     if not offered.accounts:
         return schema
@@ -131,7 +134,7 @@ def schema_of(offered: Offered) -> dict[str, Any]:
 
 
 def asks_first(offered: Offered) -> bool:
-    """Return whether each call waits for a person."""
+    """Return whether each call waits for a person's decision."""
     return offered.action.approval.required and not offered.granted
 
 
@@ -158,7 +161,7 @@ def _cut(text: str) -> str:
 
 
 def _annotated(offered: Offered) -> Hints:
-    """Return the hints of a tool. Reasons: docs/adr/0019-mcp.md."""
+    """Return the hints of a tool. docs/adr/0019-mcp.md has the reasons."""
     action = offered.action
     asks = asks_first(offered)
     reads = not asks and all(step.does is Effect.READ for step in action.steps)
@@ -182,7 +185,7 @@ def _own(
     reads: bool = False,
     acts: bool = False,
 ) -> Tool:
-    """Return a tool of ours; `acts`: it does whatever an action does."""
+    """Return one of our own tools. `acts` is true if the tool can have the effects of any action."""
     return Tool(
         name=name,
         title=title,

@@ -1,18 +1,20 @@
-"""Search for the id of a request in a line that is no message, so that it can be refused under it.
+"""Search for the id of a request in a line that is no valid message, so that the line can be refused under that id.
 
     id_in(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":')      # 7
 
-A client that is answered with `id: null` goes on waiting for the id that it gave. So the id is looked for also in a line that is
-broken, too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the process of
-the protocol. The standard library alone; no line is trusted, and of one that has no end only its top level is kept.
+A client that is answered with `id: null` goes on waiting for the id that it gave. So the id is searched also in a line that
+is broken, too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the
+process of the protocol. It uses only the standard library. No line is trusted, and of an endless line only the top level is
+stored.
 
 Rules
-- Only a member of the object itself is its id, never one further inside. The last one counts, as for every parser here.
-- The inside of a member is not kept, and the search ends once the most that can be kept is kept.
+- Only a member of the outermost object is the id, never a nested member. If there are several, the last counts, as in every
+  parser here.
+- The contents of nested members are not stored, and the search ends when the maximum is stored.
 - A line that has a `result` or an `error` is an answer, and nobody waits for an answer to it.
 
-Source: JSON-RPC 2.0, section 5: the id is null only "if there was an error in detecting the id". Not here: what is wrong with
-a value (aileron/model/misfit.py).
+Source: JSON-RPC 2.0, section 5: the id is null only "if there was an error in detecting the id". Not here: finding the fault
+in a value (aileron/model/misfit.py).
 """
 
 from __future__ import annotations
@@ -25,22 +27,26 @@ from typing import Final
 __all__ = ["IdScanner", "id_in"]
 
 _MAX_KEPT: Final = 16 << 10
-"""Bytes of the top level that are kept: an id and five members, of which the longest is a method."""
+"""Maximum number of bytes of the top level that are stored; enough for an id and five members, the longest of which is a
+method.
+"""
 _MAX_TEXT: Final = 1 << 10
-"""Bytes of a string that are kept; no id is longer (relay_requests.py)."""
+"""Maximum number of bytes of a string that are stored. No id is longer (relay_requests.py)."""
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 _OF_TEXT: Final = re.compile(rb'(?:[^"\\]+|\\.){1,4096}', re.DOTALL)
-"""A stretch of a string with whole escapes. A step of Python for each escape took 20 s for 17 MiB of them."""
+"""Pattern for a stretch of a string with complete escapes. One step of Python for each escape took 20 s for 17 MiB of escapes."""
 _STRUCTURE: Final = re.compile(rb'["{}\[\]]')
 _STEPS: Final = tuple({b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(bytes([byte]), 0) for byte in range(256))
 _INSIDE_BYTES: Final = 256
-"""Bytes inside of a member that are passed over at once: few, as they are read again for each member that ends in them."""
+"""Number of bytes inside of a member that are skipped at once. It is small, because they are read again for each member
+that ends in them.
+"""
 _MEMBER: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*("(?:[^"\\]|\\.)*"|[^\s,{}\[\]]*)', re.DOTALL)
 
 
 class IdScanner:
-    """The scanner of one line's top level; the line has any length and comes in any pieces."""
+    """The scanner for one line's top level. The line may have any length and arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -50,7 +56,7 @@ class IdScanner:
         self._kept = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the line."""
+        """Process the next piece of the line."""
         at = 0
         while at < len(piece) and len(self._kept) < _MAX_KEPT:
             if self._is_text:
@@ -61,7 +67,7 @@ class IdScanner:
                 at = self._structure(piece, at)
 
     def found(self) -> int | str | None:
-        """Return the id of the request that the line began or was; None if there is none."""
+        """Return the id of the request that the line is or begins, or None."""
         members = dict(_MEMBER.findall(self._kept))
         if self._kept.lstrip()[:1] != b"{" or b"result" in members or b"error" in members:
             return None
@@ -89,7 +95,7 @@ class IdScanner:
         return at + 1
 
     def _inside(self, piece: bytes, at: int) -> int:
-        """Pass over what is inside of a member, up to the member's end or a string."""
+        """Skip the contents of a member, up to the member's end or to a string."""
         quote = piece.find(b'"', at, at + _INSIDE_BYTES)
         part = piece[at : at + _INSIDE_BYTES if quote < 0 else quote]
         depths = list(accumulate(map(_STEPS.__getitem__, part), initial=self._depth))[1:]
@@ -129,7 +135,7 @@ class IdScanner:
 
 
 def id_in(line: bytes) -> int | str | None:
-    """Return the id of the request that `line` is, or would be if it were whole."""
+    """Return the id of the request that `line` is, or would be if it were complete."""
     scanner = IdScanner()
     scanner.feed(line)
     return scanner.found()
