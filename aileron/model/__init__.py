@@ -1,4 +1,4 @@
-"""The frozen values that all rooms share. No I/O; imports nothing else of Aileron.
+"""Frozen values that all rooms (packages) share. The modules do no I/O and import nothing else from Aileron.
 
 invocation.py a caller's request · plan.py the request, resolved, and ApprovedPlan · outcome.py the result and the status
 words · failure.py the closed list of failures · manifest.py actions and connectors as values · names.py the grammars ·

@@ -1,12 +1,12 @@
 """Reading of an AWS key from a stored secret:
 the secret access key as text, or the JSON that `credential_process` programs print.
 
-Pure; runs in the daemon. A person stored the value; an error says what is wrong with it and quotes nothing of it.
+Pure; runs in the daemon. A person stored the value; an error says what is wrong with the value, without quoting the value.
 
 Rules
-- As text it is the secret access key alone; its access key ID is the user name of the binding.
-- As JSON it has `AccessKeyId` and `SecretAccessKey`, and may have `SessionToken` and `Expiration`. It needs no user
-  name: one beside it has to be the same ID.
+- A value that is text is the secret access key alone; the access key ID is then the user name of the binding.
+- A value that is JSON has `AccessKeyId` and `SecretAccessKey`, and may have `SessionToken` and `Expiration`. The binding
+  needs no user name then; if it has one, that must equal `AccessKeyId`.
 - A temporary key (`ASIA…`) is refused without its session token.
 
 Source: AWS SDKs and Tools Reference Guide, process credential provider; IAM, unique identifiers. Not here: the signature
@@ -29,7 +29,10 @@ from aileron.model.secret import Secret
 __all__ = ["AwsKey"]
 
 _ID: Final = re.compile(r"[A-Za-z0-9_.\-]{3,128}")
-"""Pattern of an access key ID. AWS: 16 to 128 letters and digits. Services with its protocol have shorter ones, or dashes."""
+"""Pattern of an access key ID: 16 to 128 letters and digits at AWS.
+
+Other services with AWS's protocol use shorter IDs or dashes.
+"""
 _LOOKS_LIKE_AN_ID: Final = re.compile(rb"A(?:KIA|SIA)[A-Z0-9]{12,}")
 _SECRET: Final = re.compile(rb"[\x21-\x7e]{8,256}")
 _TOKEN: Final = re.compile(rb"[\x21-\x7e]{8,8192}")
@@ -48,7 +51,7 @@ class _Document(msgspec.Struct, rename="pascal"):
 
 
 class AwsKey(msgspec.Struct, frozen=True):
-    """A key that signs. `expires_at` is None for a key that lasts."""
+    """An AWS key that signs requests. `expires_at` is None for a key that does not expire."""
 
     access_key_id: str
     secret_access_key: Secret
@@ -57,13 +60,16 @@ class AwsKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, username: str | None, value: Secret) -> Self:
-        """Return the key in a stored value. ValueError has what is wrong with the value, as the end of "the secret …"."""
+        """Return the AWS key in a stored value.
+
+        Raises ValueError saying what is wrong with the value, as the end of "the secret …".
+        """
         data = value.reveal().strip()
         return cls._of_document(username, data) if data.startswith(b"{") else cls._of_text(username, data)
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """Parts of the key that must not be seen, as bytes."""
+        """Return the secret parts of the key, as bytes."""
         token = () if self.session_token is None else (self.session_token.reveal(),)
         return (self.secret_access_key.reveal(), *token)
 

@@ -1,13 +1,13 @@
-"""Canonical JSON (RFC 8785) and the digests made of it.
+"""Canonical JSON (RFC 8785) and digests of such JSON.
 
-A digest must not depend on key order, spacing or number spelling, or the same plan would have two. RFC 8785 numbers are
-IEEE doubles, so an integer beyond 2**53 has no canonical form: it is refused rather than rounded.
+A digest must not depend on key order, spacing or number spelling, or one plan would have two digests. RFC 8785 numbers are
+IEEE doubles, so an integer beyond 2**53 has no canonical form and is refused rather than rounded.
 
-Two encoders, one spelling. msgspec with sorted keys writes the same as RFC 8785, an order of magnitude faster (2 µs against
-28 µs for the record of a run), for values made of nothing but strings, integers within ±(2**53 - 1), booleans, null, lists,
-tuples, and objects whose keys are ASCII. They differ in floats (`1.0` is `1`, `1e16` is written out), and in keys beyond
-ASCII, which RFC 8785 sorts as UTF-16 and msgspec as UTF-8. Those go to the rfc8785 library. A test with arbitrary values checks
-that both agree on the rest.
+Two encoders produce the same spelling. msgspec with sorted keys writes the same bytes as RFC 8785, an order of magnitude faster
+(2 µs against 28 µs for the record of a run), for values made of nothing but strings, integers within ±(2**53 - 1), booleans,
+null, lists, tuples, and objects whose keys are ASCII. The encoders differ in floats (`1.0` is `1`, `1e16` is written out), and
+in keys beyond ASCII, which RFC 8785 sorts as UTF-16 and msgspec as UTF-8. Values with floats or such keys go to the rfc8785
+library. A test with arbitrary values checks that both agree on the rest.
 
 >>> canonical_json({"b": 1, "a": "x"})
 b'{"a":"x","b":1}'
@@ -28,10 +28,10 @@ _LARGEST_INT: Final = 2**53 - 1  # RFC 8785, section 3.2.2.3, by way of I-JSON (
 
 def canonical_json(value: Any) -> bytes:
     """Return the one canonical spelling of a JSON value.
-    ValueError for what RFC 8785 cannot say (NaN, 2**53 and up, lone surrogates).
+    Raises ValueError for values that RFC 8785 cannot represent (NaN, integers from 2**53, lone surrogates).
 
-    A float at or beyond 2**53 has a spelling, but reads back as an integer that has none: keep such values as they are and
-    canonicalise only to make a digest.
+    A float at or beyond 2**53 has a canonical spelling, but reads back as an integer that has none. So store such values
+    unchanged and canonicalise them only to make a digest.
     """
     try:
         if _is_plain(value):
@@ -51,7 +51,10 @@ def sha256_digest(data: bytes) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether the fast encoder is known to agree. Exact types only: a subclass may be encoded differently."""
+    """Return whether the fast encoder (msgspec) is known to agree with RFC 8785 on the value.
+
+    Only exact types count, because a subclass may be encoded differently.
+    """
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return True

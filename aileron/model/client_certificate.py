@@ -1,12 +1,12 @@
-"""A client certificate as it is stored: its chain and its private key, in PEM, in one value.
+"""A stored client certificate: the certificate, its chain and its private key, all PEM in one value.
 
-Pure; runs in the daemon, where such a value is bound and where it is lent. The library that reads certificates is loaded only
-when one is read.
+Pure; runs in the daemon, where such a value is bound and where it is lent. The library that parses certificates is loaded
+only when a certificate is read.
 
 Rules
 - Exactly one private key, not encrypted: nobody is there to type a passphrase. The certificate that it belongs to is the
   client's; the others are its chain, and are put in order, whatever order they have in the file.
-- If a certificate has expired or is not valid yet, the error here says so, with its date: a server's error says less.
+- If a certificate has expired or is not valid yet, the error here says so, with the date, because a server's error says less.
 - An error says what is wrong and how to fix it, and quotes nothing of the value.
 
 Source: RFC 5280 sections 4.1.2.5 and 4.1.2.6, RFC 8446 section 4.4.2. Not here: blocks and keys (pem.py), TLS with it
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 __all__ = ["CertificateError", "CertificateFacts", "ClientCertificate"]
 
 MAX_CERTIFICATES: Final = 10
-"""Certificates in a file. A chain has two or three; OpenSSL verifies at most a hundred, other servers ten."""
+"""Maximum number of certificates in a file. A chain has two or three; OpenSSL verifies at most a hundred, other servers ten."""
 _MAX_NAME_CHARACTERS: Final = 300
 _PARAMETERS: Final = frozenset({b"EC PARAMETERS"})
-"""PEM label that `openssl ecparam -genkey` writes before the key, which has the parameters too."""
+"""PEM label of a block that `openssl ecparam -genkey` writes before the key; the key contains the parameters too."""
 _TOGETHER: Final = "put the certificate and its private key into one file: `cat client.crt client.key > client.pem`"
 
 
 class CertificateError(PemError):
-    """The stored value is no usable client certificate."""
+    """Error: the stored value is not a usable client certificate."""
 
 
 class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts from a certificate, for people.
+    """Facts from a certificate, for display to people.
 
-    `subject` and `issuer` are distinguished names (RFC 4514); a subject without one has its alternative names. Times are in
-    UTC.
+    `subject` and `issuer` are distinguished names (RFC 4514); a subject without such a name has its alternative names. Times
+    are in UTC.
     """
 
     subject: str
@@ -54,15 +54,15 @@ class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientCertificate:
-    """A client certificate that can be used, except that its dates are not checked. Holds the private key, and prints nothing.
+    """A usable client certificate, except that its dates are not checked. Holds the private key; its `repr` shows nothing.
 
-    `pem`: the client's certificate, its chain in order, its private key. Times are in seconds since the epoch.
+    `pem` is the client's certificate, then its chain in order, then its private key. Times are in seconds since the epoch.
     """
 
     __slots__ = ("begins_at", "ends_at", "facts", "pem")
 
     def __init__(self, stored: bytes) -> None:
-        """Read a stored value. CertificateError."""
+        """Parse a stored value. Raises CertificateError if the value is not a usable client certificate."""
         blocks = pem_blocks(stored)
         key = _key_block(blocks)
         certificates = _certificates(blocks)
@@ -79,7 +79,7 @@ class ClientCertificate:
         self.pem: Final = b"".join((*(_pem_of(one) for one in chain), key.text))
 
     def check_valid_at(self, now_s: float) -> None:
-        """Raise CertificateError unless the certificate is valid at that time."""
+        """Raise CertificateError unless the certificate is valid at `now_s`."""
         if now_s > self.ends_at:
             raise CertificateError(
                 f"has a certificate that expired on {self.facts.valid_until}",
@@ -96,7 +96,7 @@ class ClientCertificate:
 
 
 def _key_block(blocks: list[PemBlock]) -> PemBlock:
-    """Return the one private key. CertificateError if there is none, or more."""
+    """Return the only private key among the blocks. Raises CertificateError if there is none or more than one."""
     keys = [block for block in blocks if block.is_private_key]
     if not keys:
         is_public = any(label.endswith(b"PUBLIC KEY") for label, _ in blocks)
@@ -157,7 +157,7 @@ def _belonging_to(key: PrivateKeyTypes, certificates: list[Certificate]) -> Cert
 
 
 def _in_order(client: Certificate, certificates: list[Certificate]) -> list[Certificate]:
-    """Return the chain from the client's certificate to its issuer, and so on, without certificates that are not part of it."""
+    """Return the client's certificate followed by its issuers in order, without certificates that are not part of the chain."""
     chain, rest = [client], [one for one in certificates if one != client]
     while issuer := next((one for one in rest if one.subject == chain[-1].issuer), None):
         chain.append(issuer)
@@ -172,8 +172,9 @@ def _pem_of(certificate: Certificate) -> bytes:
 
 
 def _subject_of(certificate: Certificate) -> str:
-    """Return the distinguished name of the subject, or its alternative names:
-    certificates of SPIFFE, for example, have no other.
+    """Return the distinguished name of the certificate's subject.
+
+    If the certificate has none, as with SPIFFE certificates, return its alternative names.
     """
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName
 

@@ -1,21 +1,21 @@
-"""Check of the commands that an `ssh` login can execute: those that match a pattern of the manifest.
+"""Check that a command matches one of the manifest's patterns for commands that an `ssh` login can execute.
 
     git-upload-pack 'team/*.git'          git-upload-pack 'team/website.git'
     subsystem sftp                        subsystem sftp        (a subsystem of the server, not a command of a shell)
 
-A server gives a command to a shell. The spelled-out part of a pattern is the author's, and was shown to the person who granted
-it. The part that `*` stands for is the connector's, and means nothing special to a shell, in a path or in a program's options.
+A server passes a command to a shell. The literal part of a pattern comes from the manifest's author, and was shown to the person
+who granted it. The part that `*` matches comes from the connector, and has no special meaning in a shell, a path or an option.
 
 Rules
 - `*` is one or more of the characters A-Z a-z 0-9 . _ / @ : + , = - and never the start of an option: if it begins a word of
   the pattern, it does not begin with `-`.
 - If a pattern has a `*`, no part of a path in the command is `..`.
-- Everything else is literal. The program is spelled out: no `*` in the first word.
+- Everything else is literal. The program is literal: the first word has no `*`.
 - A preview can execute only commands that read: those with which git sends the contents of a repository.
 
 Pure. The reader of a manifest calls `check_command_pattern`; the opener of a stream calls `is_granted`, before it connects.
 
-Source: docs/reference/connector-manifest.md. Not here: executing one (aileron/logins/protocols/ssh.py).
+Source: docs/reference/connector-manifest.md. Not here: executing a command (aileron/logins/protocols/ssh.py).
 
 >>> is_granted("git-upload-pack 'team/website.git'", ["git-upload-pack 'team/*.git'"])
 True
@@ -32,7 +32,7 @@ from typing import Final
 __all__ = ["MAX_COMMAND", "SUBSYSTEM", "check_command_pattern", "is_granted", "only_reads", "subsystem_of"]
 
 MAX_COMMAND: Final = 4096
-"""Characters of a command or a pattern: a program and paths, of which Linux has none longer."""
+"""Maximum number of characters of a command or a pattern: a program and paths. Linux has no longer paths."""
 SUBSYSTEM: Final = "subsystem "
 """Beginning of a command that is the name of a subsystem (RFC 4254 section 6.5)."""
 _MAX_STARS: Final = 8
@@ -43,11 +43,11 @@ _ONLY_READS: Final = re.compile(r"git-upload-(?:pack|archive) '[A-Za-z0-9._/@:+,
 no options, and a path without any meaning to a shell.
 """
 _PARENT: Final = re.compile(r"(?<![A-Za-z0-9._-])\.\.(?![A-Za-z0-9._-])")
-"""Pattern of `..` without a character of a name beside it: after `=` and `:` a path can begin too."""
+"""Pattern of `..` with no name character next to it; a path can also begin after `=` and `:`."""
 
 
 def check_command_pattern(pattern: str) -> None:
-    """Raise ValueError with what is wrong if `pattern` is not valid."""
+    """Raise ValueError saying what is wrong if `pattern` is not valid."""
     if not 1 <= len(pattern) <= MAX_COMMAND:
         raise ValueError(f"a command has 1 to {MAX_COMMAND} characters")
     if not pattern.isprintable() or pattern != pattern.strip():
@@ -61,16 +61,17 @@ def check_command_pattern(pattern: str) -> None:
 
 
 def is_granted(command: str, patterns: Iterable[str]) -> bool:
-    """Return whether one of the patterns matches the whole command. Takes time in proportion to the command's length."""
+    """Return whether one of the patterns matches the complete command. Takes time in proportion to the command's length."""
     if not 1 <= len(command) <= MAX_COMMAND:
         return False
     return any(_matches(command, pattern) for pattern in patterns)
 
 
 def only_reads(command: str) -> bool:
-    """Return whether a preview can execute the command: it changes nothing at the server, whatever its arguments.
+    """Return whether a preview can execute the command: that is, the command changes nothing at the server, whatever its
+    arguments.
 
-    The caller must also check that it is granted.
+    The caller must also check the command with `is_granted`.
 
     >>> [only_reads(f"git-{verb}-pack 'team/website.git'") for verb in ("upload", "receive")]
     [True, False]
@@ -79,7 +80,7 @@ def only_reads(command: str) -> bool:
 
 
 def subsystem_of(command: str) -> str | None:
-    """Return the name of the subsystem that a command requests; None for a command of a shell."""
+    """Return the name of the subsystem that a command requests; None if the command is for a shell."""
     found = _SUBSYSTEM.fullmatch(command)
     return None if found is None else found[1]
 
@@ -100,7 +101,7 @@ def _matches(command: str, pattern: str) -> bool:
 
 
 def _after_star(command: str, starts: set[int], *, begins_word: bool) -> set[int]:
-    """Return the positions where a `*` can end that begins at one of `starts`."""
+    """Return the positions where a `*` that begins at one of `starts` can end."""
     ends: set[int] = set()
     for start in sorted(starts):
         if begins_word and command.startswith("-", start):

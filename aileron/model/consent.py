@@ -1,10 +1,11 @@
-"""The subjects that a person consents to besides single runs, and the last consents: the values that a vault seals.
+"""The subjects that a person consents to in addition to single runs, and the latest consents, which a vault seals.
 
 Pure. A consent is a row of the queue of approvals, with a `kind`, about a subject: JSON values, frozen, with a digest over their
-canonical form. The vault keeps that digest, by kind and name, inside its authenticated contents, beside the public half of the
-approver's key: to put another file in the place of one of these means to break the vault's seal.
+canonical form. The vault stores that digest, by kind and name, in its authenticated contents, together with the
+approver's public key. So nobody can replace a file that has consent without breaking the vault's seal.
 
-Source: docs/reference/consents.md. Not here: what widens (actions/widening.py), who signs (approver/), the queue (audit/log.py).
+Source: docs/reference/consents.md. Not here: which changes widen a consent (actions/widening.py), signing (approver/), the
+queue (audit/log.py).
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ __all__ = [
 
 
 class ConsentKind(enum.StrEnum):
-    """The subject of an approval request."""
+    """The kind of subject that an approval request is about."""
 
     ACTION = "action"
-    """A gated run: its subject is a frozen plan (model/plan.py)."""
+    """A gated run, whose subject is a frozen plan (model/plan.py)."""
     ACTION_FILE = "action_file"
     CONNECTOR = "connector"
     CONNECTOR_UPDATE = "connector_update"
@@ -87,25 +88,26 @@ PASSKEY_DECIDES: Final = frozenset(
         ConsentKind.HOST,
     }
 )
-"""Kinds that a passkey can approve; it can deny every kind.
+"""Kinds of subject that a passkey can approve; a passkey can deny every kind.
 
-It cannot approve another passkey, which would outlive its own revocation, nor settings, on which all else depends:
-docs/adr/0028-passkeys.md.
+A passkey cannot approve another passkey, which would remain after the first is revoked, nor settings, on which all other
+protection depends (docs/adr/0028-passkeys.md).
 """
 
 SETTINGS: Final = "settings"
-"""Name of the one consent to all settings."""
+"""Name of the only consent of kind `settings`: it covers all settings."""
 MAX_PASSKEYS: Final = 16
-"""Passkeys of a home: one for each device of a person, and room."""
+"""Maximum number of passkeys of one home: enough for each device of a person, with some to spare."""
 MAX_CHANGE_CHARACTERS: Final = 2000
-"""Characters of one side of a change: a screen. The whole file is beside its changes."""
+"""Maximum number of characters of one side of a change, about a screen. The complete file is shown in addition to its changes."""
 _CONTEXT_CHARACTERS: Final = 200
-"""Characters kept before the first difference of two long texts, so that a reader knows where they are."""
+"""Number of characters shown before the first difference between two long texts, so that a reader sees the context."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A difference: its place, and the values before and after.
-    `widens` means that it allows more, so a person must approve it.
+    """A difference between two versions: its place, and the values before and after.
+
+    `widens` is true if the new value allows more, so that a person must approve it.
     """
 
     where: str
@@ -115,10 +117,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, where: str, before: str | None, after: str | None, *, widens: bool = True) -> Self:
-        """Return the change with both texts cut to MAX_CHANGE_CHARACTERS, and a note at each cut.
+        """Return the change with both texts cut to MAX_CHANGE_CHARACTERS, with a note at each cut.
 
-        If texts are long, their common beginning is cut first, so two that differ are never shown alike, wherever the
-        difference is.
+        If the texts are long, their common beginning is cut first, so that two different texts never look the same, wherever
+        the difference is.
         """
         skipped = 0
         if before is not None and after is not None and max(len(before), len(after)) > MAX_CHANGE_CHARACTERS:
@@ -143,34 +145,34 @@ def _cut(text: str | None, skipped: int) -> str | None:
 
 
 class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="action_file"):
-    """The approval of an action file that is new, or allows more than the approved one. `text` is the whole file."""
+    """The approval of an action file that is new, or allows more than the approved one. `text` is the complete file."""
 
     name: str
     text: str
     before: str | None
-    """Digest (`sha256:…`) of the file with the last consent; None if there was none."""
+    """Digest (`sha256:…`) of the version of the file that last had consent; None if there was none."""
     changes: tuple[Change, ...]
     reaches: tuple[str, ...]
-    """HOST:PORT of every host that the connectors it pins can reach."""
+    """HOST:PORT of every host that can be reached by the connectors that the file pins."""
     credentials: tuple[str, ...]
-    """Kinds of credential that the connectors take, with their scope."""
+    """Kinds of credential that the file's connectors take, with their scope."""
     install: bool = False
-    """True if the file has to be put in its place; otherwise it is there already."""
+    """True if the file must still be installed; False if it is already in the actions folder."""
     replace: bool = False
     fetched: str | None = None
-    """`NAME@VERSION` that the text was fetched as or made from; None if it is from this machine."""
+    """`NAME@VERSION` that the text was fetched as, or made from; None if the file was written on this machine."""
     published: str | None = None
-    """Digest (`sha256:…`) of the file that was fetched."""
+    """Digest (`sha256:…`) of the file as it was fetched."""
     signature: str | None = None
-    """Facts about the signature of the fetched file, in one line."""
+    """Facts about the signature of the fetched file, in one line of text."""
     group: str | None = None
-    """Group of questions that are approved together or not at all; None if it belongs to none."""
+    """Group of questions that are approved together or not at all; None if this question belongs to no group."""
     installs: tuple[str, ...] = ()
-    """Pins (`sha256:…`) of the connectors that come with it, each a question of the same `group`."""
+    """Pins (`sha256:…`) of the connectors that are installed with the action, each of which is a question in the same `group`."""
 
 
 class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
-    """The approval of a connector: it is installed from `source` if its bytes still have the digest `hash`."""
+    """The approval of a connector: the connector is installed from `source` if its bytes still have the digest `hash`."""
 
     name: str
     version: str
@@ -183,25 +185,31 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     imports: tuple[str, ...]
     limits: dict[str, Any]
     wire: str | UnsetType = UNSET
-    """Form of its credential on the wire (`Reach.wire`), if it logs in; absent otherwise."""
+    """Form of the connector's credential on the wire (`Reach.wire`) if the connector logs in; absent otherwise."""
     publisher: str | None = None
-    """Claimed publisher."""
+    """Publisher, as claimed by the connector."""
     group: str | None = None
-    """Group of questions that are approved together or not at all; None if it belongs to none."""
+    """Group of questions that are approved together or not at all; None if this question belongs to no group."""
     for_action: str | None = None
-    """Action that it comes with."""
+    """Name of the action that the connector is installed for."""
 
 
 class ConnectorUpdateConsent(ConnectorConsent, frozen=True, kw_only=True, tag_field="kind", tag="connector_update"):
-    """The approval of another version of an installed connector. `changes` compares its requests with those of `before`."""
+    """The approval of another version of an installed connector.
+
+    `changes` compares the version's requests with those of `before`.
+    """
 
     before: str
-    """Version whose manifest it is compared with."""
+    """Version whose manifest the new version is compared with."""
     changes: tuple[Change, ...]
 
 
 class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="binding"):
-    """The approval of a credential (a stored secret, or the tokens of a sign-in) for a connector, within what it now requests."""
+    """The approval of a credential for a connector, limited to what the connector now requests.
+
+    The credential is a stored secret, or the tokens of a sign-in.
+    """
 
     name: str
     connector: str
@@ -209,28 +217,32 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     username: str | None
     reaches: tuple[str, ...]
     scopes: tuple[str, ...] = ()
-    """Scopes that the provider is asked for, sorted; for oauth2."""
+    """Scopes that the provider is asked for, sorted; used for oauth2 only."""
     wire: str = ""
-    """Form of the credential on the wire, in one line, and where it logs in."""
+    """Form of the credential on the wire and the place where it logs in, in one line of text."""
     client: str | None = None
-    """Application that the provider knows it by; for oauth2."""
+    """Application that the provider knows the client by; used for oauth2 only."""
     replaces: bool = False
-    """True if it replaces a binding of this name."""
+    """True if the new binding replaces an existing binding with this name."""
     account: str | None = None
-    """Account that signed in, as the provider names it."""
+    """Account that signed in, as named by the provider."""
     details: LoginDetails | UnsetType = UNSET
-    """Facts that the user stated about a login: the database, the server's key, that the role only reads; absent without any."""
+    """Facts that the user stated about a login: the database, the server's key, or that the role only reads.
+
+    Absent if there are none.
+    """
     commitment: str | None = None
-    """sha256(nonce ‖ tokens) of a sign-in, whose tokens are stored nowhere before the approval; None if the secret is stored."""
+    """sha256(nonce ‖ tokens) of a sign-in, whose tokens are stored nowhere before the approval; None for a stored secret."""
     reference: str | UnsetType = UNSET
-    """Reference to the place of the secret, and to what reads it there, if it is not in the vault; absent otherwise."""
+    """Reference to the place of the secret and the program that reads it, if the secret is not in the vault; absent otherwise."""
 
 
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
     """The approval of a new value for a secret that bindings use. `commitment` is sha256(nonce ‖ value).
 
-    With a `reference` the value is kept there, and not in the vault. With `token_to`, it is the approval of sending another
-    secret there, for the first time, to fetch this one: no value is known before, and the commitment is to the reference.
+    With a `reference`, the value is stored at the referenced place and not in the vault. With `token_to`, a person approves that
+    another secret is sent to that receiver for the first time, to fetch this secret. No value is known before that, so the
+    commitment is to the reference.
     """
 
     name: str
@@ -238,12 +250,12 @@ class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind",
     commitment: str
     reference: str | UnsetType = UNSET
     token_to: str | UnsetType = UNSET
-    """Receiver of the token: a program's path, or a server's HOST:PORT."""
+    """Receiver of the token: the path of a program, or HOST:PORT of a server."""
     token: str | UnsetType = UNSET
-    """Name of the secret that is sent there. It is set exactly if `token_to` is."""
+    """Name of the secret that is sent to `token_to`. Set if and only if `token_to` is set."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if only one of `token` and `token_to` is set: a person must be shown both."""
+        """Raise ValueError if only one of `token` and `token_to` is set, because a person must be shown both."""
         if (self.token is UNSET) != (self.token_to is UNSET):
             raise ValueError("of `token` and `token_to` there are both, or neither")
 
@@ -254,7 +266,7 @@ Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     """A condition on one argument: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`, `absent`.
 
-    `value` is null for `absent`: the argument must not be given.
+    For `absent`, which means that the argument must not be given, `value` is null.
     """
 
     argument: str
@@ -271,41 +283,44 @@ class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     constraints: tuple[Constraint, ...]
     uses: int
     until: str
-    """End of the grant, in RFC 3339, UTC."""
+    """End of the grant, as RFC 3339 in UTC."""
 
 
 class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trusted_key"):
-    """The approval of a publisher's key. `keys` are all keys that are then trusted for `authority`, in base64, sorted."""
+    """The approval of a publisher's key. `keys` are all keys trusted for `authority` after the approval, in base64, sorted."""
 
     authority: str
-    """Owner of the key: `scheme://owner`, or `scheme://owner/repository`."""
+    """Owner of the key, as `scheme://owner` or `scheme://owner/repository`."""
     new: str
     """Fingerprint of the new key."""
     keys: tuple[str, ...]
     before: tuple[str, ...]
     """Fingerprints of the keys that are trusted now."""
     source: str
-    """Source of the key."""
+    """Place that the key was obtained from."""
 
 
 class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="settings"):
-    """The approval of settings that decide what can be reached and how strong the jail is: all of them, before and after."""
+    """The approval of settings that decide what can be reached and how strong the jail is.
+
+    It has all of them, before and after.
+    """
 
     before: dict[str, Any]
     after: dict[str, Any]
 
 
 class PasskeyConsent(PasskeyKey, frozen=True, kw_only=True, tag_field="kind", tag="passkey"):
-    """The approval of a passkey that can decide on the page at `origin`. Nothing proves which device holds it."""
+    """The approval of a passkey that can decide on the page at `origin`. There is no proof of which device holds the passkey."""
 
     key_id: str
-    """Id that its decisions name, and that the page shows where the passkey was created."""
+    """Id that the passkey's decisions name; the page where the passkey was created shows it too."""
     algorithm: str
     synced: Synced
     aaguid: str | None
-    """Model of its authenticator, as the authenticator says itself."""
+    """Model of the authenticator, as the authenticator itself claims."""
     transports: tuple[str, ...]
-    """Ways to reach it, as the browser says: `internal`, `hybrid`, `usb`."""
+    """Ways to reach the authenticator, as reported by the browser: `internal`, `hybrid`, `usb`."""
 
 
 class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_change"):
@@ -316,29 +331,30 @@ class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     hash: str
     op: str
     action: str
-    """Action whose run found the change."""
+    """Action whose run detected the change."""
     before: str
-    """Digest (`sha256:…`) of the definition it is compared with:
-    the last accepted one, or the one that the connector was made with.
+    """Digest (`sha256:…`) of the definition that the new one is compared with.
+
+    This is the last accepted definition, or the one that the connector was made from.
     """
     changes: tuple[Change, ...]
     definition: str
-    """JSON object in canonical form."""
+    """Current definition of the tool: a JSON object in canonical form."""
     digest: str
-    """Digest of the definition, `sha256:…`: this is what is accepted."""
+    """Digest of the new definition, `sha256:…`, which is what a person accepts."""
 
     @property
     def agreement(self) -> str:
-        """Name of the consent: it holds for this operation of this pin alone."""
+        """Name of the consent, which is valid only for this operation of this pin."""
         return tool_agreement(self.hash, self.op)
 
 
 class HostConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="host"):
-    """The approval of a host for the agent in one cell: it may connect there, over TLS, until its session ends."""
+    """The approval of a host for the agent in one cell: the agent may connect to it over TLS until its session ends."""
 
     session: str
     agent: str
-    """Agent that the session was started for, as `aileron launch` says."""
+    """Agent that the session was started for, as given to `aileron launch`."""
     folder: str
     """Working folder of the agent."""
     host: str
@@ -351,7 +367,7 @@ class HostConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
 
 
 def tool_agreement(pin_hash: str, op: str) -> str:
-    """Return the name of the consent to a changed tool."""
+    """Return the name of the consent to a changed tool of the connector with this pin."""
     return f"{pin_hash} {op}"
 
 
@@ -371,7 +387,7 @@ Subject = (
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The last consent under one name: `digest` is of a file, a pin or settings; `approval` is the signed approval."""
+    """The latest consent under one name: `digest` is that of a file, a pin or settings; `approval` is the signed approval."""
 
     kind: ConsentKind
     name: str
@@ -382,8 +398,8 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A grant in force. `until` is in whole seconds since the epoch.
 
-    Its uses are counted in the ledger, for people, and in `used`, which the vault seals: an older copy of the ledger does not
-    renew it.
+    The uses of the grant are counted in the ledger, for people, and in `used`, which the vault seals. So restoring an older
+    ledger does not renew the grant.
     """
 
     id: str
@@ -398,9 +414,9 @@ class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class UsedDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A signed decision that was used, or withdrawn.
+    """A signed decision that was used or withdrawn.
 
-    After `until` (seconds since the epoch) it is too old to be used anyway.
+    After `until` (seconds since the epoch) the decision is too old to be used anyway.
     """
 
     approval: str
@@ -408,7 +424,10 @@ class UsedDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Appointed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The statement that named the approver (`ApproverStatement` of model/decision.py), for a record that was interrupted."""
+    """The statement that named the approver (`ApproverStatement` of model/decision.py).
+
+    It is stored so that an interrupted entry in the ledger can be completed.
+    """
 
     inventory: str
     replaces: str | None
@@ -421,7 +440,7 @@ class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A passkey that can decide, with the approver's decision that enrolled it (`DecisionStatement` of model/decision.py)."""
 
     id: str
-    """Id of its key: `webauthn:…`."""
+    """Id of the passkey's key: `webauthn:…`."""
     approval: str
     subject: PasskeyConsent
     at: str
@@ -429,7 +448,7 @@ class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     signature: str
 
     def enrolment(self, approver: str) -> DecisionStatement:
-        """Return the statement that the approver's key of this id signed."""
+        """Return the statement that was signed by the approver's key with this id."""
         return DecisionStatement(
             approval_id=self.approval,
             digest=subject_digest(self.subject),
@@ -441,23 +460,23 @@ class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The approver of a home, and all that they consented to. `public_key` is 32 bytes, hex."""
+    """The approver of a home, and everything that the approver consented to. `public_key` is 32 bytes in hex."""
 
     key_id: str
     public_key: str
     created_ms: int
     appointed: Appointed | None = None
     agreed: tuple[Agreement, ...] = ()
-    """Last consents, sorted by kind and name, each once."""
+    """Latest consents, sorted by kind and name, each at most once."""
     grants: tuple[StandingGrant, ...] = ()
     """Grants in force, sorted by id."""
     used: tuple[UsedDecision, ...] = ()
-    """Decisions that the ledger records as used, sorted by approval: kept here, too, where nobody can undo it."""
+    """Decisions that the ledger records as used, sorted by approval. They are stored here too, where nobody can undo them."""
     passkeys: tuple[Passkey, ...] = ()
     """Passkeys that can decide, sorted by id."""
 
     def appointment(self) -> ApproverStatement | None:
-        """Return the statement that named the approver, as it was signed; None if it was not kept."""
+        """Return the signed statement that named the approver; None if it was not stored."""
         if self.appointed is None:
             return None
         return ApproverStatement(
@@ -469,26 +488,29 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def agreed_digest(self, kind: ConsentKind, name: str) -> str | None:
-        """Return the digest of the last consent; None if there was none, or it was withdrawn."""
+        """Return the digest of the latest consent with this kind and name; None if there was none or it was withdrawn."""
         return next((one.digest for one in self.agreed if one.kind is kind and one.name == name), None)
 
     def is_connector_agreed(self, pin_hash: str) -> bool:
-        """Return whether the connector with these bytes has consent; several builds of one version can have it side by side."""
+        """Return whether the connector with these bytes has consent.
+
+        Several builds of one version can have consent at the same time.
+        """
         return any(one.kind is ConsentKind.CONNECTOR and one.digest == pin_hash for one in self.agreed)
 
     def with_agreement(self, agreement: Agreement) -> Consents:
-        """Return the consents with this one in place of the last under its name."""
+        """Return the consents with `agreement` in place of the previous one with the same kind and name."""
         kept = [one for one in self.agreed if (one.kind, one.name) != (agreement.kind, agreement.name)]
         ordered = sorted([*kept, agreement], key=lambda one: (one.kind.value, one.name))
         return msgspec.structs.replace(self, agreed=tuple(ordered))
 
     def without_agreement(self, kind: ConsentKind, name: str) -> Consents:
-        """Return the consents without this one."""
+        """Return the consents without the consent of this kind and name."""
         kept = tuple(one for one in self.agreed if (one.kind, one.name) != (kind, name))
         return msgspec.structs.replace(self, agreed=kept)
 
     def with_grant(self, grant: StandingGrant) -> Consents:
-        """Return the consents with one more grant."""
+        """Return the consents with this grant added."""
         ordered = sorted([*self.grants, grant], key=lambda one: one.id)
         return msgspec.structs.replace(self, grants=tuple(ordered))
 
@@ -497,16 +519,16 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, grants=tuple(one for one in self.grants if one.id != grant_id))
 
     def with_use(self, grant_id: str) -> Consents:
-        """Return the consents with one more use of this grant."""
+        """Return the consents with one more use counted for this grant."""
         counted = [msgspec.structs.replace(one, used=one.used + (one.id == grant_id)) for one in self.grants]
         return msgspec.structs.replace(self, grants=tuple(counted))
 
     def passkey(self, key_id: str) -> Passkey | None:
-        """Return the passkey with this id; None if it decides nothing, or no longer."""
+        """Return the passkey with this id; None if no current passkey has it."""
         return next((one for one in self.passkeys if one.id == key_id), None)
 
     def with_passkey(self, passkey: Passkey) -> Consents:
-        """Return the consents with one more passkey."""
+        """Return the consents with this passkey added."""
         ordered = sorted([*self.passkeys, passkey], key=lambda one: one.id)
         return msgspec.structs.replace(self, passkeys=tuple(ordered))
 
@@ -515,33 +537,33 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, passkeys=tuple(one for one in self.passkeys if one.id != key_id))
 
     def is_used(self, approval: str) -> bool:
-        """Return whether this decision was used, or withdrawn."""
+        """Return whether this decision was used or withdrawn."""
         return any(one.approval == approval for one in self.used)
 
     def with_used(self, approval: str, until: int, now: int) -> Consents:
-        """Return the consents with this decision marked as used, and without decisions that are too old by `now`."""
+        """Return the consents with this decision marked as used, and without the decisions that are too old at `now`."""
         kept = [one for one in self.used if one.until >= now and one.approval != approval]
         ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda one: one.approval)
         return msgspec.structs.replace(self, used=tuple(ordered))
 
 
 def group_of(subject: Subject) -> str | None:
-    """Return the group of questions that are approved together or not at all; None if the subject belongs to none."""
+    """Return the group of questions that are approved together or not at all; None if the subject belongs to no group."""
     return subject.group if isinstance(subject, ActionFileConsent | ConnectorConsent) else None
 
 
 def subject_digest(subject: Subject) -> str:
-    """Return `sha256:…` over the canonical JSON of the subject: a decision about it signs this."""
+    """Return `sha256:…` over the canonical JSON of the subject. A decision about the subject signs this digest."""
     return sha256_digest(canonical_json(msgspec.to_builtins(subject)))
 
 
 def subject_kind(subject: Subject) -> ConsentKind:
-    """Return the kind of the subject's question."""
+    """Return the kind of question that asks about the subject."""
     return ConsentKind(str(type(subject).__struct_config__.tag))
 
 
 def subject_name(subject: Subject) -> str:
-    """Return the subject's name, as its question, its consent and the record use it."""
+    """Return the subject's name, as it appears in its question, its consent and the ledger."""
     match subject:
         case ConnectorConsent():
             return f"{subject.name}@{subject.version}"

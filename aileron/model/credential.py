@@ -1,13 +1,14 @@
-"""Credentials without their secrets: the reach that a binding was approved for, and the grant of a provider.
+"""Credentials without their secrets: the reach that a binding was approved for, and the facts about a provider's grant.
 
-Pure values. Only `TokenSet` holds secrets; it prints nothing, and is only sealed into the vault and unsealed from it.
+Pure values. Only `TokenSet` holds secrets; its `repr` shows nothing, and it is only sealed into the vault and unsealed from it.
 
 Rules
-- A binding serves what its consent covers. If a connector asks for more (another host, another scope, another form on the
-  wire, another login or command, another application at the provider), `Reach.widened_to` says so, in words for people.
+- A binding can be used only for what its consent covers. If a connector asks for more (another host, another scope, another
+  form on the wire, another login or command, another application at the provider), `Reach.widened_to` says so, in words for
+  people.
 - Tokens carry the endpoints and the client they were issued for: a later manifest cannot send a refresh token elsewhere.
 
-Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. Not here: getting tokens (oauth/), keeping them
+Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. Not here: getting tokens (oauth/), storing them
 (vault/).
 
 >>> agreed = Reach(hosts=("a.example:443",))
@@ -45,16 +46,17 @@ __all__ = [
 ]
 
 Flow = Literal["browser", "device"]
-"""Way to sign in: on a page of this machine, to which the provider sends the answer; or with a code, on any other device."""
+"""Way to sign in: on a page of this machine, to which the provider redirects; or with a code, on any other device."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The allowed uses of a credential. `hosts` (`HOST:PORT`) and `scopes` are sorted.
 
-    `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in, it is
-    `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON array.
+    `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in,
+    `wire` is `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as JSON.
     `client` is the application that signs in, as `CLIENT_ID at TOKEN_URL`, followed by ` for RESOURCE` if the tokens are for one
-    resource; without a person, it is `GRANT at TOKEN_URL` in the same way. It is null for a credential that is no token.
+    resource; if tokens are obtained without a person, it is `GRANT at TOKEN_URL` in the same way. It is null for a credential
+    that is not a token.
     """
 
     hosts: tuple[str, ...] = ()
@@ -77,8 +79,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def token_url(self) -> str | None:
-        """Address that issues the tokens, out of `client`:
-        an id can hold any printable character, but the addresses after it no blank.
+        """Address that issues the tokens, extracted from `client`.
+
+        An id can hold any printable character, but the addresses after the id hold no blank.
         """
         return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
 
@@ -94,11 +97,11 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def logins(self) -> tuple[LoginTarget, ...]:
-        """Targets where the supervisor logs in. ValueError if this program has not written the reach."""
+        """Targets where the supervisor logs in. Raises ValueError if `wire` was not written by this program."""
         return tuple(map(LoginTarget.parse, _Wire.parse(self.wire).logins))
 
     def widened_to(self, other: Reach) -> tuple[str, ...]:
-        """Return in words everything that `other` asks for beyond this reach; empty if there is nothing."""
+        """Return in words everything that `other` asks for beyond this reach; empty if it asks for no more."""
         found = [f"host {host}" for host in other.hosts if host not in self.hosts]
         found += [f"scope {scope}" for scope in other.scopes if scope not in self.scopes]
         agreed, asked = _Wire.parse(self.wire), _Wire.parse(other.wire)
@@ -113,7 +116,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Wire(NamedTuple):
-    """The parts of a `Reach.wire`, as text: it may come from a file that anybody wrote."""
+    """The parts of a `Reach.wire`, as text that is untrusted, because anybody may have written the file it comes from."""
 
     form: str
     logins: tuple[str, ...] = ()
@@ -172,7 +175,7 @@ def _target_words(target: str) -> str:
 
 
 def _client_of(manifest: ConnectorManifest) -> str | None:
-    """Return the application that asks for tokens, the address, and the resource they are for; None without tokens."""
+    """Return the application that asks for tokens, the token address and the resource; None if the connector uses no tokens."""
     need, provider = manifest.credential, manifest.oauth2
     if need is not None and need.token is not UNSET:
         words, resource = f"{need.token.grant} at {need.token.token_url}", need.token.resource
@@ -184,7 +187,7 @@ def _client_of(manifest: ConnectorManifest) -> str | None:
 
 
 def wire_words(wire: str) -> str:
-    """Return the form of a `Reach.wire` in words for a person: the field of a request that has the credential.
+    """Return the form of a `Reach.wire` in words for a person: the field of a request that carries the credential.
 
     >>> [wire_words(wire) for wire in ("oauth2", "header Authorization: Bearer {key}", "query token")]
     ['Authorization: Bearer', 'Authorization: Bearer KEY', 'the query parameter token']
@@ -198,8 +201,9 @@ def wire_words(wire: str) -> str:
 
 
 def hmac_template_of(wire: str) -> HmacTemplate | None:
-    """Return what is signed, and how, from a `Reach.wire`; None for another kind.
-    ValueError if this program has not written it.
+    """Return what an HMAC credential signs, and how, from a `Reach.wire`; None if the credential is of another kind.
+
+    Raises ValueError if `wire` was not written by this program.
     """
     form, _, rest = wire.partition(" ")
     return msgspec.json.decode(rest, type=HmacTemplate) if form == "hmac" else None
@@ -265,13 +269,13 @@ _SAID: Final[dict[str, Callable[[str], str]]] = {
 
 
 def login_words(wire: str) -> list[str]:
-    """Return in words each place where the supervisor logs in, from a `Reach.wire`; empty if there is none."""
+    """Return in words each place where the supervisor logs in, from a `Reach.wire`; empty if there is no login."""
     return [*map(_target_words, _Wire.parse(wire).logins)]
 
 
 def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
-    """Return names and values that say where a credential goes, for a person, from a `Reach.wire`.
-    A value is None if there is none.
+    """Return pairs of a name and a value that tell a person where a credential is sent, from a `Reach.wire`.
+    A value is None if the fact does not apply.
 
     >>> dict(wire_facts("login imap+tls://mail.example.com:993"))["logs in at"][0]
     'mail.example.com:993 by IMAP over TLS'
@@ -288,7 +292,7 @@ def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
 
 
 def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
-    """Return names and values, as in `wire_facts`, of the facts that the user stated about a login."""
+    """Return pairs of a name and a value, as `wire_facts` does, for the facts that the user stated about a login."""
     said = LoginDetails() if details is None else details
     return (
         ("database", said.database),
@@ -299,52 +303,56 @@ def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding, as far as plans need it. `reach` is None if it was created before the reach was kept:
-    it is suspended until rebound.
+    """A binding, as far as plans need it.
+
+    `reach` is None if the binding was created before reaches were stored; such a binding is suspended until it is bound again.
     """
 
     name: BindingName
     reach: Reach | None
     account: str | None = None
-    """Owner of the credential, as the provider or the user named it; for people."""
+    """Owner of the credential, as named by the provider or the user; for people."""
     read_only: bool = False
-    """True if it was bound as a role that only reads: it serves operations that need one, and no others."""
+    """True if the credential was bound as a role that only reads. Only operations that need such a role can use it."""
     login: BoundLogin | None = None
-    """User of a login; None unless it was approved for logins."""
+    """User and details of a login; None unless the binding was approved for logins."""
 
 
 class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Public facts about the grant of a provider. Times are whole milliseconds since the epoch."""
+    """Public facts about a grant that a provider gave. Times are whole milliseconds since the epoch."""
 
     scopes: tuple[str, ...]
     """Scopes that the provider granted, sorted."""
     obtained_ms: int
-    """Time of the sign-in."""
+    """Time of the sign-in, in milliseconds since the epoch."""
     account: str | None = None
     """Name of the account at the provider (an ID token's `email`, else `preferred_username`, else `sub`)."""
     refreshable: bool = False
     """True if there is a refresh token."""
     expires_ms: int | None = None
-    """End of the access token; None if the provider did not say."""
+    """Expiry of the access token; None if the provider did not specify one."""
     refreshed_ms: int | None = None
-    """Time of the last renewal."""
+    """Time of the latest renewal."""
     renewing_ms: int | None = None
-    """Time at which a renewal began whose end is not on disk: its result at the provider is unknown."""
+    """Start of a renewal whose end is not on disk, so that its result at the provider is unknown."""
     failed: str | None = None
-    """Error code with which the provider refuses further renewals; a person has to sign in again."""
+    """Error code with which the provider refused a renewal; a person must sign in again."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The client of the tokens: the application and the provider's endpoints, as approved at sign-in."""
+    """The client that tokens were issued to: the application and the provider's endpoints, as approved at sign-in."""
 
     client_id: str
     client_secret: str | None
     token_url: str
     revocation_url: str | None
     resource: str | None = None
-    """Resource that the tokens are for (RFC 8707); None if none was named."""
+    """Resource that the tokens are for (RFC 8707); None if the sign-in named none."""
     is_registered: bool = False
-    """True if the sign-in registered it (RFC 7591): only the provider knows it, and each sign-in registers a new one."""
+    """True if the sign-in registered the client (RFC 7591).
+
+    Only the provider knows such a client, and each sign-in registers a new one.
+    """
 
     @property
     def resource_parameter(self) -> dict[str, str]:
@@ -356,7 +364,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The JSON of a `TokenSet`, as one secret of the vault."""
+    """The JSON form of a `TokenSet`, stored as one secret in the vault."""
 
     access_token: str
     refresh_token: str | None
@@ -369,7 +377,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TokenSet:
-    """The tokens of one grant. `expires_at` is in seconds since the epoch; `scopes` are as granted."""
+    """The tokens of one grant. `expires_at` is in seconds since the epoch; `scopes` are those that the provider granted."""
 
     __slots__ = ("access", "client", "expires_at", "refresh", "scopes")
 
@@ -389,7 +397,7 @@ class TokenSet:
         self.client: Final = client
 
     def sealed(self) -> Secret:
-        """Return the tokens as the value of one secret."""
+        """Return the tokens as the value of one vault secret."""
         return Secret(
             msgspec.json.encode(
                 _Stored(
@@ -404,7 +412,10 @@ class TokenSet:
 
     @classmethod
     def unsealed(cls, value: Secret) -> Self:
-        """Return the tokens that `sealed` put into a value. ValueError for any other value; it quotes nothing."""
+        """Return the tokens in a value that `sealed` returned.
+
+        Raises ValueError, without quoting the value, for any other value.
+        """
         try:
             stored = msgspec.json.decode(value.reveal(), type=_Stored)
         except (ValueError, RecursionError):

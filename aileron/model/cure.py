@@ -1,9 +1,9 @@
-"""Commands that fix a credential that does not work, in the same words wherever that is found out.
+"""Texts with the commands that fix a credential that does not work, the same wherever the failure is detected.
 
-Pure. The words name the secret, if its name is known; otherwise they say where to find it. A message begins with what is wrong
-and ends with these words.
+Pure. A text names the secret, if its name is known; otherwise it says where to find the name. An error message begins with
+what is wrong and ends with this text.
 
-Source: docs/reference/cli.md. Not here: what is wrong with it.
+Source: docs/reference/cli.md. Not here: what is wrong with the credential.
 
 >>> cure_for(BindingName.parse("basic/caldav/home"), Stored("dav-password"))
 'store another with `aileron secret set dav-password`'
@@ -20,7 +20,7 @@ __all__ = ["Stored", "cure_for", "setup_options"]
 
 
 class Stored(NamedTuple):
-    """The name of a binding's secret in the vault; and where the secret is kept, if the vault has only a reference."""
+    """The name of a binding's secret in the vault, and the secret's place if the vault has only a reference."""
 
     name: str
     reference: str | None = None
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 def setup_options(kind: str, name: str, *, has_host_key: bool = False) -> str:
     """Return the options that `binding setup` needs without a terminal.
-    A sign-in brings user and secret; an ssh login has a host key.
+    For oauth2, the sign-in provides user and secret; an ssh login needs a host key.
 
     >>> setup_options("api_key", "api_key/SERVICE/IDENTITY")
     '--name api_key/SERVICE/IDENTITY --secret NAME'
@@ -40,10 +40,10 @@ def setup_options(kind: str, name: str, *, has_host_key: bool = False) -> str:
 
 
 def cure_for(binding: BindingName, stored: Stored | None = None, *, or_username: bool = False) -> str:
-    """Return how to get another secret for a binding.
+    """Return the text that says how to replace the secret of a binding.
 
-    `or_username` adds how to get another user name, if that may be the wrong one of the two. `stored` is None if the caller
-    does not know the secret's name.
+    `or_username` adds how to change the user name, for errors that a wrong user name can cause too. `stored` is None if the
+    caller does not know the secret's name.
     """
     if binding.kind == "oauth2":
         return f"sign in again: `aileron binding reauthorize {binding}`"

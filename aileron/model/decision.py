@@ -1,15 +1,14 @@
 """The statements that an approver signs: the exact bytes of each, and the check of their signatures.
 
-Pure. Used on both sides: by the process that has the key open (approver/), by the daemon, and by a program that only verifies
-a ledger.
-A statement is a line that names its kind and version, then the canonical JSON (RFC 8785) of its fields, so that no signature made
-for one kind can stand for another, and no two statements have the same bytes.
+Pure. Used on both sides: by the process that holds the unlocked key (approver/), by the daemon, and by a program that only
+verifies a ledger. A statement is a line that names its kind and version, then the canonical JSON (RFC 8785) of its fields, so
+that no signature made for one kind can stand for another, and no two statements have the same bytes.
 
 Rules
-- A decision is about a digest. The signer computes that digest from what it shows, and never takes the daemon's word for it.
-- Times are RFC 3339 in UTC with milliseconds: one spelling, made by `moment`.
+- A decision is about a digest. The signer computes that digest from what it shows, and never trusts the daemon's digest.
+- Times are RFC 3339 in UTC with milliseconds, in the one spelling that `moment` makes.
 - A signature is 64 bytes of Ed25519 (RFC 8032), in base64; a key is its 32 public bytes, and is named by `key_id_of`.
-- A passkey's signature, over the sha256 of the same bytes, is one text as well; `key_id` says which kind it is (passkey.py).
+- A passkey's signature, over the sha256 of the same bytes, is also one text; `key_id` says which kind of key signed (passkey.py).
 
 Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), when a decision counts (approvals/, audit/).
 """
@@ -50,10 +49,10 @@ SIGNATURE_BYTES: Final = 64
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all statements: it turns them into bytes."""
+    """Base class of all statements; it converts a statement to the bytes that are signed."""
 
     def signed_bytes(self) -> bytes:
-        """Return the line of its kind, then its fields as canonical JSON; absent ones are null."""
+        """Return the line that names the statement's kind, then its fields as canonical JSON. An absent field is null."""
         return self._line() + canonical_json(msgspec.to_builtins(self))
 
     def _line(self) -> bytes:
@@ -61,7 +60,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class DecisionStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A person's decision about the bytes of `digest`, once: `approval_id` is never used again."""
+    """A person's decision about the bytes with this `digest`. It is valid once, because `approval_id` is never used again."""
 
     approval_id: str
     digest: str
@@ -75,7 +74,7 @@ class DecisionStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class HeadStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The newest row of the ledger (`SEQ:HASH`) as the approver's program was told it when they decided."""
+    """The newest row of the ledger (`SEQ:HASH`), as reported to the approver's program when the person decided."""
 
     head: str
     at: str
@@ -86,9 +85,9 @@ class HeadStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request of an unlocked approver for the preview of one question; only `recipient` (X25519, hex) can read the answer.
+    """A request from an unlocked approver for the preview of one question. Only `recipient` (X25519, hex) can read the response.
 
-    `nonce` is 16 random bytes, hex: a request is answered once.
+    `nonce` is 16 random bytes in hex; a request is answered at most once.
     """
 
     approval_id: str
@@ -102,7 +101,10 @@ class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PageStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A statement that the approver is at the page that sent `nonce` (16 random bytes, hex), which is answered once."""
+    """A statement that the approver is using the page that sent `nonce` (16 random bytes, hex).
+
+    A nonce is answered at most once.
+    """
 
     nonce: str
     at: str
@@ -114,9 +116,9 @@ class PageStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class ApproverStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A statement that this key decides from now on;
-    `inventory` is the digest of what exists already and is approved with it.
+    `inventory` is the digest of everything that already exists and is approved with this statement.
 
-    Signed with the new key, and with the one it `replaces` if there is one.
+    The statement is signed with the new key, and also with the key that it `replaces`, if any.
     """
 
     public_key: str
@@ -131,7 +133,7 @@ class ApproverStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The signature of a decision: its key, its time, and the newest row of the ledger, signed too, if that was told."""
+    """The signature of a decision: its key, its time, and the newest row of the ledger if that was reported and signed too."""
 
     key_id: str
     at: str
@@ -141,8 +143,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class MismatchError(AileronError):
-    """The daemon would decide something other than what is shown, so nothing is signed.
-    `why` is the likely reason, `fix` the command that helps.
+    """Error: the daemon would decide something other than what is shown, so nothing is signed.
+
+    `why` is the likely reason; `fix` is the command that helps.
     """
 
     def __init__(self, message: str, why: str, fix: str) -> None:
@@ -152,7 +155,10 @@ class MismatchError(AileronError):
 
     @classmethod
     def between(cls, what: str, named: object, computed: str) -> Self:
-        """Return the error for two digests that differ: the one that the daemon named, and the computed one of `what` it sent."""
+        """Return the error for two different digests.
+
+        The daemon sent one of them; the other was computed from the `what` that the daemon sent.
+        """
         return cls(
             f"{what} is not what would be decided; nothing was signed",
             f"the daemon says {named}, but what it sent is {computed}; its version may differ, or another "
@@ -162,7 +168,7 @@ class MismatchError(AileronError):
 
 
 def check_signature(public_key: bytes, statement: Statement, signature: str) -> None:
-    """Check that `signature` (base64) is this key's over this statement. AileronError(unauthorized)."""
+    """Check that `signature` (base64) was made with this key for this statement. Raises AileronError(unauthorized) if not."""
     from cryptography.exceptions import InvalidSignature  # 10 ms, and the types are used without it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -180,17 +186,17 @@ def check_signature(public_key: bytes, statement: Statement, signature: str) -> 
 
 
 def key_id_of(public_key: bytes) -> str:
-    """Return `ed25519:` and the first 16 bytes of the key's sha256, hex: people compare it, and a decision names it."""
+    """Return `ed25519:` and the first 16 bytes of the key's sha256 in hex. People compare this id, and a decision names it."""
     return f"ed25519:{sha256(public_key).hex()[:32]}"
 
 
 def preview_digest(preview: Any) -> str:
-    """Return `sha256:…` of what a preview showed, given as JSON values."""
+    """Return `sha256:…` over what a preview showed, given as JSON values."""
     return sha256_digest(canonical_json(preview))
 
 
 def digest_with_preview(plan_digest: str, shown_digest: str) -> str:
-    """Return the digest that a decision signs if a preview was shown: of the plan, and of what the person saw of its effect."""
+    """Return the digest that a decision signs if a preview was shown. It covers the plan and the effect that the person saw."""
     return sha256_digest(canonical_json({"plan": plan_digest, "preview": shown_digest}))
 
 
@@ -201,16 +207,16 @@ def moment(seconds: float) -> str:
 
 
 def held_until(decided_at: float, signed_at: str | None, window_s: float) -> float:
-    """Return when an approved run begins that can be cancelled until then, in seconds since the epoch.
+    """Return the start time of an approved run, in seconds since the epoch. Until then the run can be cancelled.
 
-    Counted from the signed time, or from the record's `decided_at` if decisions are unsigned. ValueError as for
-    `parse_moment`.
+    The window begins at the signed time, or at the ledger's `decided_at` if decisions are unsigned. Raises ValueError if
+    `signed_at` has another spelling than `moment` writes.
     """
     return (decided_at if signed_at is None else parse_moment(signed_at)) + window_s
 
 
 def parse_moment(text: str) -> float:
-    """Return the seconds since the epoch of a time that `moment` wrote. ValueError for any other spelling."""
+    """Return the seconds since the epoch for a time that `moment` wrote. Raises ValueError for any other spelling."""
     if len(text) != len("2026-11-21T13:00:00.000Z"):
         raise ValueError(f"{text[:40]!r} is not a time such as 2026-11-21T13:00:00.000Z")
     seconds = datetime.datetime.fromisoformat(text).timestamp()

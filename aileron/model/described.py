@@ -1,8 +1,8 @@
 """Descriptions of a closed schema: the tables of its reference page, and JSON Schema for editors.
 
-Pure. Both are made from the same `Field`s that the reader of documents checks with (document.py), so neither can differ from it.
-Editors underline mistakes by the JSON Schema: it accepts all that the parser accepts, but cannot express everything that the
-parser refuses (one key that needs another, a reference without an input).
+Pure. Both are made from the `Field`s that the reader of documents (document.py) checks with, so neither can differ from the
+reader. Editors underline mistakes by the JSON Schema: it accepts everything that the parser accepts, but cannot express
+everything that the parser refuses (such as a key that needs another key, or a reference without an input).
 
 Source: JSON Schema 2020-12; docs/reference/action-file.md, connector-manifest.md. Not here: the schemas (actions/manifest.py,
 registry/manifest.py).
@@ -43,7 +43,7 @@ _BOUNDS: Final = {
 
 
 def json_schema(schema: Schema, title: str) -> dict[str, Any]:
-    """Return the JSON Schema of a document, its TOML read as JSON."""
+    """Return the JSON Schema of a document whose TOML is read as JSON."""
     return {"$schema": DIALECT, "title": title, **_object(schema)}
 
 
@@ -82,7 +82,7 @@ def _words(field: Field) -> Iterator[tuple[str, Any]]:
 
 
 def page_tables(schema: Schema) -> dict[str, str]:
-    """Return by TOML header (empty at the top) the Markdown table of its keys."""
+    """Return a dict from each table's TOML header (empty for the top level) to the Markdown table of its keys."""
     tables: dict[str, list[str]] = {}
     for row in rows(schema):
         lines = tables.setdefault(row.table, ["| key | type | required | rule |", "|---|---|---|---|"])

@@ -1,14 +1,14 @@
 """Reader of TOML documents with a closed schema: connector manifests, the frontmatter of actions, the settings.
 
-One reader for all, so that they refuse alike: an unknown key, a missing one, a wrong type, hidden
+All three use one reader, so that they refuse alike: unknown keys, missing keys, wrong types, hidden
 characters. The schema is data (`Field`), which the reference pages are made from (described.py). Pure; the text
-comes from strangers and is bounded (bytes, nesting) before it is parsed.
+is untrusted, so its size and nesting are bounded before it is parsed.
 
 Rules
-- Nothing is ignored: a key that is not in the schema is an error that names the nearest one that is.
-- Every error names file and line, what was found and what was expected. Lines are looked for only when
-  something is wrong: tomllib keeps none, and the good case pays nothing.
-- Strings hold no hidden character (text.py), and outside free values no line end.
+- Nothing is ignored: a key that is not in the schema is an error that names the most similar key of the schema.
+- Every error names file and line, what was found and what was expected. Lines are searched for only after
+  an error, because tomllib keeps no line numbers; a valid document costs nothing extra.
+- Strings hold no hidden character (text.py), and no line end except in free values.
 
 Source: TOML 1.0; docs/reference/action-file.md and connector-manifest.md. Not here: what the values mean
 (actions/manifest.py, registry/manifest.py, config.py).
@@ -51,18 +51,21 @@ __all__ = [
 ]
 
 MAX_DOCUMENT_BYTES: Final = 256 << 10
-"""256 KiB: the largest published action or manifest known is under 8 KiB; parsing this much takes about 0.1 s."""
+"""256 KiB: maximum size of a document.
+
+The largest known published action or manifest is under 8 KiB; parsing takes about 0.1 s.
+"""
 MAX_NUMBER: Final = 2**53 - 1
-"""The largest number. Larger ones have no exact canonical JSON form (RFC 8785), and no JavaScript client can write them."""
+"""Largest integer allowed. Larger ones have no exact canonical JSON form (RFC 8785), and no JavaScript client can write them."""
 _MAX_NESTING: Final = 16
-"""Levels of brackets within brackets, or parts of a dotted key. The schemas need 4; tomllib is quadratic in key parts."""
+"""Maximum number of nested brackets, or parts of a dotted key. The schemas need 4; tomllib is quadratic in key parts."""
 
 _T = TypeVar("_T")
 _Path = tuple[str | int, ...]
 
 
 class Kind(enum.Enum):
-    """The type of a key, in the words of the reference pages."""
+    """The type of a key's value, in the words of the reference pages."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -79,8 +82,8 @@ class Kind(enum.Enum):
 class Field(msgspec.Struct, frozen=True):
     """A key of a table: its type, whether it is required, and for tables the keys inside.
 
-    `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds repeat the checks of the value's
-    own parser, as far as they can: an editor has no parser.
+    `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds only repeat, as far as they can, the
+    checks of the value's own parser, for editors, which do not have that parser.
     """
 
     kind: Kind
@@ -93,20 +96,20 @@ class Field(msgspec.Struct, frozen=True):
     pattern: str | None = None
     """Regular expression for the whole string, or each string of an array, in syntax that Python and ECMA 262 read alike."""
     bounds: range | None = None
-    """Allowed values of an integer, or numbers of characters, members or keys."""
+    """Allowed values of an integer, or allowed numbers of characters, members or keys for other types."""
     is_unique: bool = False
     """True if an array must not have the same string twice."""
     default: object = None
-    """Meaning of an absent key."""
+    """Value that an absent key stands for."""
     example: object = None
-    """A valid value."""
+    """Example of a valid value."""
 
 
 Schema = Mapping[str, Field]
 
 
 class Row(NamedTuple):
-    """A line of a schema as a reference page shows it. `table` is a TOML header, empty at the top."""
+    """A line of a schema, as a reference page shows it. `table` is a TOML header, empty for the top level."""
 
     table: str
     key: str
@@ -114,7 +117,7 @@ class Row(NamedTuple):
 
 
 def rows(schema: Schema, table: str = "", name: str = "") -> Iterator[Row]:
-    """Yield every key of a schema, in order, tables after their own keys."""
+    """Yield every key of a schema in order; the keys of a table's subtables come after its own keys."""
     inner = [(key, field) for key, field in schema.items() if field.fields]
     for key, field in schema.items():
         if not field.fields:
@@ -134,7 +137,8 @@ def read_document(
     first_line: int = 1,
     most_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> Table:
-    """Return `text` as a table of the shape of `schema`. AileronError(invalid_request) with file and line otherwise.
+    """Return `text` as a table that matches `schema`. Raises AileronError(invalid_request) with file and line if it does not
+    match.
 
     `first_line` is the line of the file on which `text` begins.
     """
@@ -151,7 +155,7 @@ def read_document(
 
 
 def read_values(values: dict[str, Any], schema: Schema, *, file: str, boundary: Boundary) -> Table:
-    """Return values that are not, or no longer, text as a table of the shape of `schema`. Errors have no line."""
+    """Return values that did not come from text as a table that matches `schema`. Errors have no line."""
     table = Table(_Source(None, file, boundary, 1), (), values, schema)
     table.check_shape()
     return table
@@ -180,7 +184,7 @@ def refusal(file: str, line: int | None, problem: str, boundary: Boundary) -> Ai
 
 
 class Table:
-    """A table whose shape has been checked. Accessors rely on that."""
+    """A table whose shape has been checked. Its accessors rely on that check."""
 
     def __init__(self, source: _Source, path: _Path, values: dict[str, Any], schema: Schema) -> None:
         self._source: Final = source
@@ -192,68 +196,69 @@ class Table:
         return key in self._values
 
     def refuse(self, key: str | None, problem: str, *inner: str | int) -> AileronError:
-        """Return the error for `key`, or for a key or element `inner` to it, with file and line. None stands for this table
-        itself.
+        """Return the error for `key`, or for a key or element `inner` to it, with file and line.
+
+        If `key` is None, the error is about this table itself.
         """
         return self._source.refuse(self._path if key is None else (*self._path, key, *inner), problem)
 
     def parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
-        """Return a required string as parsed by `parse`, whose ValueError becomes an error with file and line."""
+        """Return a required string as parsed by `parse`. A ValueError from `parse` becomes an error with file and line."""
         return self.attempt(key, parse, self.string(key))
 
     def attempt(self, key: str, parse: Callable[[str], _T], text: str) -> _T:
-        """Return `parse(text)`. Its ValueError becomes an error about `key`, with file and line."""
+        """Return `parse(text)`. A ValueError from `parse` becomes an error about `key`, with file and line."""
         try:
             return parse(text)
         except ValueError as error:
             raise self.refuse(key, f"{key}: {error}") from None
 
     def string(self, key: str) -> str:
-        """Return a required string."""
+        """Return the required string under `key`."""
         value = self._values[key]
         assert isinstance(value, str)
         return value
 
     def maybe_string(self, key: str) -> str | None:
-        """Return an optional string, or None."""
+        """Return the optional string under `key`, or None if the key is absent."""
         return self.string(key) if key in self._values else None
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """Return an array of strings, empty if it is absent."""
+        """Return the array of strings under `key`; empty if the key is absent."""
         return tuple(self._values.get(key, ()))
 
     def element_lines(self, key: str) -> tuple[int, ...]:
-        """Return the line of each element of an array: for checks that can only be made later, with more than the document."""
+        """Return the line of each element of an array, for checks that need more than the document and can only be made later."""
         return self._source.element_lines((*self._path, key), len(self._values.get(key, ())))
 
     def boolean(self, key: str, default: bool) -> bool:
-        """Return an optional boolean."""
+        """Return the optional boolean under `key`, or `default` if the key is absent."""
         value = self._values.get(key, default)
         assert isinstance(value, bool)
         return value
 
     def integer(self, key: str, default: int) -> int:
-        """Return an optional integer."""
+        """Return the optional integer under `key`, or `default` if the key is absent."""
         value = self._values.get(key, default)
         assert isinstance(value, int)
         return value
 
     def value(self, key: str) -> Any:
-        """Return a required value of any type."""
+        """Return the required value under `key`, which can have any type."""
         return self._values[key]
 
     def free(self, key: str) -> dict[str, Any]:
-        """Return a table of any values that JSON can represent, empty if it is absent."""
+        """Return a table of arbitrary values that JSON can represent; empty if the key is absent."""
         value = self._values.get(key, {})
         assert isinstance(value, dict)
         return value
 
     def table(self, key: str) -> Table:
-        """Return a table; empty if it is optional and absent."""
+        """Return the table under `key`; empty if the table is optional and absent."""
         return Table(self._source, (*self._path, key), self._values.get(key, {}), self._schema[key].fields)
 
     def tables(self, key: str) -> tuple[Table, ...]:
-        """Return an array of tables, empty if it is absent."""
+        """Return the array of tables under `key`; empty if the key is absent."""
         fields = self._schema[key].fields
         return tuple(
             Table(self._source, (*self._path, key, index), value, fields)
@@ -261,7 +266,7 @@ class Table:
         )
 
     def check_shape(self) -> None:
-        """Raise for the first key that is unknown, missing, of the wrong type or hidden in part."""
+        """Raise AileronError for the first key that is unknown, missing, of the wrong type, or has hidden characters."""
         for key in self._values:
             if key not in self._schema:
                 raise self.refuse(key, f"unknown key {key!r}{self._place()}{self._nearest(key)}")
@@ -322,7 +327,10 @@ class Table:
 
 
 class _Source:
-    """The text and its name: bounds its nesting before parsing, and finds lines after an error. Values have only a name."""
+    """A document's text and its name, to bound nesting before parsing and to find lines after an error.
+
+    A document made from values has a name only.
+    """
 
     def __init__(self, text: str | None, file: str, boundary: Boundary, first_line: int) -> None:
         self._text: Final = text or ""
@@ -332,7 +340,7 @@ class _Source:
         self._first_line: Final = first_line
 
     def check_nesting(self) -> None:
-        """Raise if the text nests too deep to be parsed safely. Linear in its length."""
+        """Raise AileronError if the text is nested too deep to be parsed safely. Takes time linear in the text's length."""
         depth = dots = 0
         for token in _tokens(self._text):
             if token.text in "[{":
@@ -347,7 +355,7 @@ class _Source:
                 raise self._error(self._line_at(token.start), f"nested deeper than {_MAX_NESTING} levels")
 
     def refuse_syntax(self, error: ValueError | RecursionError) -> AileronError:
-        """Return the error with the parser's words, which end with `(at line 3, column 7)` or `(at end of document)`."""
+        """Return the error with the parser's message, which ends with `(at line 3, column 7)` or `(at end of document)`."""
         said = str(error)
         at_line = re.search(r" \(at line (\d+), column \d+\)$", said)
         line = self._first_line + int(at_line[1]) - 1 if at_line else self._line_at(len(self._text))
@@ -358,7 +366,7 @@ class _Source:
         return self._error(self._line_of(path, _key_lines(self._text)), problem)
 
     def element_lines(self, path: _Path, count: int) -> tuple[int, ...]:
-        """Return the line of each of `count` elements of the array at `path`, or the nearest line that can be found."""
+        """Return the line of each of the `count` elements of the array at `path`, or the nearest line that can be found."""
         lines = _key_lines(self._text)
         return tuple(self._line_of((*path, index), lines) for index in range(count))
 
@@ -399,7 +407,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _key_lines(text: str) -> dict[_Path, int]:
-    """Return the line, from 1, of each header, key and array element of a valid document, without keys in inline tables."""
+    """Return the line, from 1, of each header, key and array element of a valid document, except keys in inline tables."""
     lines: dict[_Path, int] = {}
     lengths: dict[_Path, int] = {}
     header: _Path = ()
@@ -435,7 +443,7 @@ def _statements(text: str) -> Iterator[list[_Token]]:
 
 
 def _element_offsets(statement: list[_Token]) -> Iterator[int]:
-    """Yield how many lines below its key each element of an array stands; nothing if the value is no array."""
+    """Yield for each element of an array how many lines below its key the element is; nothing if the value is not an array."""
     depth = newlines = 0
     is_due = False
     for token in statement[[token.text for token in statement].index("=") + 1 :]:
@@ -456,7 +464,7 @@ def _element_offsets(statement: list[_Token]) -> Iterator[int]:
 
 
 def _left_side(statement: list[_Token]) -> tuple[str, tuple[str, ...]]:
-    """Return (`array`, `table`, `key` or an empty string, the dotted name) of one statement."""
+    """Return the kind of a statement (`array`, `table`, `key` or an empty string) and its dotted name."""
     words = [token.text for token in statement if not token.text.startswith("#")]
     if words[:2] == ["[", "["]:
         return "array", _names(words[2:], "]")
@@ -474,7 +482,7 @@ def _names(words: list[str], end: str) -> tuple[str, ...]:
 
 
 def _resolved(parts: tuple[str, ...], lengths: dict[_Path, int], *, is_array: bool) -> _Path:
-    """Return a header's name with the index of the element that it belongs to: execute.inputs is execute, 2, inputs."""
+    """Return a header's name with the index of the array element that it is in: execute.inputs becomes execute, 2, inputs."""
     path: _Path = ()
     for number, part in enumerate(parts, start=1):
         path = (*path, part)
@@ -527,8 +535,9 @@ def _kind_of(value: object) -> str:
 
 
 def _shown(number: object) -> str:
-    """Return a number as text. Python raises ValueError for the decimal form of numbers with thousands of digits,
-    so these get words.
+    """Return a number as text, or words for it if it is too long.
+
+    Python raises ValueError for the decimal form of numbers with thousands of digits.
     """
     return str(number) if isinstance(number, int) and abs(number) <= MAX_NUMBER else "a number of 2**53 or more"
 

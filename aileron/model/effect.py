@@ -1,4 +1,7 @@
-"""The effects of operations, by their author's word. Apart from manifest.py, because help needs nothing else of it."""
+"""The effects of operations, as declared by their author.
+
+Separate from manifest.py, because help texts need nothing else from it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ __all__ = ["Effect"]
 
 
 class Effect(enum.StrEnum):
-    """The effect of one step on the world, as its author says, from light to heavy: it decides how loudly a person is asked."""
+    """The effect of one step on the world, as declared by its author, from light to heavy.
+
+    The effect decides how prominently a person is asked.
+    """
 
     READ = "read"
     CREATE = "create"

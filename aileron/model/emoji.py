@@ -1,12 +1,13 @@
 r"""Emoji that take more than one character: families, flags, skin tones, keycaps.
 
-Nobody sees their joiners, selectors and tags, but here they hide nothing: each belongs to a picture that is seen. Anywhere else
-they are hidden characters. Pure.
+The joiners, selectors and tags in an emoji are invisible, but hide nothing, because each belongs to a visible picture. Anywhere
+else they are hidden characters. Pure.
 
 Rules
-- A joiner (U+200D) stands between two pictures, and joins at most five: the largest that are recommended have four.
-- A selector (U+FE0E, U+FE0F) stands once, right after a character that has both styles; a skin tone after a picture.
-- Tags only spell England, Scotland and Wales, on a black flag: other regions are not drawn, and any text can be one.
+- A joiner (U+200D) stands between two pictures; at most five pictures are joined. The largest recommended emoji join four.
+- A selector (U+FE0E, U+FE0F) stands exactly once, right after a character with both styles (text, emoji); a skin tone stands
+  after a picture.
+- Tags only spell England, Scotland and Wales, on a black flag: other regions are not drawn, and any text could be encoded as one.
 
 Source: Unicode Technical Standard 51 (ED-9 to ED-17), emoji-data.txt and emoji-variation-sequences.txt of Emoji 17.0. Not here:
 how hidden characters are shown (visible.py).
@@ -23,7 +24,7 @@ from typing import Final
 __all__ = ["EMOJI", "MAY_BE_EMOJI"]
 
 _SIGNS: Final = "©®‼⁉™ℹ↔-↙↩↪Ⓜ▪▫〰〽㊗㊙🅰🅱🅾🅿🈂🈚🈯🈷🀄🃏"
-"""Characters that have both styles, and are joined only after one of `_PICTURES`."""
+"""Characters that have both styles (text and emoji), and are joined only after one of `_PICTURES`."""
 _PICTURES: Final = (
     "⌚⌛⌨⏏⏩-⏳⏸-⏺▶◀◻-◾☀-☄☎☑☔☕☘☝☠☢☣☦☪☮☯☸-☺♀♂♈-♓♟♠♣♥♦♨♻♾♿⚒-⚗⚙⚛⚜⚠⚡⚧⚪⚫⚰⚱⚽⚾⛄⛅⛈⛎⛏⛑⛓⛔⛩⛪⛰-⛵⛷-⛺⛽"
     "✂✅✈-✍✏✒✔✖✝✡✨✳✴❄❇❌❎❓-❕❗❣❤➕-➗➡➰➿⤴⤵⬅-⬇⬛⬜⭐⭕"

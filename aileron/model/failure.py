@@ -1,14 +1,13 @@
-"""The closed list of ways a request can fail, and the one exception that carries them.
+"""The closed list of ways a request can fail, and the only exception that carries a failure.
 
 Every failure a caller sees has a class from `FailureClass`, with its HTTP status and exit code in one table, a boundary
 (who set the limit), and a message that says what happened and, if it is known, the command that fixes it.
 
 Rules
-- A failure is built once, where it arises, and is never wrapped again.
-- A message never holds a secret, a header value or a body, and is cut to MAX_MESSAGE characters, whatever its origin: a value
-  that it quotes may be a stranger's and a megabyte long. Both ends are kept, since what happened stands first and the fix
-  last.
-- A class that a connector invents becomes `connector_runtime_error` with `details["connector_class"]`.
+- A failure is created where it arises and is never wrapped again.
+- A message never holds a secret, a header value or a body, and is cut to MAX_MESSAGE characters, whatever its origin, because
+  it may quote an untrusted value a megabyte long. Its beginning and end are kept, because they hold what happened and the fix.
+- A failure class that a connector invents becomes `connector_runtime_error` with `details["connector_class"]`.
 
 Source: docs/reference/failures.md (checked against this table). Not here: process exit codes that are not failures (69,
 75, 130), which belong to the command line.
@@ -27,11 +26,11 @@ import msgspec
 __all__ = ["MAX_MESSAGE", "AileronError", "Boundary", "Failure", "FailureClass", "shortened"]
 
 MAX_MESSAGE: Final = 4000
-"""Characters of a message that a record keeps: two screens. Aileron's longest one without a stranger's value has some 500."""
+"""Maximum number of characters of a recorded message, two screens. Aileron's longest without an untrusted value has about 500."""
 
 
 class Boundary(enum.StrEnum):
-    """The boundary that refused, or that the failure came from."""
+    """The boundary that refused a request, or where the failure occurred."""
 
     SANDBOX = "sandbox"
     CONNECTOR_MANIFEST = "connector_manifest"
@@ -42,7 +41,7 @@ class Boundary(enum.StrEnum):
 
 
 class FailureClass(enum.StrEnum):
-    """The class of a failure, from a closed list. It determines the HTTP status and the exit code of a command."""
+    """The class of a failure, from a closed list. The class determines the HTTP status and the exit code of a command."""
 
     INVALID_REQUEST = "invalid_request"
     BAD_INPUT = "bad_input"
@@ -73,7 +72,7 @@ class FailureClass(enum.StrEnum):
 
     @property
     def http_status(self) -> int:
-        """Status of an HTTP answer whose body is this failure."""
+        """Status of an HTTP response whose body is this failure."""
         return _STATUS_AND_EXIT[self][0]
 
     @property
@@ -113,7 +112,7 @@ _STATUS_AND_EXIT: Final[dict[FailureClass, tuple[int, int]]] = {
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure, as it is recorded and as the caller sees it (`class` on the wire)."""
+    """A failure, as recorded and as returned to the caller. `failure_class` is named `class` on the wire."""
 
     failure_class: FailureClass = msgspec.field(name="class")
     message: str
@@ -126,7 +125,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AileronError(Exception):
-    """The only exception of the supervisor: it carries a `Failure` and prints its message.
+    """The only exception of the supervisor: it carries a `Failure`, whose message is its text.
 
     The class says who must act: the caller (`invalid_request`, `bad_input`), a person (`vault_locked`, `binding_required`, …),
     the other side (`external_api_error`, …), the machine (`sandbox_unavailable`), or Aileron's developers (`internal_error`,
@@ -153,7 +152,7 @@ class AileronError(Exception):
 
     @classmethod
     def of(cls, failure: Failure) -> AileronError:
-        """Return the exception for a failure that was recorded or sent as a value."""
+        """Return the exception for a failure that was recorded or received as a value."""
         return cls(
             failure.failure_class,
             failure.message,

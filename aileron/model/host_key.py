@@ -1,4 +1,4 @@
-"""The public key of an SSH server, as OpenSSH writes it and as people compare it.
+"""The public key of an SSH server, in OpenSSH's form and as the fingerprint that people compare.
 
 Pure. A key is the text of a line of `ssh-keyscan` or of `/etc/ssh/ssh_host_*_key.pub` without its comment.
 
@@ -22,23 +22,23 @@ __all__ = ["HOST_KEY_TYPES", "check_host_key", "fingerprint", "shown_fingerprint
 
 HOST_KEY_TYPES: Final = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 MAX_HOST_KEY: Final = 2800
-"""Characters of a key: RSA of 16,384 bits, the longest that OpenSSH makes."""
+"""Maximum number of characters of a key: RSA with 16,384 bits, the longest key that OpenSSH makes."""
 _HOST_KEY: Final = re.compile(rf"({'|'.join(HOST_KEY_TYPES)}) ([A-Za-z0-9+/]+={{0,2}})")
 
 
 def check_host_key(text: str) -> str:
-    """Return `text` unchanged if it is a host key. ValueError says what is wrong with it."""
+    """Return `text` unchanged if it is a host key. Otherwise raises ValueError saying what is wrong with it."""
     _blob(text)
     return text
 
 
 def fingerprint(text: str) -> str:
-    """Return `SHA256:…` as `ssh-keygen -l` prints it. ValueError as for `check_host_key`."""
+    """Return `SHA256:…` as `ssh-keygen -l` prints it. Raises ValueError if `text` is not a host key."""
     return f"SHA256:{base64.b64encode(sha256(_blob(text))).decode().rstrip('=')}"
 
 
 def shown_fingerprint(text: str) -> str:
-    """Return the fingerprint for a person to read, or words if `text`, which anybody may have written, is no key."""
+    """Return the fingerprint for a person to read, or words saying that the untrusted `text` is not a key."""
     try:
         return fingerprint(text)
     except ValueError:

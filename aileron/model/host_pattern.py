@@ -1,13 +1,13 @@
 """Patterns for the hosts that a cell's agent can reach, as a person writes them.
 
     github.com          this name, at port 443
-    github.com:8443     at that port
+    github.com:8443     this name at port 8443
     *.example.com       every name below example.com, however deep, and not example.com itself
-    *.example.com:8443  the same at that port
+    *.example.com:8443  those names at port 8443
 
-A closed syntax of names: lower case, international ones in their `xn--` form, one spelling each. Addresses are not allowed,
-because the requested host has to be the name that TLS shows. A wildcard stands before at least two labels: nobody means every
-name below `com`. There is no list of deeper names that are sold to the public (`co.uk`). Pure.
+A closed syntax of names: lower case, international names in their `xn--` form, one spelling each. IP addresses are not allowed,
+because the requested host must be the name that TLS shows. A wildcard stands before at least two labels, because nobody means
+every name below `com`. There is no list of longer public suffixes (`co.uk`). Pure.
 
 >>> HostPattern.parse("*.example.com").matches(HostPort("www.example.com", 443))
 True
@@ -15,7 +15,7 @@ True
 'example.com'
 
 Source: docs/reference/sessions.md#cells; RFC 1123 section 2.1; RFC 5890 section 2.3.2.1 (A-labels). Not here: the session that
-a list belongs to (daemon/http/sessions.py), addresses (egress/).
+a list of patterns belongs to (daemon/http/sessions.py), addresses (egress/).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from aileron.model.names import HostPort, check_host
 __all__ = ["DEFAULT_PORT", "MAX_HOST_PATTERNS", "HostPattern", "parse_host_patterns"]
 
 DEFAULT_PORT: Final = 443
-"""The port of HTTPS: connections out of a cell use TLS."""
+"""The port of HTTPS, because connections out of a cell use TLS."""
 MAX_HOST_PATTERNS: Final = 128
-"""Patterns in one list: all presets together have thirty. At their longest they are 34 KiB of one row of the record."""
+"""Maximum number of patterns in a list: all presets together have thirty. The longest 128 take 34 KiB of a row in the ledger."""
 _WILDCARD: Final = "*."
 
 
 class HostPattern(msgspec.Struct, frozen=True, order=True):
-    """A host, or with `is_wildcard` every host below it; one port. Made by `parse`."""
+    """A pattern for one host, or with `is_wildcard` for every host below it, at one port. Made by `parse`."""
 
     name: str
     port: int = DEFAULT_PORT
@@ -45,7 +45,7 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse one of the four forms. ValueError says what is wrong, and what is right."""
+        """Parse one of the four forms. Raises ValueError saying what is wrong, and what would be right."""
         host, separator, port = text.rpartition(":")
         if not separator:
             host, port = text, str(DEFAULT_PORT)
@@ -64,7 +64,7 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
         return cls(found.host, found.port, is_wildcard)
 
     def matches(self, asked: HostPort) -> bool:
-        """Return whether the pattern includes this destination."""
+        """Return whether the pattern includes the destination `asked`."""
         if asked.port != self.port:
             return False
         return asked.host.endswith(f".{self.name}") if self.is_wildcard else asked.host == self.name
@@ -75,8 +75,9 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_host_patterns(texts: Iterable[str]) -> tuple[HostPattern, ...]:
-    """Return the parsed list in its order, each pattern once; an empty list is fine.
-    ValueError, also for more than MAX_HOST_PATTERNS.
+    """Return the parsed patterns in their order, each at most once; an empty list is valid.
+
+    Raises ValueError for an invalid pattern, and for more than MAX_HOST_PATTERNS.
     """
     found = tuple(dict.fromkeys(map(HostPattern.parse, texts)))
     if len(found) > MAX_HOST_PATTERNS:

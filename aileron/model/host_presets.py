@@ -1,7 +1,7 @@
 """Short names for the hosts that package managers need, such as `--allow-host npm`. A closed table. Pure.
 
-A preset has the hosts that an ordinary installation of public packages reaches, and no more; other registries are named in full.
-Each preset is also a way out for data: to anybody who can publish there (docs/explanation/limitations.md).
+A preset has only the hosts that an ordinary installation of public packages reaches; other registries must be given in full.
+Each preset also lets data out, to anybody who can publish at the registry (docs/explanation/limitations.md).
 
 >>> resolved_hosts(["crates", "example.com"])
 ('crates.io', 'index.crates.io', 'static.crates.io', 'example.com')
@@ -36,5 +36,5 @@ HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def resolved_hosts(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the hosts with those of presets in their place, each once, in their order."""
+    """Return the hosts with each preset replaced by its hosts, in the given order, each host at most once."""
     return tuple(dict.fromkeys(host for one in given for host in HOST_PRESETS.get(one, (one,))))

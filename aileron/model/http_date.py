@@ -4,13 +4,13 @@ Pure. Callers that compare a date with a clock decide how far the two may differ
 (egress/signing/refused.py), but for a server without any tolerance an assertion may begin in the future (oauth/minting.py).
 
 Rules
-- A date without a zone, or with `-0000`, is UTC: HTTP knows no other (the form of asctime has none at all).
-- A text that is no date is None, and nothing is raised: it is a server's text.
+- A date without a zone, or with `-0000`, is UTC, because HTTP has no other zone (the asctime form has no zone at all).
+- For a text that is not a date the result is None; nothing is raised, because the text comes from a server.
 
 >>> parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").isoformat()
 '1994-11-06T08:49:37+00:00'
 
-Source: RFC 9110, sections 5.6.7 and 6.6.1. Not here: the timestamps of Aileron's own (timestamp.py).
+Source: RFC 9110, sections 5.6.7 and 6.6.1. Not here: Aileron's own timestamps (timestamp.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["parse_http_date", "server_time"]
 
 
 def parse_http_date(text: str) -> datetime.datetime | None:
-    """Return a date in UTC; None for a text that is no date."""
+    """Return an HTTP date in UTC; None for a text that is not a date."""
     try:
         at = email.utils.parsedate_to_datetime(text)
         return (at.replace(tzinfo=datetime.UTC) if at.tzinfo is None else at).astimezone(datetime.UTC)
@@ -32,6 +32,6 @@ def parse_http_date(text: str) -> datetime.datetime | None:
 
 
 def server_time(headers: Iterable[tuple[str, str]]) -> datetime.datetime | None:
-    """Return the server's time when it responded, in UTC: its first `Date`. None if it has none."""
+    """Return the server's time when it responded, from the first `Date` header, in UTC. None if that is not a date or absent."""
     said = next((value for name, value in headers if name.lower() == "date"), None)
     return None if said is None else parse_http_date(said)

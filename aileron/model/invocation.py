@@ -1,4 +1,4 @@
-"""A caller's request: one action, its arguments, and the caller. The first type on the path of an invocation."""
+"""A caller's request: one action, its arguments, and the caller. The first value of an invocation; a plan is made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Invocation", "Scope"]
 
 
 class Scope(enum.StrEnum):
-    """The permissions of a caller. They depend on the socket that a request came in on, never on the client's word."""
+    """The permissions of a caller. They depend on the socket that a request arrived on, never on what the client claims."""
 
     AGENT = "agent"
     OPERATOR = "operator"
@@ -24,9 +24,9 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
 
     `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use if several could
     serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token. `again`
-    is an earlier run of the same request whose outcome is unknown, and which the caller knowingly repeats. `party` is the one
-    whose share it counts against, if that is not the session's own (shares.py). `selection` is what the caller can use:
-    another action does not exist for it.
+    is an earlier run of the same request whose outcome is unknown, and which the caller knowingly repeats. `party` is the party
+    whose share the request counts against, if that is not the session's own (shares.py). `selection` has the actions that the
+    caller can use; other actions do not exist for this caller.
     """
 
     action: str

@@ -1,4 +1,4 @@
-"""Values of logins at services that do not speak HTTP: the place, the protocol, and the details that a person adds.
+"""Values of logins at services that do not speak HTTP: the host and port, the protocol, and the details that a person adds.
 
 Pure values, without a secret.
 
@@ -45,31 +45,31 @@ LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "s
 Encryption = Literal["tls", "starttls", "plain"]
 """Encryption of a login's connection.
 
-`tls`: from the first byte or, for `postgres` and `mysql`, at the point where their protocol has it. `starttls`: after a
-command of the protocol. `plain`: none, for a service on this machine that the user named in `egress.private_plain`. `ssh`
-encrypts by itself and is `tls` here.
+`tls`: TLS from the first byte or, for `postgres` and `mysql`, from the point that their protocol specifies. `starttls`: TLS
+after a command of the protocol. `plain`: no encryption, for a service on this machine that the user listed in
+`egress.private_plain`. `ssh` has its own encryption and counts as `tls` here.
 """
 
 PasswordForm = Literal["md5", "cleartext"]
-"""Form of a password for a server that has no SCRAM: as PostgreSQL's salted MD5 hash of it, or as it is."""
+"""Form of a password for a server without SCRAM: PostgreSQL's salted MD5 hash of the password, or the password in clear text."""
 
 PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
 LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
 _STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
 """Ports on which the protocol begins without TLS (RFC 8314 section 7.3, RFC 6409 section 3.1)."""
 HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
-"""Protocols whose servers tell what a role can do."""
+"""Protocols whose servers report what a role can do."""
 HAVE_PREVIEWED: Final = frozenset[LoginProtocol]({"postgres"})
-"""Protocols whose transactions can be limited to what a person saw."""
+"""Protocols whose transactions can be limited to the effects that a person saw in a preview."""
 HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
 HAVE_PASSWORD_FORMS: Final = frozenset[LoginProtocol]({"postgres"})
 """Protocols whose servers may ask for the password in a form that a person has to allow."""
 MAX_LOGINS: Final = 8
-"""Logins of one connector: a person reads each before they approve; a mail account has three at most."""
+"""Maximum number of logins of one connector, because a person reads each before approving; a mail account has at most three."""
 MAX_COMMANDS: Final = 16
-"""Commands of one connector, which a person reads too; git has three."""
+"""Maximum number of commands of one connector, because a person reads these too; git has three."""
 MAX_COMMAND_PATTERN: Final = 512
-"""Characters of a command pattern: a program and two paths, as a person can read them."""
+"""Maximum number of characters of a command pattern: a program and two paths, which a person can still read."""
 _SPOKEN: Final[dict[LoginProtocol, str]] = {
     "smtp": "SMTP",
     "imap": "IMAP",
@@ -91,7 +91,7 @@ _SAID_OF: Final[dict[Encryption, str]] = {
 
 
 class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """`PROTOCOL[+ENCRYPTION]://HOST:PORT`: where the supervisor logs in, and how the connection is encrypted."""
+    """A place where the supervisor logs in, and the encryption of the connection: `PROTOCOL[+ENCRYPTION]://HOST:PORT`."""
 
     protocol: LoginProtocol
     encryption: Encryption
@@ -99,7 +99,7 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a target. ValueError says what is wrong."""
+        """Parse a target. Raises ValueError saying what is wrong."""
         found = LOGIN_TARGET.fullmatch(text)
         if found is None:
             expected = "PROTOCOL://HOST:PORT, the protocol one of " + ", ".join(PROTOCOLS)
@@ -130,20 +130,23 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The details of a login besides the user name and the secret. A person sets them with the binding."""
+    """The details of a login in addition to the user name and the secret. A person sets them with the binding."""
 
     database: str | None = None
-    """Database of `postgres` or `mysql`, or the number of a `redis` database."""
+    """Name of a `postgres` or `mysql` database, or number of a `redis` database."""
     host_key: str | None = None
-    """Public key of an `ssh` server as OpenSSH writes it; the login is refused if the server has another."""
+    """Public key of an `ssh` server in OpenSSH's form. The login is refused if the server has another key."""
     read_only: bool = False
     """True if the role of `postgres` or `mysql` has no right to write, which is checked after each login."""
     weak_password: PasswordForm | None = None
-    """Form, besides SCRAM, in which a `postgres` server can get the password, over TLS. None: it has to have SCRAM."""
+    """Form in which a `postgres` server can get the password over TLS, in addition to SCRAM.
+
+    If None, the server must use SCRAM.
+    """
 
     @property
     def password_words(self) -> str | None:
-        """Meaning of `weak_password` in words, for a person; None if nothing was allowed.
+        """Meaning of `weak_password` in words, for a person; None if `weak_password` is None.
 
         >>> LoginDetails(weak_password="cleartext").password_words
         'the server may have it as it is: the server, and whoever holds its certificate, sees the password'
@@ -152,16 +155,16 @@ class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The user and details of a login, from its binding: a plan is made with these, and must keep to them. No secret.
+    """The user and details of a login, from its binding. A plan is made with them, and its run must use the same. No secret.
 
-    It has the details whole, so that a person approves whatever is added to them.
+    All details are included, so that a person also approves any detail that is added to them later.
     """
 
     username: str
     details: LoginDetails = LoginDetails()
 
     def words(self, logins: Iterable[LoginTarget]) -> str:
-        """Return the account at these logins in words, for a person.
+        """Return in words, for a person, the account that is used at these logins.
 
         >>> BoundLogin(username="ada", details=LoginDetails(database="shop")).words([LoginTarget.parse("postgres://db.example:5432")])
         'ada on shop at db.example:5432'
@@ -188,7 +191,7 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def named(text: str) -> str:
-    """Return a name for use among words: in quotes if it is more than one word, so that it cannot pass for Aileron's words.
+    """Return a name for use in a sentence: quoted if it is more than one word, so that it cannot be taken for Aileron's words.
 
     >>> named("ada"), named("ada on shop at db.example:5432")
     ('ada', '"ada on shop at db.example:5432"')

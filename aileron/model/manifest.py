@@ -1,7 +1,7 @@
 """Connector manifests and action files as frozen values, after parsing and validation.
 
-The parsers (registry/manifest.py, actions/manifest.py) are the only makers; a value of these types has passed every check
-that one file alone allows. Facts that need two files (is the op granted, is the credential bound) are checked when an
+Only the parsers (registry/manifest.py, actions/manifest.py) make these values, so each has passed every check that can be
+made with one file alone. Checks that need two files (is the operation granted, is the credential bound) are made when an
 invocation is resolved.
 """
 
@@ -46,7 +46,7 @@ ParameterType = Literal["string", "integer", "number", "boolean", "array", "obje
 
 
 class HostFunction(enum.StrEnum):
-    """A function that a connector can ask the supervisor for; each must be named in `[capabilities.runtime] imports`."""
+    """A function of the supervisor that a connector can call. Each must be listed in `[capabilities.runtime] imports`."""
 
     LOG = "log"
     PROGRESS = "progress"
@@ -57,14 +57,14 @@ class HostFunction(enum.StrEnum):
 
 
 class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential]`: a kind of credential, never a concrete one.
+    """The values of `[capabilities.credential]`: a kind of credential, never a concrete credential.
 
     `header` and `format` are the wire form of an api_key (default `Authorization` and `Bearer {key}`); `query` names a
-    query parameter to carry it instead, `path` the beginning of a path with `{key}` in it, `body` a place in the body
-    (`json:/POINTER` or `form:NAME`), and `first_message` the text, with `{key}` in it, that a WebSocket begins with. `scope` is
-    text for people.
+    query parameter that carries the key instead, `path` the beginning of a path that contains `{key}`, `body` a place in the body
+    (`json:/POINTER` or `form:NAME`), and `first_message` a WebSocket's first text, which contains `{key}`. `scope` is text for
+    people.
 
-    A field that is UNSET is left out of plans, so that their digests stay as they were before there was such a field.
+    A field that is UNSET is left out of plans, so that the digests of plans made before the field existed do not change.
     """
 
     kind: CredentialKind
@@ -73,7 +73,7 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "Bearer {key}"
     query: str | None = None
     logins: tuple[LoginTarget, ...] = ()
-    """Logins of the supervisor: with a user name and a password or key for `login`, with an access token for `oauth2`."""
+    """Places where the supervisor logs in: with user name and password or key for `login`, with an access token for `oauth2`."""
     commands: tuple[str, ...] = ()
     """Commands that can be executed at an `ssh` login; `*` stands for characters without a quote, blank or control character."""
     path: str | UnsetType = UNSET
@@ -85,10 +85,10 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.oauth2]`: the publisher's own OAuth application, or where each sign-in registers one.
+    """The values of `[capabilities.credential.oauth2]`: the publisher's OAuth application, or where each sign-in registers one.
 
-    `client_secret` is bound at release, and everybody who installs the connector can read it; PKCE protects the flow. Without
-    a `client_id` there is a `registration_url`; with both, the `client_id` is used.
+    `client_secret` is set at release, and everybody who installs the connector can read it, so PKCE protects the flow. If there
+    is no `client_id`, there is a `registration_url`; if both are set, the `client_id` is used.
     """
 
     authorize_url: str
@@ -96,25 +96,29 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     client_secret: str | None = None
     registration_url: str | None = None
-    """Address where a sign-in registers a client of its own if there is no `client_id` (RFC 7591)."""
+    """Address where a sign-in registers its own client (RFC 7591) if there is no `client_id`."""
     resource: str | None = None
-    """Resource that the tokens are for, as the service names itself (RFC 8707); None if the provider decides."""
+    """Resource that the tokens are for, as the service names itself (RFC 8707); None if the provider chooses."""
     scopes: tuple[str, ...]
     issuer: str | None = None
-    """Required `iss` of the provider's answer (RFC 9207); None: if it is sent, it must have the origin of `authorize_url`."""
+    """Required `iss` of the provider's response (RFC 9207).
+
+    If None, an `iss` that is sent must have the origin of `authorize_url`.
+    """
     issuer_in_answer: bool = True
-    """True if an answer without `iss` is refused when there is an `issuer`; false for a provider that never sends it."""
+    """True if, when `issuer` is set, a response without `iss` is refused; False for a provider that never sends `iss`."""
     device_authorization_url: str | None = None
     """Address for sign-ins on machines without a browser (RFC 8628); None if the provider has none."""
     revocation_url: str | None = None
-    """Address for revoking tokens (RFC 7009); None: tokens are forgotten, and end by themselves."""
+    """Address for revoking tokens (RFC 7009). If None, tokens are only deleted here and remain valid until they expire."""
     authorize_params: tuple[tuple[str, str], ...] = ()
     """Additional parameters that the provider needs, sorted by name, such as `access_type=offline`."""
 
     @property
     def token_endpoints(self) -> tuple[str, ...]:
-        """Endpoints that issue or end tokens or clients:
-        a connector cannot send requests to them, even if it declares their host.
+        """Endpoints that issue or revoke tokens or register clients.
+
+        A connector cannot send requests to them, even if it declares their host.
         """
         endpoints = (self.token_url, self.device_authorization_url, self.revocation_url, self.registration_url)
         return tuple(sorted({url for url in endpoints if url is not None}))
@@ -124,13 +128,15 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def client_words(self) -> str:
-        """The application in a line: its id, or the address where one is registered."""
+        """The application in one line: its id, or the address where a client is registered."""
         return f"registered at {self.registration_url}" if self.client_id is None else self.client_id
 
 
 class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`[limits]` of a connector: `memory_mb` in MiB, beyond what the interpreter itself takes, `timeout_s` in seconds of real
-    time, and `subprocess`, whether it may start processes.
+    """The `[limits]` of a connector.
+
+    `memory_mb` is in MiB, in addition to what the interpreter itself takes; `timeout_s` is in seconds of real time; `subprocess`
+    is true if the connector may start processes.
     """
 
     memory_mb: int = 64
@@ -139,7 +145,7 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """An `[[operations.parameters]]` entry: the constraints on a JSON value. An empty or null field sets none.
+    """An `[[operations.parameters]]` entry: the constraints on a JSON value. An empty or null field sets no constraint.
 
     `enum` applies to strings and numbers, the lengths to strings, `minimum` and `maximum` to numbers. `items` are the types of
     the members of an array.
@@ -157,10 +163,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """An `[[operations]]` entry: an operation of a connector. With `rest`, it accepts arguments besides its parameters.
+    """An `[[operations]]` entry: an operation of a connector. With `rest`, it accepts arguments other than its parameters.
 
-    `network` says whether it may send requests, and `credential` whether it may send them with a credential. Both are true unless
-    the manifest says otherwise.
+    `network` is true if the operation may send requests, and `credential` if it may send them with a credential. Both default to
+    true.
     """
 
     name: str
@@ -169,13 +175,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     credential: bool = True
     login: OperationLogin | UnsetType = UNSET
-    """`read_only`: it runs only as a database role that cannot write. `previewed`: it changes only what a person saw."""
+    """Limit on the login. `read_only`: only as a database role that cannot write. `previewed`: only changes that a person saw."""
 
 
 class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector's `manifest.toml`. `hosts` empty means no network; `credential` None means none.
+    """A connector's `manifest.toml`. Empty `hosts` means no network; if `credential` is None, no credential is used.
 
-    `operations` are all it has; None: they are not recorded, and only a run can tell.
+    `operations` has all operations of the connector. If it is None, they are not recorded, and only a run can find out.
     """
 
     name: Fqn
@@ -183,7 +189,7 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     publisher: str | None = None
     provenance_hash: str | None = None
     document_hash: str | None = None
-    """Hash of the document that the connector was made from."""
+    """Hash of the document (such as an OpenAPI document) that the connector was made from."""
     idempotent_by_default: bool = True
     hosts: tuple[HostPort, ...] = ()
     credential: CredentialNeed | None = None
@@ -195,13 +201,13 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_endpoints(self) -> tuple[str, ...]:
-        """Endpoints that only the supervisor sends requests to: for a sign-in, or for tokens without a person."""
+        """Endpoints to which only the supervisor sends requests, for a sign-in or to get tokens without a person."""
         if self.credential is not None and self.credential.token is not UNSET:
             return (self.credential.token.token_url,)
         return () if self.oauth2 is None else self.oauth2.token_endpoints
 
     def operation(self, name: str) -> Operation:
-        """Return the operation of that name; if none is recorded, one that accepts and can do anything."""
+        """Return the operation with this name. If operations are not recorded, return one that accepts all arguments."""
         found = (one for one in self.operations or () if one.name == name)
         return next(found, Operation(name=name, rest=True))
 
@@ -216,18 +222,18 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     label: str | None = None
     multiline: bool = False
     rule: dict[str, Any] = {}
-    """Rule for a value besides its type, in the keywords of JSON Schema (actions/inputs.py)."""
+    """Constraint on a value in addition to its type, in the keywords of JSON Schema (actions/inputs.py)."""
     default: Any = msgspec.UNSET
-    """Value of an argument that is not given; UNSET if there is none."""
+    """Value used if the argument is not given; UNSET if there is no default."""
 
     @property
     def is_always_there(self) -> bool:
-        """True if each call has a value for it."""
+        """True if the input has a value in every call."""
         return self.required or self.default is not msgspec.UNSET
 
 
 class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[[requires.connectors]]` entry: the pin, and the subset of its operations that the action uses."""
+    """A `[[requires.connectors]]` entry: a connector's pin, and the subset of its operations that the action uses."""
 
     name: Fqn
     version: str
@@ -250,26 +256,26 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def does(self) -> Effect | None:
-        """Effect of the step: as declared, `read` if it is undeclared but idempotent, otherwise None: unknown."""
+        """Effect of the step: the declared one, else `read` for an idempotent step, else None, that is, unknown."""
         return Effect.READ if self.effect is None and self.idempotent else self.effect
 
 
 class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[approval]` table. Times are in seconds. Without `irreversible` in the file, a run cannot be undone."""
+    """The `[approval]` table. Times are in seconds. If the file does not set `irreversible`, a run counts as irreversible."""
 
     required: bool = False
     expires_in_s: int = 900
     irreversible: bool = True
     undo_window_s: int = 0
-    """Seconds that an approved run is held, and can still be cancelled, before it begins."""
+    """Seconds for which an approved run is held before it begins, and can still be cancelled."""
 
 
 class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`[approval.preview]`: an operation that only reads, run for the person who decides,
-    and the parts of its answer that they see.
+    """The `[approval.preview]` table: an operation that only reads, run for the person who decides, and the parts of its result
+    that they see.
 
-    `inputs` holds literals and `${args.x}` references; `render` maps a label to a dotted path into the answer, in the order of
-    the file; `multiline` are the labels whose text may have several lines.
+    `inputs` holds literals and `${args.x}` references; `render` maps a label to a dotted path into the operation's result, in the
+    order of the file; `multiline` are the labels whose text may have several lines.
     """
 
     connector: Fqn
@@ -280,16 +286,16 @@ class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An action: the frontmatter as values, `body` (the Markdown after it), and `digest` over the file's bytes."""
+    """An action file: its frontmatter as values, `body` (the Markdown after that), and `digest` over the file's bytes."""
 
     name: str
     version: str
     source: str | None
     intent: str
     summary: str | None = None
-    """Sentence that says what a call does, with places for values (actions/summary.py)."""
+    """Sentence that says what a call does, with placeholders for values (actions/summary.py)."""
     tags: tuple[str, ...] = ()
-    """Words for what the action belongs to, used to select and find it."""
+    """Words that classify the action, used to select and find it."""
     connectors: tuple[RequiredConnector, ...]
     steps: tuple[StepSpec, ...]
     inputs: tuple[InputSpec, ...]

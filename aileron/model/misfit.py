@@ -1,7 +1,7 @@
 r"""Search for the place of a value that JSON cannot carry, for the message that refuses it.
 
-A parser accepts values that have no spelling in canonical JSON, or none in UTF-8: infinite numbers, NaN, halves of characters. A
-message names the place by its keys, and never the value, which may be a secret.
+A parser accepts values that cannot be written in canonical JSON or in UTF-8: infinite numbers, NaN, lone surrogates. A
+message gives the value's place by its keys, and never the value, which may be a secret.
 
 >>> misfit_in({"rates": [1.5, float("inf")]})
 'rates[1] is no number that JSON can carry (such as 1e400 or NaN)'
@@ -19,15 +19,15 @@ from aileron.model.visible import visible
 __all__ = ["misfit_in"]
 
 _MAX_DEPTH: Final = 64
-"""Levels that are searched: no arguments have more."""
+"""Maximum number of levels that are searched: no arguments have more."""
 _MAX_PLACE: Final = 200
-"""Characters of a place that a message shows."""
+"""Maximum number of characters of a place that a message shows."""
 _LARGEST_INT: Final = 2**53 - 1
-"""The largest integer: integers are spelled as IEEE doubles (RFC 8785, section 3.2.2.3)."""
+"""The largest integer in canonical JSON, because integers are written as IEEE doubles (RFC 8785, section 3.2.2.3)."""
 
 
 def misfit_in(value: Any, *, is_canonical: bool = False) -> str | None:
-    """Return place and kind of the first value that JSON cannot carry, safe for a terminal; None if there is none.
+    """Return the place and kind of the first value that JSON cannot carry, as text safe for a terminal; None if there is none.
 
     `is_canonical` is for canonical JSON, which has no integers of 2**53 and more.
     """

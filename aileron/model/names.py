@@ -1,4 +1,4 @@
-"""The names that people and files use, each with its grammar, parsed once.
+"""The names that people and files use, each with its grammar and parser.
 
 FQN      `github://owner/repo[/sub/path]`: where a connector or action comes from. Schemes are a closed list in code.
 SemVer   strict SemVer 2.0.0, no leading `v`, no ranges.
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 OnConflict = Literal["refuse", "replace", "keep_both"]
-"""Reaction to a version that is installed with other bytes."""
+"""Reaction if the version is already installed with other bytes."""
 
 SCHEMES: Final = ("github", "gitlab", "hub")
 UNBOUND_HASH: Final = "sha256:bound-at-release"
-"""Placeholder in sources for the hash of a connector, until it is released or installed."""
+"""Placeholder for a connector's hash in sources, until the connector is released or installed."""
 ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -54,23 +54,24 @@ TAG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 RESERVED_TOOLS: Final = frozenset(
     {"cancel_action", "check_action_status", "find_action", "list_pending", "run_action", "wait_for_action"}
 )
-"""Tool names that Aileron uses itself (docs/reference/mcp.md): an action cannot have one of them."""
+"""Tool names that Aileron uses itself (docs/reference/mcp.md), so that an action cannot have them."""
 
 SEMVER: Final = (
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
-"""Grammar of versions, compiled when the first one is checked: that takes 1 ms, and few commands check one."""
+"""Grammar of versions. It is compiled when the first version is checked, because that takes 1 ms and few commands need it."""
 MAX_VERSION: Final = 128
-"""Characters of a version: SemVer has no limit, published versions have under 40, and a number of thousands of digits cannot be
-compared.
+"""Maximum number of characters of a version. SemVer has no limit, and published versions have under 40.
+
+A number with thousands of digits cannot be compared.
 """
 _MAX_QUOTED: Final = 300
-"""Characters of a name in a message; a host name has 253, and a port with its colon six."""
+"""Maximum number of characters of a name in a message. A host name has 253, and a port with its colon six."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
 FQN: Final = rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+"
-"""Grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""
+"""Grammar of fully qualified names as a single expression, for editors; `Fqn.parse` gives better errors."""
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -85,7 +86,7 @@ class Fqn(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `scheme://owner/repo[/sub…]`. ValueError names the offending part."""
+        """Parse `scheme://owner/repo[/sub…]`. Raises ValueError naming the wrong part."""
         scheme, separator, rest = text.partition("://")
         if not separator or scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
@@ -112,7 +113,10 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `host:port`. ValueError for wildcards, a missing port, upper case, and IP spellings that are not canonical."""
+        """Parse `host:port`.
+
+        Raises ValueError for wildcards, a missing port, upper case, and IP spellings that are not canonical.
+        """
         host, separator, port = text.rpartition(":")
         if not separator or not host:
             raise ValueError(f"{_quoted(text)} has no port; expected HOST:PORT")
@@ -127,14 +131,14 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
 
 def _quoted(text: str) -> str:
-    """Return a name as a message shows it; it may be a stranger's and of any length."""
+    """Return a name as a message shows it. The name may be untrusted and of any length."""
     return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
 def check_host(host: str) -> str:
-    """Return `host` unchanged if it is a canonical host name or dotted IPv4 address. ValueError otherwise.
+    """Return `host` unchanged if it is a canonical host name or dotted IPv4 address. Raises ValueError otherwise.
 
-    A name is lower-case RFC 1123 labels, at most 253 characters, no trailing dot; international names come as their
+    A name is lower-case RFC 1123 labels, at most 253 characters, no trailing dot; international names are in their
     `xn--` form. A name whose last label is a number could be read as an IPv4 address by some resolvers (WHATWG URL,
     "ends in a number"), so only the canonical dotted quad of four decimal octets passes. IPv6 literals are not hosts here.
     """
@@ -160,7 +164,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `KIND/SERVICE/IDENTITY`. ValueError otherwise."""
+        """Parse `KIND/SERVICE/IDENTITY`. Raises ValueError for any other text."""
         parts = text.split("/")
         if len(parts) != 3 or not all(_BINDING_PART.fullmatch(part) for part in parts):
             raise ValueError(f"{_quoted(text)} is not KIND/SERVICE/IDENTITY in lower case, such as basic/caldav/home")
@@ -171,7 +175,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
 
 
 def check_semver(text: str) -> str:
-    """Return `text` unchanged if it is a strict SemVer 2.0.0 version. ValueError otherwise."""
+    """Return `text` unchanged if it is a strict SemVer 2.0.0 version. Raises ValueError otherwise."""
     if len(text) > MAX_VERSION:
         raise ValueError(
             f"{text[:MAX_VERSION]!r}… is not a version: it has {len(text)} characters; at most {MAX_VERSION}"
@@ -182,7 +186,7 @@ def check_semver(text: str) -> str:
 
 
 def precedence(version: str) -> tuple[Any, ...]:
-    """Return a key that sorts versions as SemVer 2.0.0 section 11 does; equal ones sort by their build metadata.
+    """Return a key that sorts versions as SemVer 2.0.0 section 11 does; equal versions sort by their build metadata.
 
     >>> sorted(["1.0.0", "1.0.0-rc.11", "1.0.0-rc.2", "0.9.10"], key=precedence)
     ['0.9.10', '1.0.0-rc.2', '1.0.0-rc.11', '1.0.0']
@@ -195,12 +199,12 @@ def precedence(version: str) -> tuple[Any, ...]:
 
 
 def check_pin(text: str) -> str:
-    """Return `text` unchanged if it is `sha256:` and 64 lower-case hex digits. ValueError otherwise."""
+    """Return `text` unchanged if it is `sha256:` and 64 lower-case hex digits. Raises ValueError otherwise."""
     if not PIN.fullmatch(text):
         raise ValueError(f"{_quoted(text)} is not sha256: and 64 lower-case hex digits")
     return text
 
 
 def tool_name(action: str) -> str:
-    """Return the snake_case tool name of an action. A second action with the same tool name is refused when it is added."""
+    """Return the snake_case tool name of an action. An action is refused when it is added if another has the same tool name."""
     return action.replace(".", "_").replace("-", "_")

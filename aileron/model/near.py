@@ -19,11 +19,11 @@ from typing import Final
 __all__ = ["did_you_mean"]
 
 _MAX_CHARS: Final = 100
-"""Characters of a word that are compared; the longest name has 64."""
+"""Maximum number of characters of a word that is compared; the longest name has 64."""
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a question whether the known word most like `word` was meant; return `otherwise` if no word is like it."""
+    """Return a question that suggests the most similar known word; return `otherwise` if no word is similar."""
     import difflib
 
     near = difflib.get_close_matches(word[:_MAX_CHARS], map(str, known), n=1)

@@ -1,4 +1,4 @@
-"""The result of a run, and the status words, the same on every surface."""
+"""The result of a run, and the words for its status, which are the same on every surface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Failed", "Outcome", "Pending", "RunStatus", "Running", "Succeeded"]
 
 
 class RunStatus(enum.StrEnum):
-    """The state of a run. Legal transitions: runs/states.py."""
+    """The state of a run. Its legal transitions are in runs/states.py."""
 
     PENDING_APPROVAL = "pending_approval"
     APPROVED = "approved"
@@ -27,19 +27,19 @@ class RunStatus(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """True if no transition leads away from this state."""
+        """True if no transition leaves this state."""
         return self not in {RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING}
 
 
 class Succeeded(msgspec.Struct, frozen=True, kw_only=True, tag="succeeded"):
-    """The action did what it declares; `result` is the output of its last step, as JSON values."""
+    """Result of an action that did what it declares; `result` is the output of its last step, as JSON values."""
 
     run_id: str
     result: Any
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The action stopped at the first failure, which is this one."""
+    """Result of an action that stopped at its first failure, which is `failure`."""
 
     run_id: str
     failure: Failure
@@ -49,20 +49,24 @@ Outcome = Succeeded | Failed
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """The run waits for a person's decision. The frozen plan is in the ledger under `approval_id`; nothing has run."""
+    """Result of a run that waits for a person's decision.
+
+    The frozen plan is in the ledger under `approval_id`; nothing has run.
+    """
 
     run_id: str
     approval_id: str
     expires_at: float
-    """Expiry in seconds since the epoch, UTC."""
+    """Time at which the approval request expires, in seconds since the epoch, UTC."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """The run is not over; it goes on whether anybody waits or not.
-    `approved` means that a person approved it and it has not begun.
+    """Result of a run that has not ended; it continues even if no caller waits for it.
+
+    Status `approved` means that a person approved the run and it has not begun.
     """
 
     run_id: str
     status: Literal[RunStatus.RUNNING, RunStatus.APPROVED] = RunStatus.RUNNING
     approval_id: str | None = None
-    """Approval that it begins with, while it is `approved`."""
+    """Id of the approval that the run begins with; set while its status is `approved`."""

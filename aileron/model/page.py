@@ -1,11 +1,11 @@
-"""The frame of Aileron's pages: one document, one style sheet, and response headers that allow it nothing else.
+"""The frame of Aileron's pages: one document, one style sheet, and response headers that forbid everything else.
 
-Pure; used by all code in the daemon that serves a page. The caller has escaped what it puts into `body`.
+Pure; used by all code in the daemon that serves a page. The caller must escape what it puts into `body`.
 
 Rules
-- No script runs, nothing is loaded or sent anywhere, nobody can frame it, nothing is cached, and the next page does not learn
-  where it came from.
-- The style sheet is allowed by its hash, so a page cannot bring another.
+- No script runs, nothing is loaded or sent anywhere, no site can frame the page, nothing is cached, and no referrer is sent to
+  the next page.
+- The style sheet is allowed by its hash, so a page cannot use another.
 
 Source: CSP Level 3, docs/reference/http-api.md. Not here: the text of pages (daemon/http/pages.py, oauth/pages.py).
 """
@@ -44,7 +44,7 @@ _PAGE: Final = """<!doctype html>
 
 @final
 class PageFrame:
-    """A kind of page: Aileron's basic style, and `style`, which is CSS from Aileron's own code."""
+    """A kind of page with Aileron's basic style and an additional `style`, which is CSS from Aileron's own code."""
 
     def __init__(self, style: str) -> None:
         self._style: Final = _BASE + style.strip() + "\n"
@@ -60,8 +60,8 @@ class PageFrame:
             "Cross-Origin-Resource-Policy": "same-origin",
             "Cache-Control": "no-store",
         }
-        """Headers of every response besides its type."""
+        """Headers of every response in addition to its content type."""
 
     def html(self, title: str, body: str) -> str:
-        """Return the document. `title` and `body` are HTML."""
+        """Return the complete document. `title` and `body` are HTML."""
         return _PAGE.format(title=title, style=self._style, body=body)

@@ -1,21 +1,21 @@
-"""Passkeys: the check of what a WebAuthn authenticator signs in place of the approver's key.
+"""Verification of passkeys: of what a WebAuthn authenticator signs in place of the approver's key.
 
-Pure. Used by the daemon, twice for every decision, and by a program that only verifies a ledger. Trusts the key that was
-enrolled, and nothing else: a browser, or a program in its place, hands in all three parts.
+Pure. Used by the daemon, twice for every decision, and by a program that only verifies a ledger. Trusts only the enrolled
+key, because a browser, or a program in its place, supplies all three parts.
 
-A passkey's signature is one text, as that of an approver's key is: three parts in base64url (RFC 4648, section 5, no padding)
-with dots between, the signature, the authenticator data and the client data, in this order.
+Like an approver's signature, a passkey's signature is one text. It has three parts in base64url (RFC 4648, section 5, no
+padding), separated by dots: the signature, the authenticator data and the client data.
 
-An assertion is the passkey's over a statement if
-1. its three parts are within their bounds, in their only valid spelling, and can be read
-2. it is an assertion, and not what is signed when a passkey is created
-3. its challenge is the sha256 of the statement's very bytes
-4. the page that asked is the home's own, including the port, and not in a frame of another site
-5. it was made for the relying party `localhost`, which every port of this machine shares: hence 4
+An assertion counts as the passkey's signature of a statement if
+1. its three parts are within their bounds, in their only valid spelling, and can be parsed
+2. its type is that of an assertion, not of the data signed when a passkey is created
+3. its challenge is the sha256 of exactly the statement's bytes
+4. the requesting page is the home's own, including the port, and not in a frame of another site
+5. it was made for the relying party `localhost`, which all ports of this machine share; hence check 4
 6. a person was present, and the device verified them: by a finger, a face, a PIN
-7. the signature is the enrolled key's over all this, by ES256, EdDSA or RS256
+7. the signature over all of this was made with the enrolled key, by ES256, EdDSA or RS256
 
-The count of signatures, and whether the passkey is copied between devices, are not checked: docs/adr/0028-passkeys.md.
+The count of signatures, and whether the passkey is copied between devices, are not checked (docs/adr/0028-passkeys.md).
 
 Source: W3C, Web Authentication Level 3, sections 6.1, 7.1 and 7.2; RFC 9053 (COSE); docs/reference/signed-decisions.md. Not here:
 which questions a passkey can decide (consent.py), challenges for creating one (daemon/decisions/passkeys.py).
@@ -58,26 +58,27 @@ __all__ = [
 ]
 
 RP_ID: Final = "localhost"
-"""The relying party of every home: the only name of the loopback address for which browsers use passkeys without TLS."""
+"""The relying party of every home, because browsers use passkeys without TLS only for this name of the loopback address."""
 ALGORITHMS: Final = {-7: "ES256", -8: "EdDSA", -257: "RS256"}
-"""COSE's numbers of algorithms, in the order in which they are requested:
-those of phones and security keys, then Windows Hello.
+"""COSE's numbers of algorithms, in the order in which they are requested.
+
+First those of phones and security keys, then that of Windows Hello.
 """
 MAX_SIGNATURE_BYTES: Final = 512
-"""Bytes of a signature: RSA of 4096 bits."""
+"""Maximum size of a signature in bytes: that of RSA with 4096 bits."""
 MAX_AUTHENTICATOR_BYTES: Final = 1 << 10
-"""1 KiB of authenticator data: 37 bytes and extensions, of which none are requested."""
+"""1 KiB: maximum size of authenticator data, which is 37 bytes and extensions, of which none are requested."""
 MAX_CLIENT_BYTES: Final = 2 << 10
-"""2 KiB of client data: browsers write 130 to 300 bytes."""
+"""2 KiB: maximum size of client data; browsers write 130 to 300 bytes."""
 MAX_ATTESTATION_BYTES: Final = 16 << 10
-"""16 KiB of an attestation: some authenticators send certificates unasked, up to half of this."""
+"""16 KiB: maximum size of an attestation; some authenticators send unrequested certificates, up to half of this size."""
 MAX_CREDENTIAL_ID_BYTES: Final = 1023
-"""Bytes of a credential id (Web Authentication, section 4, Credential ID)."""
+"""Maximum size of a credential id in bytes (Web Authentication, section 4, Credential ID)."""
 _PREFIX: Final = "webauthn:"
 _NAMED_AT: Final = 53
-"""Bytes of authenticator data before the credential: relying party, flags, count, model (Web Authentication, section 6.1)."""
+"""Bytes of authenticator data before the credential id's length: relying party, flags, count, model (WebAuthn, section 6.1)."""
 _RSA_BYTES: Final = range(256, 513)
-"""Bytes of an RSA modulus: 2048 to 4096 bits."""
+"""Allowed sizes of an RSA modulus in bytes: 2048 to 4096 bits."""
 _RSA_EXPONENT: Final = b"\x01\x00\x01"
 _UNREADABLE: Final = (
     ValueError,
@@ -89,18 +90,18 @@ _UNREADABLE: Final = (
     RecursionError,
     struct.error,
 )
-"""Errors that the library raises for malformed bytes: it reads field by field and gives no details."""
+"""Errors that the library raises for malformed bytes, because it reads field by field without checks."""
 
 Synced = Literal["no", "possible", "yes"]
-"""Words of the authenticator about copies of the passkey on other devices: there are none, there can be, or there are."""
+"""The authenticator's statement about copies of the passkey on other devices: none exist, they are possible, or they exist."""
 Why = Literal[
     "form", "type", "challenge", "origin", "frame", "rp", "presence", "verification", "algorithm", "signature"
 ]
-"""Fault of an assertion, or of a new passkey."""
+"""Name of the failed check of an assertion or a new passkey."""
 
 
 class PasskeyError(AileronError):
-    """The assertion is not this passkey's, or the new passkey is not acceptable; `why` says which check failed."""
+    """Error: the assertion is not this passkey's, or the new passkey is not acceptable. `why` says which check failed."""
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(
@@ -110,17 +111,17 @@ class PasskeyError(AileronError):
 
 
 class PasskeyKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that an assertion is checked against."""
+    """The facts about a passkey that an assertion is checked against."""
 
     name: str
-    """Name that the person gave it."""
+    """Name of the passkey, given by the person."""
     credential_id: str
-    """Name that the authenticator gave it: base64url, as browsers have it."""
+    """Id of the credential, given by the authenticator; base64url, as browsers use."""
     public_key: str
-    """Public key in COSE, hex."""
+    """Public key in COSE encoding, in hex."""
     rp_id: str
     origin: str
-    """Page that it was created on, the only one whose assertions are accepted: `http://localhost:PORT`."""
+    """Origin of the page where the passkey was created, `http://localhost:PORT`. Assertions from other origins are refused."""
 
 
 class Assertion(NamedTuple):
@@ -132,7 +133,10 @@ class Assertion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Assertion:
-        """Parse what `spelled` returned. PasskeyError("form") for any other spelling, or a part that is too long."""
+        """Parse a text that `spelled` returned.
+
+        Raises PasskeyError("form") for any other spelling, or a part that is too long.
+        """
         parts = text.split(".", 3) if len(text) <= _MAX_TEXT else []
         if len(parts) != 3:
             raise PasskeyError("form", "expected three parts separated by dots")
@@ -143,7 +147,7 @@ class Assertion(NamedTuple):
         return found
 
     def spelled(self) -> str:
-        """Return the text in which a signature is stored."""
+        """Return the text in which the signature is stored."""
         return ".".join(map(base64url, self))
 
 
@@ -158,11 +162,11 @@ class Registered(NamedTuple):
     algorithm: str
     synced: Synced
     aaguid: str | None
-    """Model of the authenticator, as it says itself; None if it does not say."""
+    """Model of the authenticator, as the authenticator itself claims; None if it claims none."""
 
 
 class _ClientData(msgspec.Struct, frozen=True):
-    """The facts about the request that a browser reports. It may report more."""
+    """The facts about the request that a browser reports. Further fields are ignored."""
 
     type: str
     challenge: str
@@ -174,16 +178,19 @@ class _ClientData(msgspec.Struct, frozen=True):
 def passkey_id(credential_id: bytes, public_key: bytes) -> str:
     """Return the id that a decision names and a person compares: `webauthn:` and half of a hash, in hex.
 
-    The hash is the sha256 of credential id and key, of which the first 16 bytes are used. They are hashed as an authenticator
-    writes them one after the other: the length of the credential id (two bytes, big-endian), the id, and the key in COSE. The
-    id alone is no secret, and anybody who knew it could give it to a key of their own. Source: Web Authentication, section
+    The hash is the sha256 of credential id and key, of which the first 16 bytes are used. The input is laid out
+    as an authenticator writes it: the length of the credential id (two bytes, big-endian), the id, and the key in COSE. The
+    credential id alone is not secret, and anybody who knows it could use it for another key. Source: Web Authentication, section
     6.5.1 (attested credential data).
     """
     return f"{_PREFIX}{sha256(_named(credential_id, public_key)).hex()[:32]}"
 
 
 def id_of(passkey: PasskeyKey) -> str:
-    """Return the id computed from the stored key of a passkey, whatever id is stored beside it. PasskeyError("form")."""
+    """Return the id computed from a passkey's stored credential id and key, whatever id is stored in addition.
+
+    Raises PasskeyError("form") if these cannot be decoded.
+    """
     return passkey_id(from_base64url(passkey.credential_id), _from_hex(passkey.public_key))
 
 
@@ -192,17 +199,17 @@ def _named(credential_id: bytes, public_key: bytes) -> bytes:
 
 
 def is_passkey(key_id: str) -> bool:
-    """Return whether this is the id of a passkey, not of an approver's key. The key itself is not checked."""
+    """Return whether this is the id of a passkey rather than of an approver's key. The key itself is not checked."""
     return key_id.startswith(_PREFIX)
 
 
 def base64url(raw: bytes) -> str:
-    """Return bytes in WebAuthn's spelling: RFC 4648, section 5, without padding."""
+    """Return the bytes as base64url: RFC 4648, section 5, without padding, as WebAuthn uses."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def from_base64url(text: str) -> bytes:
-    """Return the bytes of a text that `base64url` wrote. PasskeyError("form") for any other spelling."""
+    """Return the bytes of a text that `base64url` wrote. Raises PasskeyError("form") for any other spelling."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
@@ -218,7 +225,7 @@ def challenge_of(statement: Statement) -> str:
 
 
 def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -> None:
-    """Check that `signature` is this passkey's over this statement, by the list above. PasskeyError."""
+    """Check, by the module's list, that `signature` is this passkey's signature of this statement. Raises PasskeyError if not."""
     from cryptography.exceptions import InvalidSignature  # the types are used without it, and without the library
 
     assertion = Assertion.parse(signature)  # 1
@@ -237,7 +244,10 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
 
 
 def check_key(public_key: str, algorithm: str) -> None:
-    """Check that this (COSE, hex) is a key of this algorithm, in its only spelling. PasskeyError("algorithm")."""
+    """Check that `public_key` (COSE, hex) is a key for `algorithm`, in its only spelling.
+
+    Raises PasskeyError("algorithm") if not.
+    """
     key = _key(_from_hex(public_key))
     _check_usable(key)
     if ALGORITHMS[key[3]] != algorithm:
@@ -245,13 +255,17 @@ def check_key(public_key: str, algorithm: str) -> None:
 
 
 def said_challenge(client_data: bytes) -> str:
-    """Return the challenge that a browser says it answers, so that the caller can find it. PasskeyError("form")."""
+    """Return the challenge in a browser's client data, so that the caller can look it up.
+
+    Raises PasskeyError("form") if the data cannot be parsed.
+    """
     return _client_data(client_data).challenge
 
 
 def check_registration(client_data: bytes, attestation: bytes, *, challenge: str, origin: str) -> Registered:
     """Return the new passkey if it was created for this challenge, on this page, by a device that verified the person.
-    PasskeyError otherwise. The kind of device is not proved: an authenticator's attestation is ignored, since none is requested.
+    Raises PasskeyError otherwise. The kind of device is not proved: an authenticator's attestation is ignored, since none is
+    requested.
     """
     from fido2.webauthn import AttestationObject
 
@@ -331,7 +345,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _spelled(key: Any) -> bytes:
-    """Return a key in the encoding that the enrollment stores. PasskeyError if it cannot be encoded."""
+    """Return a key in the encoding that an enrollment stores. Raises PasskeyError if the key cannot be encoded."""
     from fido2 import cbor
 
     try:
@@ -341,7 +355,7 @@ def _spelled(key: Any) -> bytes:
 
 
 def _key(spelled: bytes) -> CoseKey:
-    """Return the key if it has the parameters of its algorithm and no others. PasskeyError("algorithm")."""
+    """Return the key if it has exactly the parameters of its algorithm. Raises PasskeyError("algorithm") otherwise."""
     from fido2 import cbor
     from fido2.cose import CoseKey
 
@@ -374,9 +388,9 @@ def _is_known(cose: dict[Any, Any]) -> bool:
 
 
 def _check_usable(key: CoseKey) -> None:
-    """Check that a key is usable. PasskeyError("algorithm").
+    """Check that a key is usable. Raises PasskeyError("algorithm") if not.
 
-    Well-formed numbers can still be no key, such as a point that is not on the curve: only using it shows that.
+    Well-formed numbers can still be an invalid key, such as a point that is not on the curve; only using the key shows that.
     """
     from cryptography.exceptions import InvalidSignature
 

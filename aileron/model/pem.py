@@ -1,12 +1,12 @@
 r"""PEM: blocks of text in a stored value, and the private keys among them.
 
-Pure; runs in the daemon and in commands. Reads values and quotes none. The library that reads keys is loaded only when one is
+Pure; runs in the daemon and in commands. No error quotes a value. The library that parses keys is loaded only when a key is
 read.
 
 Rules
-- A private key that is used has no passphrase: nobody is there to type it.
-- An error about a key has the command that fixes it.
-- RSA has 2048 bits or more: OpenSSL requires that at the security level that Debian sets, and so does RFC 7518 section 3.3.
+- A private key must have no passphrase, because nobody is there to type it.
+- An error about a key includes the command that fixes the key.
+- RSA keys have at least 2048 bits, as OpenSSL requires at Debian's security level, and RFC 7518 section 3.3.
 
 Source: RFC 7468, RFC 1421 section 4.6, OpenSSH's PROTOCOL.key. Not here: certificates (client_certificate.py), JWK
 (oauth/assertion.py).
@@ -49,7 +49,7 @@ _BUNDLE: Final = re.compile(
 )
 """Pattern of certificates and their private key, in any order, with no text between them.
 
-An encrypted key may begin with header fields (RFC 1421).
+A block with an encrypted key may begin with header fields (RFC 1421).
 """
 _OPENSSH: Final = b"openssh-key-v1\0"
 _NO_CIPHER: Final = b"\0\0\0\x04none"
@@ -60,7 +60,7 @@ NEW_KEY: Final = "make a key: `openssl genpkey -algorithm EC -pkeyopt ec_paramge
 
 
 class PemError(ValueError):
-    """The value cannot be used: `what` is wrong with it, as the end of a sentence, and `cure` is the fix."""
+    """Error: the value cannot be used. `what` says what is wrong, as the end of a sentence, and `cure` how to fix it."""
 
     def __init__(self, what: str, cure: str) -> None:
         super().__init__(f"{what}; {cure}")
@@ -69,7 +69,7 @@ class PemError(ValueError):
 
 
 class PemBlock(NamedTuple):
-    """A PEM block: its label, and its own lines, each of which ends in a line feed."""
+    """A PEM block: its label and its own lines, each ending in a line feed."""
 
     label: bytes
     text: bytes
@@ -96,7 +96,7 @@ class PemBlock(NamedTuple):
 
 
 def pem_blocks(data: bytes) -> list[PemBlock]:
-    """Return the complete blocks in `data`, without the text between them."""
+    """Return the complete blocks in `data`, without the text between the blocks."""
     found: list[PemBlock] = []
     lines: list[bytes] = []
     label = b""
@@ -114,13 +114,14 @@ def pem_blocks(data: bytes) -> list[PemBlock]:
 
 
 def private_key_blocks(data: bytes) -> list[PemBlock]:
-    """Return the blocks that are private keys."""
+    """Return only the blocks that are private keys."""
     return [block for block in pem_blocks(data) if block.is_private_key]
 
 
 def pem_without_text(data: bytes) -> bytes:
-    """Return only the blocks of a file with certificates, without the text that tools print between them;
-    other data unchanged.
+    """Return only the PEM blocks of a file with certificates, without the text that tools print between the blocks.
+
+    Data that is not such a file is returned unchanged.
     """
     blocks = pem_blocks(data)
     if not any(label == b"CERTIFICATE" for label, _ in blocks):
@@ -129,7 +130,7 @@ def pem_without_text(data: bytes) -> bytes:
 
 
 def maybe_private_key(value: Secret) -> PemBlock | None:
-    """Return the private key in PEM or OpenSSH's format, encrypted or not, if the value is only that; None otherwise."""
+    """Return the private key, encrypted or not, in PEM or OpenSSH's format, if the value is nothing else; None otherwise."""
     data = value.reveal()
     match pem_blocks(data):
         case [key] if key.is_private_key and key.text == data.rstrip(b"\n") + b"\n" and _PRINTABLE.fullmatch(data):
@@ -138,7 +139,7 @@ def maybe_private_key(value: Secret) -> PemBlock | None:
 
 
 def is_document(value: Secret) -> bool:
-    """Return whether the value is of a kind that can have several lines: PEM, or a JSON object."""
+    """Return whether the value is of a kind that can span several lines: PEM, or a JSON object."""
     data = value.reveal()
     if (
         maybe_private_key(value) is not None
@@ -156,9 +157,10 @@ def _is_json_object(data: bytes) -> bool:
 
 
 def read_private_key(block: PemBlock) -> PrivateKeyTypes:
-    """Return the key, of any type. PemError.
+    """Return the private key in the block, whatever its type. Raises PemError if the key cannot be used.
 
-    Whether an RSA key's numbers are primes is not checked, which takes up to half a second: it is the person's own key.
+    That an RSA key's numbers are primes is not checked, because it is the person's own key and the check takes up to half a
+    second.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -178,7 +180,7 @@ def read_private_key(block: PemBlock) -> PrivateKeyTypes:
 
 
 def check_size(key: PrivateKeyTypes) -> None:
-    """Raise PemError if the key is an RSA key that is too short."""
+    """Raise PemError if the key is an RSA key with too few bits."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size < MIN_RSA_BITS:

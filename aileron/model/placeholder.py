@@ -1,11 +1,11 @@
 """The placeholder that an agent in a cell finds instead of its API key or session token:
-public, the same for all, and no key.
+a public constant, the same in all cells, that is not a key.
 
-It has the form of a session's token, but is the token of no session. So it is kept from leaving wherever a token is, and it
-opens no door that asks for one.
+The placeholder has the form of a session's token, but belongs to no session. So it is blocked from leaving wherever tokens are
+blocked, and it is refused wherever a token is required.
 
-Source: docs/reference/gateway.md#in-a-cell. Not here: which variables have it (aileron/launch), what is sent in its place
-(aileron/gateway).
+Source: docs/reference/gateway.md#in-a-cell. Not here: which environment variables hold it (aileron/launch), what is sent in its
+place (aileron/gateway).
 """
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ from typing import Final
 __all__ = ["CELL_PLACEHOLDER"]
 
 CELL_PLACEHOLDER: Final = "ail_IN-A-CELL_the-gateway-puts-the-key-in-here-"
-"""`ail_` and 43 characters; 43 random ones equal these once in 2^256."""
+"""The placeholder: `ail_` and 43 characters. A random token has the same 43 with a probability of 1 in 2^256."""

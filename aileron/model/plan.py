@@ -1,8 +1,8 @@
-"""The plan, an invocation made exact: everything that would be done, frozen, with a digest; and the approved plan.
+"""The plan, which states exactly and with a digest everything that an invocation would do, and the approved plan.
 
-A `Plan` is made by `actions/resolve.py` and holds everything a run needs: after it nothing is looked up again, so what a
-person is shown, what is written down and what runs are the same value. `ApprovedPlan` has no public constructor: only
-approvals/gate.py makes one, and the executor accepts nothing else. Bypassing the gate is a TypeError.
+A `Plan` is made by `actions/resolve.py` and holds everything a run needs: after that, nothing is looked up again, so what a
+person is shown, what is recorded and what runs are the same value. `ApprovedPlan` has no public constructor: only
+approvals/gate.py makes one, and the executor accepts nothing else. Code that bypasses the gate gets a TypeError.
 
 Source: docs/explanation/architecture.md; the pattern is trio's NoPublicConstructor.
 """
@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 MAX_ARGS_BYTES: Final = 48 << 10
-"""48 KiB of canonical JSON for one step: it travels in one frame header of 64 KiB, beside at most 32 hosts."""
+"""48 KiB: maximum size of one step's arguments as canonical JSON. They share a frame header of 64 KiB with at most 32 hosts."""
 
 
 class ConnectorPin(msgspec.Struct, frozen=True):
-    """The pin of a connector: name, exact version, and `sha256:…` over its bytes followed by its manifest."""
+    """The pin of a connector: its name, exact version, and `sha256:…` over its bytes followed by its manifest."""
 
     name: str
     version: str
@@ -49,25 +49,25 @@ class ConnectorPin(msgspec.Struct, frozen=True):
 
 
 class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The credential that a step can use, for which connector, and in which form on the wire. Holds no secret.
+    """The credential that a step can use, with its connector and its form on the wire. Holds no secret.
 
-    `connector` is the FQN the binding was made for: a name that is revoked and bound to another connector while a plan waits
-    must not be lent to this one.
+    `connector` is the FQN that the binding was made for. If a binding's name is revoked and bound to another connector while a
+    plan waits, its credential must not be lent to this step.
     """
 
     connector: str
     binding: BindingName
     need: CredentialNeed
     account: str | None = None
-    """Owner of the credential, as the provider or the user named it: for people."""
+    """Owner of the credential, as named by the provider or the user; for people."""
     login: OperationLogin | UnsetType = UNSET
-    """Limit on the login. `read_only`: only as a role that cannot write. `previewed`: to change only what a person saw."""
+    """Limit on the login. `read_only`: only as a role that cannot write. `previewed`: only for changes that a person saw."""
     bound: BoundLogin | UnsetType = UNSET
-    """Details of the binding's login, which the loan must match; absent without a login, and in older plans."""
+    """Details of the binding's login, with which it must be lent unchanged; absent without a login and in older plans."""
 
     @property
     def whose(self) -> str:
-        """The account and the binding's name, for people; for a login also its place."""
+        """The account and the binding's name, for people; for a login also where it logs in."""
         account = self.account
         if self.bound is not UNSET:
             account = self.bound.words(self.need.logins)
@@ -77,22 +77,22 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits on what one step can send and receive in all."""
+    """The limits on the total that one step can send and receive."""
 
     requests: int = 256
-    """Requests of one step; an honest operation makes a handful, a paging one some dozens."""
+    """Maximum number of requests in one step; an honest operation makes a handful, one that reads pages some dozens."""
     bytes_up: int = 64 << 20
-    """Bytes of request bodies."""
+    """Maximum total size of request bodies in bytes."""
     bytes_down: int = 256 << 20
-    """Bytes of response bodies, after decoding."""
+    """Maximum total size of response bodies in bytes, after decoding."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """The reach of one step: manifest ∩ action ∩ binding ∩ the user's private exceptions.
+    """The reach of one step: what the manifest, the action, the binding and the user's exceptions for private hosts all allow.
 
-    `hosts` are all destinations; `plain` those of them that the user's `egress.private_plain` names, which are spoken to
-    without TLS and only on loopback; `private` those that `egress.private` (or `private_plain`) names, which may resolve to
-    an address that is not public.
+    `hosts` are all destinations. `plain` are the hosts listed in the user's `egress.private_plain`, which are contacted
+    without TLS and only on loopback. `private` are the hosts listed in `egress.private` (or `private_plain`), which may resolve
+    to an address that is not public.
     """
 
     hosts: tuple[HostPort, ...] = ()
@@ -100,8 +100,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     private: frozenset[HostPort] = frozenset()
     credential: CredentialUse | None = None
     reserved: tuple[str, ...] = ()
-    """URLs of the provider's endpoints (token, device, revocation):
-    only the supervisor sends requests there, whatever `hosts` has.
+    """URLs of the provider's endpoints (token, device, revocation).
+
+    Only the supervisor sends requests to them, even if `hosts` includes their host.
     """
     imports: frozenset[HostFunction] = frozenset()
     budget: Budget = Budget()
@@ -112,7 +113,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value in the answer of an earlier step: keys of objects, and places in arrays from 0."""
+    """A reference to a value in the result of an earlier step: a path of object keys and array indexes, which start at 0."""
 
     step: str
     path: tuple[str, ...]
@@ -122,9 +123,9 @@ class StepValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a step's arguments that is filled when it begins: a JSON pointer (RFC 6901), and the parts of its value.
+    """A place in a step's arguments that is filled when the step begins: a JSON pointer (RFC 6901), and the parts of the value.
 
-    A single value keeps its type; between words, its text is put in.
+    A value that fills the place alone keeps its type; a value within text is inserted as text.
     """
 
     at: str
@@ -132,9 +133,9 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector operation with its final arguments, except for the places that answers of earlier steps fill.
+    """A connector operation with its final arguments, except for places that are filled from the results of earlier steps.
 
-    `args` has the reference, as `${STEP.PATH}`, at each place of `filled`; only a place named there is filled.
+    `args` has the reference, as `${STEP.PATH}`, at each place listed in `filled`; no other place is filled.
     """
 
     id: str
@@ -146,17 +147,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsSpec
     filled: tuple[Filled, ...] = ()
     accepted: str | UnsetType = UNSET
-    """Digest (`sha256:…`) of a tool that its server changed and a person accepted; absent for every other operation."""
+    """Digest (`sha256:…`) of a tool that a server changed and a person accepted; absent for every other operation."""
 
     @property
     def changes_only_seen(self) -> bool:
-        """True if it changes only what the approved preview showed (`login = "previewed"`)."""
+        """True if the step makes only the changes that the approved preview showed (`login = "previewed"`)."""
         return self.grant.credential is not None and self.grant.credential.login == "previewed"
 
 
 class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The operation that is read for the person before they decide, and the parts that they see:
-    label → dotted path, in order.
+    """The operation that is run for the person before they decide, and the parts of its result that they see.
+
+    `render` maps a label to a dotted path, in order.
     """
 
     step: Step
@@ -165,7 +167,7 @@ class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan: exactly what would be done. `digest` covers all of it; the caller is not part of it."""
+    """A plan: exactly what would be done. `digest` covers the complete plan, of which the caller is not a part."""
 
     action: str
     action_version: str
@@ -183,11 +185,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes_only_seen(self) -> bool:
-        """True if a step does only what its preview showed: approved without a preview, it would change nothing."""
+        """True if a step makes only the changes that its preview showed.
+
+        If approved without a preview, it would change nothing.
+        """
         return any(step.changes_only_seen for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values, sets sorted: the ledger keeps this, and the digest is made of it."""
+        """Return the plan as JSON values with sorted sets. The ledger stores these, and the digest is computed from them."""
         built = msgspec.to_builtins(self, order="sorted")
         if not isinstance(built, dict):
             raise TypeError("a plan is a JSON object")
@@ -198,12 +203,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        """Return the plan that `to_json` wrote. msgspec.ValidationError if the value is not a plan."""
+        """Return the plan that `to_json` wrote. Raises msgspec.ValidationError if the value is not a plan."""
         return msgspec.convert(value, cls)
 
 
 def _leave_out_no_logins(credential: dict[str, Any] | None) -> None:
-    """Remove empty logins and commands from a need: older plans have no such fields, and their digests must not change."""
+    """Remove empty logins and commands from a need, because older plans lack these fields and their digests must not change."""
     if credential is not None:
         need = credential["need"]
         for name in ("logins", "commands"):
@@ -221,13 +226,14 @@ class _OnlyTheGate(type):
 
 @final
 class ApprovedPlan(metaclass=_OnlyTheGate):
-    """A plan that may be carried out, bound to the digest that was admitted or decided."""
+    """A plan that may be executed, bound to the digest that was admitted or approved."""
 
     __slots__ = ("approval_id", "digest", "plan", "seen")
 
     def __init__(self, plan: Plan, digest: str, approval_id: str | None, seen: str | None = None) -> None:
         """Bind a plan to its digest. `seen` is the digest of the effects that the approving person saw.
-        ValueError for another digest.
+
+        Raises ValueError if `digest` is not the plan's.
         """
         if plan.digest != digest:
             raise ValueError("the plan is not the one that was approved")

@@ -1,6 +1,6 @@
 """A preview as shown to the person who decides, and the digest that a decision about it signs.
 
-Pure. Source: docs/reference/signed-decisions.md. Not here: which parts of an answer these are (approvals/preview.py).
+Pure. Source: docs/reference/signed-decisions.md. Not here: selecting the parts of a result (approvals/preview.py).
 
 >>> shown_digest([PreviewField("To", "mira@example.com", multiline=False)])[:15]
 'sha256:a2f7c8a2'
@@ -19,13 +19,13 @@ __all__ = ["EFFECTS_LABEL", "Preview", "PreviewField", "SeenEffects", "shown_dig
 
 
 EFFECTS_LABEL: Final = "Changes"
-"""Label of the line that the supervisor itself adds to a preview. It comes first, and no author's line has this name."""
+"""Label of the line that the supervisor itself adds to a preview. The line comes first, and no author's line has this label."""
 
 
 class PreviewField(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of a preview: its author's label, the value (None if nothing was found), and whether it is a text of many lines.
+    """A line of a preview: the author's label, the value (None if nothing was found), and a flag for text with several lines.
 
-    `effects` (`sha256:…`) marks the supervisor's own line, about the changes that were tried and rolled back.
+    `effects` (`sha256:…`) marks the supervisor's own line about the changes that were made and rolled back for the preview.
     """
 
     label: str
@@ -35,10 +35,10 @@ class PreviewField(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Preview(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The fields that a preview found; without `fields`, `problem` says why there are none.
+    """The fields that a preview found. If there are no `fields`, `problem` says why.
 
-    `digest` is of the plan and of what was shown (model/decision.py, digest_with_preview), computed by the program that shows
-    it.
+    `digest` covers the plan and what was shown (model/decision.py, digest_with_preview); the program that shows the preview
+    computes it.
     """
 
     fields: list[PreviewField] | None
@@ -48,15 +48,16 @@ class Preview(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SeenEffects(NamedTuple):
-    """The record of a preview that showed effects: their digest, and that of all fields."""
+    """The record of a preview that showed effects: a digest of the effects, and one of all fields."""
 
     effects: str
     fields: str
 
     @property
     def digest(self) -> str:
-        """The digest that `shown_digest` returns for the preview:
-        with both parts anybody can check that these effects were shown.
+        """The digest that `shown_digest` returns for the preview.
+
+        From both parts, anybody can check that these effects were shown.
         """
         return preview_digest({"effects": self.effects, "fields": self.fields})
 
@@ -68,7 +69,7 @@ def shown_effects(fields: Sequence[PreviewField]) -> SeenEffects | None:
 
 
 def shown_digest(fields: Sequence[PreviewField]) -> str:
-    """Return `sha256:…` of what was shown."""
+    """Return `sha256:…` over the fields that were shown."""
     effects = shown_effects(fields)
     return _digest_of(fields) if effects is None else effects.digest
 

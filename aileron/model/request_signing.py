@@ -1,7 +1,7 @@
-"""Values of a manifest for signing requests or getting tokens with a secret that is not sent itself.
+"""Values in a manifest that say how to sign requests, or get tokens, with a secret that itself is not sent.
 
-Pure values, without a secret. A binding's consent covers each of them, so each field is part of `Reach.wire` (credential.py). How
-a stored text is read as a key is here too: the code that binds it and the code that signs with it have to do the same.
+Pure values, without a secret. A binding's consent covers each of these values, so each is part of `Reach.wire` (credential.py).
+The conversion of a stored text to a key is here too, because the code that binds the key and the code that signs must agree.
 
 Source: docs/reference/connector-manifest.md. Not here: making a signature (egress/signing), getting a token (oauth).
 """
@@ -37,7 +37,7 @@ __all__ = [
 Digest = Literal["sha256", "sha1", "sha512"]
 DIGESTS: Final[tuple[Digest, ...]] = get_args(Digest)
 KeyForm = Literal["utf8", "base64", "hex", "whsec"]
-"""Way to read the stored text as the HMAC's key; `whsec`: base64 after `whsec_`, as in Standard Webhooks."""
+"""Encoding of the HMAC's key in the stored text. `whsec` is base64 after `whsec_`, as in Standard Webhooks."""
 SignatureEncoding = Literal["hex", "base64"]
 Placeholder = Literal["method", "host", "path", "query", "target", "body", "body_sha256", "time", "time_ms", "id"]
 """Part of a request that a template can contain: `path`, `query` and `target` as they are sent, `time` in seconds and
@@ -45,33 +45,34 @@ Placeholder = Literal["method", "host", "path", "query", "target", "body", "body
 """
 PLACEHOLDERS: Final = frozenset[str](get_args(Placeholder))
 IN_FIELDS: Final = (PLACEHOLDERS - {"body"}) | {"signature"}
-"""Placeholders for header fields: a body can have bytes that are not allowed in a field."""
+"""Placeholders allowed in header fields. `body` is not, because it can have bytes that are not allowed in a field."""
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-"""Pattern of a placeholder in a template, with its name, known or not."""
+"""Pattern of a placeholder in a template; its group is the placeholder's name, known or not."""
 MachineGrant = Literal["client_credentials", "jwt_bearer", "token_exchange"]
-"""Grant with which a program gets a token without a person (RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693)."""
+"""OAuth grant with which a program gets a token without a person (RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693)."""
 ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
-"""Authentication of the client (RFC 6749 section 2.3.1, RFC 7523 section 2.2); with `none`, its grant identifies it."""
+"""Way in which the client authenticates (RFC 6749 section 2.3.1, RFC 7523 section 2.2). With `none`, its grant identifies it."""
 _WHSEC: Final = b"whsec_"
 SigningAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 SIGNING_ALGORITHMS: Final[tuple[SigningAlgorithm, ...]] = get_args(SigningAlgorithm)
 
 
 StoredAs = Literal["client_secret", "private_key", "token", "client_secret_and_token"]
-"""Kind of a grant's stored secret; the last is a JSON object of both (oauth/token_request.py)."""
+"""Kind of secret stored for a grant. `client_secret_and_token` is a JSON object with both (oauth/token_request.py)."""
 
 
 class AwsScope(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.aws]`: the region and service that a signature is valid for, such as `us-east-1` and `s3`."""
+    """The values of `[capabilities.credential.aws]`: region and service that a signature is valid for (`us-east-1`, `s3`)."""
 
     region: str
     service: str
 
 
 class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.hmac]`: the message that is signed, and the header fields that carry the signature.
+    """The values of `[capabilities.credential.hmac]`: the signed message, and the header fields that carry the signature.
 
-    `message` has `PLACEHOLDERS` in braces; the values of `headers` (names and values, in the order of the file) have `IN_FIELDS`.
+    `message` can contain `PLACEHOLDERS` in braces. The values of `headers` (names and values, in the order of the file) can
+    contain `IN_FIELDS`.
     """
 
     algorithm: Digest = "sha256"
@@ -88,7 +89,9 @@ class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hmac_key(form: KeyForm, stored: bytes) -> bytes:
-    """Return the key of an HMAC from the text as it is stored. ValueError says what the text is not, and quotes nothing of it.
+    """Return the key of an HMAC, decoded from the stored text.
+
+    Raises ValueError, without quoting the text, if the text is not in the encoding `form`.
 
     >>> hmac_key("whsec", b"whsec_c2VzYW1lLTEyMzQ1")
     b'sesame-12345'
@@ -117,10 +120,10 @@ _NOT_DECODED: Final[dict[KeyForm, str]] = {
 
 
 class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.oauth2_client]`: the way in which the supervisor gets access tokens by itself.
+    """The values of `[capabilities.credential.oauth2_client]`: how the supervisor gets access tokens without a person.
 
     The stored secret is the client secret, the private key (PEM, a JWK, or a service account's key file), or the token that is
-    exchanged. `audience` and `resource` say what the token is for.
+    exchanged for an access token. `audience` and `resource` say what the access token is for.
     """
 
     grant: MachineGrant
@@ -131,7 +134,7 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
     resource: str | None = None
     algorithm: SigningAlgorithm = "RS256"
     subject_token_type: str = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name
-    """Type of the exchanged token (RFC 8693 section 3)."""
+    """Type of the token that is exchanged for an access token (RFC 8693 section 3)."""
 
     @property
     def stores(self) -> StoredAs:
@@ -144,9 +147,9 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_assertion(self) -> bool:
-        """True if something is signed with `algorithm`, which is valid only while the clocks agree."""
+        """True if the grant sends an assertion signed with `algorithm`, which is valid only while the clocks agree."""
         return self.grant == "jwt_bearer" or self.client_auth == "private_key_jwt"
 
     def serves(self, asked: TokenGrant) -> bool:
-        """Return whether its tokens are enough for `asked`: the same grant, and no additional scope."""
+        """Return whether this grant's tokens suffice for `asked`, that is, `asked` is the same grant with no additional scope."""
         return set(asked.scopes) <= set(self.scopes) and msgspec.structs.replace(asked, scopes=self.scopes) == self

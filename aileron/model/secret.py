@@ -1,10 +1,10 @@
-"""Bytes that must not be seen.
+"""Secret bytes, wrapped so that they are never shown by accident.
 
 A `Secret` prints as `<secret>` and refuses to be formatted, pickled, hashed into a key or put in JSON, so that a stray
-f-string, log call or traceback shows nothing. The only way to the bytes is `reveal()`, and one grep finds every caller.
+f-string, log call or traceback does not show it. Only `reveal()` returns the bytes, and one grep finds every caller.
 
-Lives in the daemon and in the commands that read a secret from standard input. Not here: keeping secrets at rest
-(vault/), lending one for a request (vault/lend.py). Python cannot promise that a copy is gone from memory: see
+Used in the daemon and in the commands that read a secret from standard input. Not here: storing secrets
+(vault/), lending a secret for a request (vault/lend.py). Python cannot promise that a copy is gone from memory: see
 docs/explanation/threat-model.md.
 
 >>> Secret(b"hunter2-hunter2")
@@ -20,7 +20,7 @@ __all__ = ["Secret"]
 
 @final
 class Secret:
-    """A wrapper of `bytes`. Compare with `==` (constant time); read with `reveal()`."""
+    """A wrapper for secret `bytes`. Compare with `==` (constant time); read with `reveal()`."""
 
     __slots__ = ("_value",)
     __hash__ = None  # type: ignore[assignment]  # a secret is never a key of anything
@@ -31,7 +31,7 @@ class Secret:
         self._value: Final = value
 
     def reveal(self) -> bytes:
-        """Return the bytes. Callers keep them in a local name only, and never longer than the request that they are for."""
+        """Return the bytes. Callers store them only in a local name, and no longer than the request needs them."""
         return self._value
 
     def __len__(self) -> int:

@@ -4,15 +4,17 @@ r"""References to secrets that are not in the vault: one line of text, in three 
     vault://HOST:PORT/MOUNT/PATH#FIELD    a field in the key-value store (version 2) of HashiCorp Vault or OpenBao
     op://VAULT/ITEM/[SECTION/]FIELD       a field of an item in 1Password
 
-A reference is no secret: it is shown, recorded and approved. Pure.
+A reference is not secret: it is shown, recorded and approved. Pure.
 
 Rules
-- One spelling: the parsed text is exactly the shown one, so nothing is decoded, and a path has no empty part, no `.` and no `..`.
-- Every part is of plain letters: no part of it can be an option of a program, a second header, or another path or query of a URL.
-- A file of environment variables is refused by name: every program of the same user can read it.
+- A reference has one spelling: the parsed text is exactly the shown text. So nothing is decoded, and a path has no empty part, no
+  `.` and no `..`.
+- Every part has only plain characters, so that none can be a program's option, a second header, or another path or query of a
+  URL.
+- A reference to a file of environment variables is refused by name, because every program of the same user can read the file.
 
-Source: pass(1); HashiCorp, "KV secrets engine - version 2 (API)"; 1Password, "Secret reference syntax". Not here: how it is
-fetched (aileron/elsewhere).
+Source: pass(1); HashiCorp, "KV secrets engine - version 2 (API)"; 1Password, "Secret reference syntax". Not here: fetching the
+secret (aileron/elsewhere).
 
 >>> SecretReference.parse("vault://vault.example.com:8200/secret/mail/home#password").path
 ('mail', 'home')
@@ -33,10 +35,10 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_REFERENCE", "Elsewhere", "ReferenceKind", "SecretReference"]
 
 ReferenceKind = Literal["pass", "vault", "op"]
-"""Keeper of the secret: the program pass(1), a server with HashiCorp Vault's API, or 1Password's program `op`."""
+"""Store that holds the secret: the program pass(1), a server with HashiCorp Vault's API, or 1Password's program `op`."""
 
 MAX_REFERENCE: Final = 512
-"""Characters of a reference: a person reads it when they approve it."""
+"""Maximum number of characters of a reference, because a person reads it before approving it."""
 _MAX_PARTS: Final = 16
 _PASS_PART: Final = re.compile(r"[A-Za-z0-9_@+=.,~][A-Za-z0-9_@+=.,~ -]*(?<! )")
 _VAULT_PART: Final = re.compile(r"[A-Za-z0-9_@+=.~][A-Za-z0-9_@+=.~-]*")
@@ -46,9 +48,9 @@ _FORMS: Final = "pass:PATH, vault://HOST:PORT/MOUNT/PATH#FIELD or op://VAULT/ITE
 
 
 class SecretReference(msgspec.Struct, frozen=True):
-    """A parsed reference; `text` is as it was given.
+    """A parsed reference; `text` is the reference as given.
 
-    `path` has the parts of the path: for `vault` without the mount, for `op` vault, item, …, field.
+    `path` has the parts of the path: for `vault` without the mount; for `op` the vault, item, optional section and field.
     """
 
     kind: ReferenceKind
@@ -60,7 +62,7 @@ class SecretReference(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a reference. ValueError says which part is not valid."""
+        """Parse a reference. Raises ValueError saying which part is not valid."""
         if len(text) > MAX_REFERENCE:
             raise ValueError(f"a reference of {len(text)} characters; at most {MAX_REFERENCE}")
         kind, colon, rest = text.partition(":")
@@ -103,7 +105,7 @@ class SecretReference(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The place of a secret's value, and the means to fetch it: a program's absolute path, and the name of a stored token."""
+    """The place of a secret's value and how to fetch it: the absolute path of a program, and the name of a stored token."""
 
     reference: str
     program: str | None = None
@@ -111,17 +113,17 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def parsed(self) -> SecretReference:
-        """The parts of the reference. ValueError if this program has not written it."""
+        """The parsed reference. Raises ValueError if `reference` was not written by this program."""
         return SecretReference.parse(self.reference)
 
     @property
     def place(self) -> str:
-        """The keeper that is asked and sees the token: the program by its path, or the server's HOST:PORT."""
+        """The program (its path) or server (HOST:PORT) that is asked for the secret and receives the token."""
         return self.program or str(self.parsed.host)
 
     @property
     def words(self) -> str:
-        """The whole place in one line, for people."""
+        """The complete place in one line, for people."""
         with_program = "" if self.program is None else f", read by {self.program}"
         return f"{self.reference}{with_program}{'' if self.token is None else f', with the token {self.token}'}"
 

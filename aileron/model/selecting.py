@@ -1,10 +1,10 @@
-"""Selectors: words for some of the installed actions, the same in a setting and on a command line.
+"""Selectors: texts that select some of the installed actions, with one syntax for settings and command lines.
 
     tag:calendar                actions with this tag
     connector:github://acme/x   actions that call this connector, whatever its version
     github-*                    actions with this name; `*` stands for any characters
 
-A closed syntax: any other text is a ValueError that lists these forms. Pure.
+The syntax is closed: for any other text, ValueError lists these forms. Pure.
 
 >>> parse_selector("tag:calendar").matches("list-events", ["calendar"], [])
 True
@@ -32,13 +32,13 @@ if TYPE_CHECKING:  # the reader of the settings does not need it
 __all__ = ["MAX_SELECTORS", "Selection", "Selector", "SelectorKind", "is_selected", "parse_selector", "parse_selectors"]
 
 MAX_SELECTORS: Final = 64
-"""Selectors in one list: tags serve people who name more single actions."""
+"""Maximum number of selectors in a list; tags are better for selecting more actions."""
 _NAME: Final = re.compile(r"[a-z0-9*][a-z0-9*._-]{0,63}")
 _FORMS: Final = "tag:NAME, connector:FULL_NAME or an action's name, in which * stands for any characters"
 
 
 class SelectorKind(enum.StrEnum):
-    """The property that a selector selects by. A closed list."""
+    """The property of an action that a selector selects by. A closed list."""
 
     TAG = "tag"
     CONNECTOR = "connector"
@@ -52,7 +52,7 @@ class Selector(msgspec.Struct, frozen=True):
     value: str
 
     def matches(self, name: str, tags: Collection[str], connectors: Collection[str]) -> bool:
-        """Return whether it means the action of this name, with these tags and connectors (full names without a version)."""
+        """Return whether the selector selects an action with this name, tags and connectors (full names without a version)."""
         match self.kind:
             case SelectorKind.TAG:
                 return self.value in tags
@@ -66,16 +66,16 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The actions that a session can use: those that every list means by at least one selector. Without lists, all."""
+    """The actions that a session can use: those that match at least one selector in every list. Without lists, all actions."""
 
     lists: tuple[tuple[Selector, ...], ...] = ()
 
     def admits(self, action: ActionFile) -> bool:
-        """Return whether the action is among them."""
+        """Return whether the selection includes the action."""
         return all(is_selected(selectors, action) for selectors in self.lists)
 
     def admits_facts(self, name: str, tags: Collection[str], connectors: Collection[str]) -> bool:
-        """Return whether an action is among them, by facts that are known even if its file is broken."""
+        """Return whether the selection includes an action with these properties, which are known even if its file is broken."""
         return all(any(one.matches(name, tags, connectors) for one in selectors) for selectors in self.lists)
 
     def __bool__(self) -> bool:
@@ -86,13 +86,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def is_selected(selectors: Iterable[Selector], action: ActionFile) -> bool:
-    """Return whether at least one of the selectors means the action."""
+    """Return whether at least one of the selectors matches the action."""
     connectors = {str(connector.name) for connector in action.connectors}
     return any(one.matches(action.name, action.tags, connectors) for one in selectors)
 
 
 def parse_selector(text: str) -> Selector:
-    """Return the selector that `text` spells. ValueError has the valid forms."""
+    """Return the selector that `text` spells. Raises ValueError listing the valid forms for any other text."""
     kind, separator, value = text.partition(":")
     if not separator and _NAME.fullmatch(text):
         return Selector(SelectorKind.NAME, text)
@@ -104,7 +104,10 @@ def parse_selector(text: str) -> Selector:
 
 
 def parse_selectors(texts: Collection[str]) -> tuple[Selector, ...]:
-    """Return a list of selectors, each once, in their order. ValueError, also for none and for more than MAX_SELECTORS."""
+    """Return the parsed selectors in their order, each at most once.
+
+    Raises ValueError for an invalid selector, for an empty list, and for more than MAX_SELECTORS.
+    """
     if not 1 <= len(texts) <= MAX_SELECTORS:
         raise ValueError(f"{len(texts)} selectors; expected 1 to {MAX_SELECTORS}")
     return tuple(dict.fromkeys(map(parse_selector, texts)))

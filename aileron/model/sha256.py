@@ -1,8 +1,8 @@
-r"""SHA-256 without loading OpenSSL, as hashlib would: that takes 2 ms, too long for a command that hashes a few bytes.
+r"""SHA-256 without OpenSSL. hashlib loads OpenSSL, which takes 2 ms, too long for a command that hashes a few bytes.
 
-CPython's own code makes 350 MB/s, OpenSSL's 2,000. A process that hashes more than a few bytes in all switches to hashlib.
+CPython's own code makes 350 MB/s, OpenSSL's 2,000. A process that hashes more than a few bytes in total switches to hashlib.
 
-Source: FIPS 180-4. Not here: digests as they are written (canonical.py).
+Source: FIPS 180-4. Not here: the text form of digests (canonical.py).
 
 >>> sha256(b"a", b"bc").hex()[:16]
 'ba7816bf8f01cfea'
@@ -19,12 +19,12 @@ from typing import Any, Final
 __all__ = ["sha256"]
 
 _FEW_BYTES: Final = 512 << 10
-"""Bytes hashed in all before the switch: for them CPython's code needs as much more time as OpenSSL takes to load, 1 to 2 ms."""
+"""Total of bytes hashed before the switch to hashlib. For these, CPython's code loses only the 1 to 2 ms of loading OpenSSL."""
 _hashed_bytes = 0
 
 
 def sha256(*parts: bytes) -> bytes:
-    """Return the digest of the parts one after the other, 32 bytes."""
+    """Return the digest (32 bytes) of the concatenated parts."""
     global _hashed_bytes
     _hashed_bytes = min(_hashed_bytes + sum(map(len, parts)), _FEW_BYTES)
     if _hashed_bytes < _FEW_BYTES:
@@ -40,7 +40,7 @@ def sha256(*parts: bytes) -> bytes:
 
 @cache
 def _own() -> Callable[[], Any]:
-    """Return CPython's own maker of a hash; hashlib's in an interpreter that was built without."""
+    """Return CPython's own SHA-256 constructor; if the interpreter was built without it, return hashlib's."""
     for module in ("_sha2", "_sha256"):  # as of Python 3.12, and before
         with contextlib.suppress(ImportError):
             return importlib.import_module(module).sha256  # type: ignore[no-any-return]

@@ -1,24 +1,24 @@
-"""Shares: the number of places that each party can hold, so that no party keeps the others out.
+"""Shares: the number of places (runs or questions) that each party can hold, so that no party keeps the others out.
 
-A *party* is what shares are counted by: one session with all that it started, all sessions without a process together, all
-callers without a token together, the person. Pure; all code that counts runs or questions asks here, and there is no other rule.
+A *party* is the unit that shares are counted for: one session with all that it started, all sessions without a process together,
+all callers without a token together, or the person. Pure; all code that counts runs or questions uses this one rule.
 
     places ─┬─ an eighth: the person's own, which no agent can hold
             └─ the rest ─┬─ an eighth: for parties that hold nothing, one place each
                          └─ the rest: a party may hold twice as many as are free after it
 
 Rules
-- The share is counted anew for each place (the dynamic threshold of shared buffers): one party alone gets half of all, and leaves
-  the rest for the next. Nobody sets a number, and nothing is taken from a party that has it.
+- The share is recomputed for each place (the dynamic threshold of shared buffers): one party alone gets half of all places, and
+  leaves the rest for the next party. Nobody configures a number, and no party loses a place that it holds.
 - Of 64 places one party alone gets 32, and eleven parties, in whatever order they come, cannot keep a twelfth out.
-- Places that are held when the bound is lowered are kept: nothing more is admitted until enough of them are free.
+- If the number of places is lowered, the held ones stay held; no party gets another until enough of them are free.
 
 >>> places = Places(64)
 >>> places.why_not("ses-1", {"ses-1": 32}), places.why_not("ses-2", {"ses-1": 32})
 (<NoPlace.SHARE: 'share'>, None)
 
 Source: A. K. Choudhury, E. L. Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998;
-docs/adr/0052-fair-between-sessions.md. Not here: which party a caller is (daemon/http/sessions.py), what is counted
+docs/adr/0052-fair-between-sessions.md. Not here: which party a caller belongs to (daemon/http/sessions.py), what is counted
 (daemon/runner.py, audit/questions.py).
 """
 
@@ -37,25 +37,29 @@ __all__ = ["BY_HAND", "PERSON", "NoPlace", "Places", "Turns", "no_place", "party
 PERSON: Final = "person"
 """Party of callers on the operator's socket, unless Aileron knows that an agent started them."""
 BY_HAND: Final = "by hand"
-"""Party of all sessions that do not depend on a process of their opener: another such session costs nothing, so they share."""
+"""Party of all sessions that do not depend on a process of their opener.
+
+They share, because another such session costs nothing.
+"""
 _KEPT: Final = 8
-"""Divisor for the kept places: an eighth is the person's, and an eighth is for parties that hold none: eight each of 64 runs."""
+"""Divisor for the reserved places: one eighth is the person's and one eighth is for parties that hold none (of 64: 8 each)."""
 _OF_FREE: Final = 2
-"""Factor on the free places that gives a party's share: one agent alone has 32 runs, and the next eleven."""
+"""Factor by which a party's share exceeds the free places: an agent alone can have 32 runs, the next agent eleven."""
 
 
 class NoPlace(enum.StrEnum):
-    """The reason why a party gets no place."""
+    """The reason why a party gets no further place."""
 
     SHARE = "share"
-    """The party holds its current share. Others that hold fewer may get a place."""
+    """The party already holds its current share. Parties that hold fewer places may still get one."""
     FULL = "full"
-    """All places that parties share are taken."""
+    """All places that the parties share are taken."""
 
 
 class Places:
-    """A number of places. It does not know the holders:
-    `held` has the count by party, and a party that is not in it holds none.
+    """A fixed number of places. The holders are not stored here.
+
+    Callers pass `held`, the count by party; a party that is missing from `held` holds no place.
     """
 
     def __init__(self, total: int) -> None:
@@ -63,7 +67,7 @@ class Places:
         self._common = total - self._kept
 
     def why_not(self, party: str, held: Mapping[str, int]) -> NoPlace | None:
-        """Return why `party` cannot have one more place; None if it can."""
+        """Return why `party` cannot have one more place; None if it can have one."""
         has = held.get(party, 0)
         if party == PERSON and has < self._kept:
             return None
@@ -77,7 +81,7 @@ class Places:
 
 
 def no_place(why: NoPlace, *, share: str, full: str) -> AileronError:
-    """Return AileronError(busy), which is retriable, with the message `share` or `full`, as `why` says."""
+    """Return AileronError(busy), which is retriable, with the message `share` or `full`, depending on `why`."""
     match why:
         case NoPlace.SHARE:
             message = share
@@ -89,24 +93,30 @@ def no_place(why: NoPlace, *, share: str, full: str) -> AileronError:
 
 
 class Turns:
-    """The queue for places: parties take turns, and within a party the oldest name comes first. Each name waits once."""
+    """The queue for places: parties take turns, and within a party the oldest name comes first.
+
+    Each name is queued at most once.
+    """
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[str]] = OrderedDict()
-        """Names that wait, by party; the party whose turn is next comes first. No queue is empty."""
+        """Waiting names, by party. The party whose turn is next comes first. No party's queue is empty."""
         self._names: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
     def add(self, party: str, name: str) -> None:
-        """Let a name wait, behind the others of its party. Do nothing if it waits already."""
+        """Add a name to its party's queue. Do nothing if the name is already waiting."""
         if name not in self._names:
             self._names.add(name)
             self._waiting.setdefault(party, deque()).append(name)
 
     def next(self, may: Callable[[str], bool]) -> tuple[str, str] | None:
-        """Return the party and the name whose turn it is, among the parties that `may`, and remove it; None if there is none."""
+        """Remove and return the next party in turn and its oldest name, among the parties for which `may` is true.
+
+        None if no such party has a name that waits.
+        """
         party = next(filter(may, self._waiting), None)
         if party is None:
             return None
@@ -121,7 +131,7 @@ class Turns:
 def party_of(scope: Scope, session: str, party: str | None) -> str:
     """Return the party whose share a request counts against.
 
-    That is `party` if it is given, the person on the operator's socket, and otherwise the session.
+    The result is `party` if it is given, else PERSON for a request on the operator's socket, and otherwise the session.
     """
     if party is not None:
         return party

@@ -1,14 +1,14 @@
 r"""Detection of characters that a reader cannot see.
 
-Names, descriptions and prose come from strangers and are read by people and by language models. A character
-that shows nothing (control, zero width), that changes the order of others (bidirectional overrides) or that
-can carry a message in secret (tag characters, variation selectors) makes two readers see two texts, so files
-that hold one are refused.
+Names, descriptions and prose are untrusted, and are read by people and by language models. A character
+that is invisible (control, zero width), that changes the order of others (bidirectional overrides) or that
+can carry a hidden message (tag characters, variation selectors) makes two readers see different texts. So files
+with such a character are refused.
 
 Pure. Knows no file formats. Surfaces decide how to show such characters to a person.
 
 Source: Unicode Standard Annex 44 (general categories), DerivedCoreProperties.txt of 17.0
-(Default_Ignorable_Code_Point), Unicode Technical Report 36. Not here: emoji, whose joiners are seen (emoji.py).
+(Default_Ignorable_Code_Point), Unicode Technical Report 36. Not here: emoji, whose joiners hide nothing (emoji.py).
 
 >>> hidden_at("plain text"), hidden_at("ab\u202ecd")
 (None, 2)
@@ -47,13 +47,13 @@ _HIDDEN_RANGES: Final = (
     (0x1D159, 0x1D159),
 )
 _PROSE: Final = frozenset("\n\r\t\u00ad\u200c\u200d\u200e\u200f")
-"""Hidden characters allowed in running text: line ends, tabs, soft hyphen, and those that Persian, Hebrew and emoji need."""
+"""Hidden characters allowed in running text: line ends, tabs, soft hyphen, and those needed for Persian, Hebrew and emoji."""
 _PLAIN_ASCII: Final = re.compile(r"[\x20-\x7e]*")
 _PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
 
 
 def hidden_at(text: str, *, prose: bool = False) -> int | None:
-    """Return the index of the first character that cannot be seen, or None; `prose` lets line ends and joiners pass."""
+    """Return the index of the first character that cannot be seen, or None. `prose` allows line ends, tabs and joiners."""
     if (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).fullmatch(text):
         return None
     # Each letter of a long text is looked up once, not at each of its places.
@@ -62,7 +62,7 @@ def hidden_at(text: str, *, prose: bool = False) -> int | None:
 
 
 def spelled(character: str) -> str:
-    """Return a message's name for a character that it must not print: `U+202E RIGHT-TO-LEFT OVERRIDE`."""
+    """Return the name that a message uses for a character that it must not print: `U+202E RIGHT-TO-LEFT OVERRIDE`."""
     return f"U+{ord(character):04X} {unicodedata.name(character, 'control character')}"
 
 

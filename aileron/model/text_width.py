@@ -1,14 +1,14 @@
-r"""The largest number of terminal cells that a text can take.
+r"""The width of a text: the largest number of terminal cells that it can take.
 
-Programs and terminals do not agree: a sign with an emoji's style is one cell or two, a spacing mark none, one or two. If a line
-is longer than it was taken for, it continues at the left margin of the next row, where only Aileron's own lines stand. So the
-largest number counts.
+Programs and terminals do not agree: a sign with an emoji's style takes one cell or two, a spacing mark none, one or two. If a
+line is wider than computed, it continues at the left margin of the next row, where only Aileron's own lines may begin. So the
+largest number is used.
 
-Pure. The text is harmless already (visible.py). The table is the same whatever Unicode the interpreter knows (14.0 in Python
+Pure. The text must already be escaped (visible.py). The table is the same whatever Unicode the interpreter knows (14.0 in Python
 3.11, 16.0 in 3.14): the terminal has its own, and from one version to the next characters only become wider.
 
 Source: Unicode Standard Annex 11 (East Asian Width), EastAsianWidth.txt of 17.0; wcwidth(3). Not here: cutting and folding
-by it.
+by width.
 
 >>> text_width("abc"), text_width("日本"), text_width("e\u0301"), text_width("\u2601\ufe0f")
 (3, 4, 2, 2)
@@ -22,7 +22,7 @@ from functools import cache
 __all__ = ["narrowed", "text_width", "widened"]
 
 _FILLER = "\0"
-"""Character that no harmless text contains."""
+"""Character that no escaped text contains."""
 _WIDE = """
     1100-115F 231A-231B 2329-232A 23E9-23EC 23F0 23F3 25FD-25FE 2614-2615 2630-2637 2648-2653 267F 268A-268F 2693
     26A1 26AA-26AB 26BD-26BE 26C4-26C5 26CE 26D4 26EA 26F2-26F3 26F5 26FA 26FD 2705 270A-270B 2728 274C 274E
@@ -37,15 +37,13 @@ _WIDE = """
     1F947-1F9FF 1FA70-1FA7C 1FA80-1FA8A 1FA8E-1FAC6 1FAC8 1FACD-1FADC 1FADF-1FAEA 1FAEF-1FAF8 20000-2FFFD
     30000-3FFFD
 """
-"""Code points that take two cells, in hex: East_Asian_Width W and F of Unicode 17.0, and U+3248 to U+324F, numbers in
-circles, which are narrow in Unicode but two cells wide in terminals.
+"""Code points that take two cells, in hex: East_Asian_Width W and F of Unicode 17.0, and U+3248 to U+324F, circled
+numbers, which are narrow in Unicode but two cells wide in terminals.
 """
 
 
 def text_width(text: str) -> int:
-    """Return the cells that a text takes: one for each character, two for each that East Asian text writes in two; marks
-    count too.
-    """
+    """Return the number of cells that a text takes: one for each character, marks included, and two for a wide East Asian one."""
     if text.isascii():
         return len(text)
     return len(text) + sum(map(_is_wide, text))
@@ -54,7 +52,7 @@ def text_width(text: str) -> int:
 def widened(text: str) -> str:
     """Return the text with a filler before each character of two cells, so that it has as many characters as cells.
 
-    `narrowed` undoes it.
+    `narrowed` removes the fillers.
     """
     if text.isascii():
         return text
@@ -67,13 +65,14 @@ def _is_wide(character: str) -> bool:
 
 @cache
 def _borders() -> list[int]:
-    """Return the start and the end, exclusive, of each range, in order:
-    a character with an odd number of them up to it is inside.
+    """Return the start and the exclusive end of each range of wide characters, in order.
+
+    A character is in a range if an odd number of borders is less than or equal to it.
     """
     ranges = (word.partition("-") for word in _WIDE.split())
     return [border for first, _, last in ranges for border in (int(first, 16), int(last or first, 16) + 1)]
 
 
 def narrowed(text: str) -> str:
-    """Return the text without the fillers."""
+    """Return the text without the fillers that `widened` inserted."""
     return text.replace(_FILLER, "")

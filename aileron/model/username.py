@@ -1,7 +1,7 @@
-"""The user name beside a secret: which kinds of credential have one, and its rules.
+"""The user name that belongs to a secret: which kinds of credential have a user name, and the rules for it.
 
-Pure. If a key has an ID, that is its user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`. It is left
-out if the stored document has it.
+Pure. If a key has an ID, that is the user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`. The user
+name is omitted if the stored document contains the ID.
 
 Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. Not here: the owner of a login (vault/bindings.py).
 """
@@ -19,7 +19,7 @@ MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, se
 
 
 class _UserName(NamedTuple):
-    """The rules of a kind's user name: whether it is required, and whether a colon would end it."""
+    """The rules for the user name of a credential kind: whether it is required, and whether it must not contain a colon."""
 
     is_required: bool
     ends_at_colon: bool
@@ -44,7 +44,7 @@ def has_username(kind: str) -> bool:
 
 
 def check_username(kind: CredentialKind, username: str | None) -> None:
-    """Raise ValueError with what is wrong if the user name is not valid beside a secret of this kind.
+    """Raise ValueError saying what is wrong if the user name is not valid for a secret of this kind.
 
     >>> check_username("basic", "ann"), check_username("api_key", None)
     (None, None)
@@ -66,7 +66,7 @@ def check_username(kind: CredentialKind, username: str | None) -> None:
 
 
 def check_username_text(username: str) -> None:
-    """Raise ValueError with the reason if the user name is not valid for any kind."""
+    """Raise ValueError with the reason if the user name is not valid for any kind of credential."""
     if not username:
         raise ValueError("the user name is empty; add --username")
     if (at := hidden_at(username)) is not None:

@@ -1,14 +1,14 @@
-r"""Hostile text made harmless: hidden characters, and those that a terminal would obey, are spelled out.
+r"""Escaping of hostile text: hidden characters and terminal control characters are spelled out.
 
 Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite the
-lines above them, bidirectional ones show words in another order, zero-width ones hide them, and heaps of marks smear over the
-lines around them; the width of characters without a name in Unicode is unknown. All of them appear as escapes, except those that
-are part of an emoji. Runs in commands, and in the daemon for what agents are told. Pure.
+lines above them, bidirectional characters reorder words, zero-width characters hide them, and many combining marks overwrite
+the lines around them; the width of characters that Unicode does not name is unknown. All these are shown as escapes, except in an
+emoji. Used in commands, and in the daemon for texts sent to agents. Pure.
 
 >>> visible("paid\x1b[2K\u202e")
 'paid\\x1b[2K\\u202e'
 
-Source: text.py lists the characters, emoji.py the sequences that are seen, docs/reference/cli.md has the promise. Not here:
+Source: text.py lists the characters, emoji.py the visible sequences, docs/reference/cli.md states the guarantee. Not here:
 which text is shown.
 """
 
@@ -32,23 +32,25 @@ __all__ = [
 ]
 
 BAR = "│ "
-"""Bar before each line that others wrote, so that none can pass for one of Aileron's lines."""
+"""Bar printed before each line of untrusted text, so that no such line can be taken for one of Aileron's own."""
 
 FURTHER = "↳ "
-"""Sign before each further row of a line that is wider than the screen,
-so that none can pass for one of Aileron's lines either.
+"""Sign before each continuation row of a line that is wider than the screen.
+
+Like the bar, it prevents such a row from being taken for one of Aileron's lines.
 """
 
 _MOST_MARKS = 8
-"""Marks on one letter: Hebrew and Vietnamese need four; further ones are spelled out."""
+"""Maximum number of marks shown on one letter, as Hebrew and Vietnamese need four; further marks are escaped."""
 _MARKS = ("Mn", "Me", "Mc")
-"""Categories of marks, including those that take a cell of their own: a terminal and a program seldom agree how much."""
+"""Unicode categories of marks, including spacing marks, because terminals and programs seldom agree about the width of a mark."""
 _MOST_KNOWN = 4096
-"""Characters that are remembered: as many as a text in one script has.
-In a process that stays, a hostile text could use a million.
+"""Maximum number of characters whose spelling is cached, as many as a text in one script has.
+
+In a long-lived process, hostile text could otherwise fill the cache with a million characters.
 """
 GAP = re.compile(r"[^\S\n]{2,}")
-"""Pattern of several blanks in a row, of any width. Blank characters that count as letters are spelled out."""
+"""Pattern of several blanks in a row, of any width. (Blank characters that count as letters are escaped.)"""
 _STYLES = (0xFE0E, 0xFE0F)
 """Variation selectors of an emoji, which are hidden characters anywhere else."""
 _BARE = re.compile(r"[\w@.:/+%,-]+")
@@ -56,7 +58,10 @@ _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 
 class _Spelling(dict[int, str]):
-    """A table for str.translate: code point → itself or its escape, computed once. `kept` stays as it is."""
+    """A cached table for str.translate that maps a code point to itself or its escape.
+
+    The characters in `kept` are not escaped.
+    """
 
     def __init__(self, kept: str, *, is_json: bool) -> None:
         super().__init__({ord(character): character for character in kept})
@@ -73,7 +78,7 @@ class _Spelling(dict[int, str]):
         return spelled
 
     def spelled(self, text: str) -> str:
-        """Return `text` as it is shown."""
+        """Return `text` with hidden characters escaped."""
         from aileron.model.emoji import EMOJI, MAY_BE_EMOJI  # not free either
 
         if MAY_BE_EMOJI.search(text) is None:
@@ -113,12 +118,15 @@ _JSON = _Spelling("\n", is_json=True)
 
 
 def visible(text: str) -> str:
-    """Return `text` on one line: line ends and tabs are escaped too, so that it cannot pretend to be one of Aileron's lines."""
+    """Return `text` on one line.
+
+    Line ends and tabs are escaped too, so that no part of it can be taken for one of Aileron's lines.
+    """
     return text if _is_plain(text) else _LINE.spelled(text)
 
 
 def visible_lines(text: str) -> list[str]:
-    """Return `text` as lines without their ends. The caller that prints them marks each as not Aileron's own."""
+    """Return the lines of `text` without their ends. The caller that prints them must mark each as untrusted."""
     return [
         line if _is_plain(line) else _LINES.spelled(line)
         for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
@@ -126,12 +134,12 @@ def visible_lines(text: str) -> list[str]:
 
 
 def visible_json(document: str) -> str:
-    r"""Return a JSON document that is still the same JSON: hidden characters in its strings become `\u` escapes."""
+    r"""Return a JSON document with the same content, in which hidden characters in strings are `\u` escapes."""
     return document if _is_plain(document) else _JSON.spelled(document)
 
 
 def as_text(value: Any) -> str:
-    """Return a value on one line, harmless; as JSON if it is not text."""
+    """Return a value as escaped text on one line; a value that is not text becomes JSON."""
     if isinstance(value, str):
         return visible(value)
     if value is None:
@@ -144,9 +152,9 @@ def as_text(value: Any) -> str:
 
 
 def as_fact(value: Any, most: int | None = None) -> str:
-    r"""Return a value for a row of others, after its name: text that could pass for the next name is quoted, as JSON.
+    r"""Return a value for a row of names and values. Text that could be taken for the next name is quoted as JSON.
 
-    If a text is longer than `most` characters, the rest is not read: for rows that are cut and cannot show it.
+    `most` limits how many characters of a text are read, for rows that are cut and cannot show more.
 
     >>> as_fact("because decision=approve"), as_fact("mira@example.com")
     ('"because decision=approve"', 'mira@example.com')
@@ -162,8 +170,8 @@ def as_fact(value: Any, most: int | None = None) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Return a text for one of Aileron's lines:
-    blanks in a row are counted, so that the text after them cannot begin a row of its own.
+    """Return a text with each run of blanks replaced by its count, for use in one of Aileron's lines.
+    So the text after many blanks cannot be pushed to the beginning of a row.
 
     >>> without_gaps("hello" + 60 * " " + "! checked")
     'hello (60 blanks) ! checked'
@@ -172,7 +180,7 @@ def without_gaps(text: str) -> str:
 
 
 def is_bare(text: str) -> bool:
-    """Return whether nothing in `text` could pass for the next name or value of a row."""
+    """Return whether no part of `text` could be taken for the next name or value of a row."""
     return _BARE.fullmatch(text) is not None
 
 
