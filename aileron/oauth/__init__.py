@@ -1,8 +1,8 @@
-"""Signs in at a provider and keeps the grant alive with OAuth 2, in the daemon; also in one command for authors (importing/).
+"""Signs in at a provider and renews the tokens with OAuth 2. Runs in the daemon, and in one command for authors (importing/).
 
-The person signs in on the provider's own page, in a browser here or with a code typed into one elsewhere; the tokens go into
-the vault and nowhere else. Requests to a provider leave through egress, as all requests do, and the responses stay in the
-daemon: no connector sees one.
+The person signs in on the provider's own page, in a browser on this machine, or with a code that they type into a browser
+elsewhere. The tokens are stored in the vault and nowhere else. Requests to a provider are sent through egress, as all requests
+are. The responses stay in the daemon, and no connector gets a response.
 
 request.py the page that a browser is sent to · redirect.py checks the answer · callback.py the listener · pages.py the pages
 that the person sees · answers.py reads a provider's responses · registration.py registers a client · endpoint.py requests to

@@ -1,18 +1,20 @@
 """Reads the responses of a provider's endpoints: untrusted JSON in, tokens or an error out.
 
-Pure. The person chose the provider, but it is not trusted beyond that: every value has a type, a form and a bound, and every
-kept value can be stored in the vault and sent with a request.
+Pure. The person chose the provider, but it is not trusted beyond that: every value is checked for its type, form and size, and
+every value that is returned can be stored in the vault and sent with a request.
 
 Rules
-- One JSON object, each key once, no NaN, no Infinity. Unknown keys are ignored (RFC 6749, section 5.1).
-- A token is 8 to 8192 visible ASCII characters: egress can send those, and find them in a response. Its type is Bearer.
+- A response is one JSON object, with each key once, without NaN and Infinity. Unknown keys are ignored (RFC 6749, section
+  5.1).
+- A token is 8 to 8192 visible ASCII characters: egress can send such tokens, and find them in a response. The token type is
+  Bearer.
 - The provider must grant everything that was requested: a connector with half of its scopes fails later, where nobody can fix
-  it. Scopes that give no access (`openid`, `offline_access` and the like) need not be repeated, as many providers leave them
-  out.
+  the problem. Scopes that give no access (`openid`, `offline_access` and the like) need not be repeated, as many providers
+  leave them out.
 - An ID token's signature is not checked: the token came from the token endpoint itself, over TLS (OpenID Connect Core 3.1.3.7,
-  item 6). Its issuer, audience and nonce are checked. Its times are not: it only gives a name to show, and the clock here may
-  be wrong.
-- An error quotes nothing that was read.
+  item 6). Its issuer, audience and nonce are checked. Its times are not checked, because the ID token only provides a name for
+  display, and this machine's clock may be wrong.
+- An error quotes nothing from the response.
 
 Source: RFC 6749 sections 5.1 and 5.2, RFC 8628 section 3.2, OpenID Connect Core. Not here: sending the request (endpoint.py).
 """
@@ -56,7 +58,7 @@ MIN_TOKEN_CHARACTERS: Final = 8  # egress/credentials/lent.py: shorter ones cann
 MAX_ACCOUNT_CHARACTERS: Final = 320  # an e-mail address; vault/bindings.py takes no more
 MAX_SCOPES: Final = 64  # vault/bindings.py; nobody reads a page that asks for more
 MAX_LIFETIME_S: Final = 10 * 365 * 86400.0
-"""Ten years: a token that lasts longer is renewed by then, or after a 401."""
+"""Maximum lifetime of a token in seconds: ten years. A token that is valid for longer is renewed by then, or after a 401."""
 _MAX_ID_TOKEN_CHARACTERS: Final = 32 << 10
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,256}")  # RFC 6749, appendix A: scope-token
@@ -64,7 +66,7 @@ _EMPTY_PATH: Final = re.compile(r"\A(https?://[^/?#]+)/\Z")
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 _USER_CODE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 _NO_REACH: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access"})
-"""Scopes that only control the contents of an ID token, and give no other access: OpenID Connect Core 5.4 and 11."""
+"""Scopes that only control the contents of an ID token, and grant no other access: OpenID Connect Core 5.4 and 11."""
 _ACCESS_TOKENS: Final = frozenset(
     ("urn:ietf:params:oauth:token-type:access_token", "urn:ietf:params:oauth:token-type:jwt")
 )
@@ -74,10 +76,10 @@ MAX_INTERVAL_S: Final = 60.0  # between two polls for a code; RFC 8628 says 5 if
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Expected:
-    """The values that the response to a sign-in is checked against."""
+    """The expected values, with which the response to a sign-in is compared."""
 
     host: str
-    """The provider's host, for sentences."""
+    """The provider's host, for error messages."""
     client: Client
     scopes: tuple[str, ...]
     authorize_url: str
@@ -86,7 +88,7 @@ class Expected:
 
 
 class GrantedTokens(msgspec.Struct, frozen=True):
-    """The tokens that a provider issued, and the information about them that is not secret."""
+    """The tokens that a provider issued, and the non-secret information about these tokens."""
 
     tokens: TokenSet
     grant: OAuthGrant
@@ -94,7 +96,9 @@ class GrantedTokens(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Minted:
-    """An access token that was issued without a sign-in. `lifetime_s` is the provider's value, or None if it gave none."""
+    """An access token that was issued without a sign-in. `lifetime_s` is the lifetime that the provider stated, or None if it
+    stated none.
+    """
 
     token: Secret
     lifetime_s: float | None
@@ -102,7 +106,7 @@ class Minted:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class DeviceCode:
-    """The response to a device authorization request: RFC 8628, section 3.2. Times in seconds."""
+    """The response to a device authorization request: RFC 8628, section 3.2. Its times are in seconds."""
 
     device_code: Secret
     user_code: str
@@ -113,7 +117,7 @@ class DeviceCode:
 
 
 def read_json(data: bytes, host: str) -> dict[str, Any]:
-    """Parse one JSON object. ProviderError(bad_answer)."""
+    """Parse a JSON object. Raises ProviderError(bad_answer) for anything else."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -124,7 +128,9 @@ def read_json(data: bytes, host: str) -> dict[str, Any]:
 
 
 def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTokens:
-    """Return the tokens from the response to a sign-in, received at `now` (s since the epoch). ProviderError."""
+    """Return the tokens from the response to a sign-in, received at `now` (s since the epoch). Raises ProviderError if the
+    response is not as expected.
+    """
     tokens = _tokens(answer, expected.host, expected.client, expected.scopes, now)
     _check_scopes(tokens.scopes, expected.scopes, expected.host)
     grant = OAuthGrant(
@@ -138,8 +144,8 @@ def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTo
 
 
 def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> GrantedTokens:
-    """Return the tokens from the response to a renewal. The refresh token and the scopes are kept if the response has none.
-    ProviderError.
+    """Return the tokens from the response to a renewal. The former refresh token and scopes remain if the response has none.
+    Raises ProviderError if the response is invalid.
     """
     tokens = _tokens(answer, host, before.client, before.scopes, now)
     if tokens.refresh is None:
@@ -162,8 +168,8 @@ def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: s
 
 
 def minted(answer: dict[str, Any], grant: TokenGrant, host: str) -> Minted:
-    """Return the token from the response to a request without a sign-in. A refresh token in it is not used (RFC 6749, 4.4.3).
-    ProviderError.
+    """Return the token from the response to a request without a sign-in. A refresh token in the response is not used (RFC
+    6749, 4.4.3). Raises ProviderError if the response is invalid.
     """
     if grant.grant == "token_exchange" and answer.get("issued_token_type") not in _ACCESS_TOKENS:
         raise said("bad_token_type" if "issued_token_type" in answer else "bad_answer", host)
@@ -174,7 +180,7 @@ def minted(answer: dict[str, Any], grant: TokenGrant, host: str) -> Minted:
 
 
 def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> None:
-    """Raise ProviderError(missing_scopes) unless everything that was requested was granted."""
+    """Raise ProviderError(missing_scopes) unless all requested scopes were granted."""
     reach = [scope for scope in asked if scope not in found and scope not in _NO_REACH]
     if reach:
         error = said("missing_scopes", host)
@@ -184,7 +190,7 @@ def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> 
 
 
 def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:
-    """Read a device code from a response: RFC 8628, section 3.2. ProviderError(bad_answer)."""
+    """Read a device code from a response: RFC 8628, section 3.2. Raises ProviderError(bad_answer) if the response is invalid."""
     code, user_code = answer.get("device_code"), answer.get("user_code")
     uri = answer.get("verification_uri", answer.get("verification_url"))  # Google's name for it, from the drafts
     complete = answer.get("verification_uri_complete")
@@ -233,7 +239,9 @@ def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str,
 
 
 def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str, ...]:
-    """Return the granted scopes, sorted, each once. If absent or empty, they are the requested ones (RFC 6749, section 5.1)."""
+    """Return the granted scopes, sorted and without duplicates. If the response has no scopes, the requested scopes were
+    granted (RFC 6749, section 5.1).
+    """
     if said_scope is None or said_scope == "":
         return tuple(sorted(set(asked)))
     if not isinstance(said_scope, str):
@@ -247,7 +255,9 @@ def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str,
 
 
 def seconds_of(value: object) -> float | None:
-    """Return a number of seconds, not negative, or None. Digits in a string count too, as some providers send them."""
+    """Return a number of seconds that is not negative, or None for any other value. Digits in a string are accepted too,
+    because some providers send them.
+    """
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -285,7 +295,9 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 
 def _account(answer: dict[str, Any], expected: Expected) -> str | None:
-    """Return the account that signed in, for display; None if the provider does not tell. ProviderError(bad_id_token)."""
+    """Return the account that signed in, for display, or None if the provider does not name the account. Raises
+    ProviderError(bad_id_token) for an invalid ID token.
+    """
     token = answer.get("id_token")
     if token is None:
         return None
@@ -317,7 +329,9 @@ def _is_issuer(claims: dict[str, Any], expected: Expected) -> bool:
 
 
 def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
-    """Return whether `found` is the issuer: the declared one (same_issuer), else one with the page's origin."""
+    """Return whether `found` is the expected issuer: the declared issuer if there is one (same_issuer), otherwise an issuer
+    with the origin of the authorization page.
+    """
     if not isinstance(found, str):
         return False
     if declared is not None:
@@ -329,9 +343,9 @@ def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Return whether two issuers are equal, except for the slash of an empty path: large providers write both.
+    """Return whether two issuers are equal. The slash of an empty path is ignored, because large providers use both spellings.
 
-    RFC 3986, section 6.2.3: `https://accounts.example.com` and `https://accounts.example.com/` are one address.
+    RFC 3986, section 6.2.3: `https://accounts.example.com` and `https://accounts.example.com/` are the same address.
     """
     return _EMPTY_PATH.sub(r"\1", one) == _EMPTY_PATH.sub(r"\1", other)
 

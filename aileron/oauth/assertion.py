@@ -1,15 +1,15 @@
-"""Makes the JWT that authenticates a token request, signed with a private key that is never sent: RFC 7523.
+"""Creates the JWT that authenticates a token request (RFC 7523). The JWT is signed with a private key that is never sent.
 
 Pure, except for the randomness of a signature. Runs in the daemon, in a worker thread: reading a large RSA key takes a moment.
 
 Rules
-- A key is PEM (PKCS #8, PKCS #1, SEC1) without a passphrase, a JWK, or in the key file of a Google service account.
-- The manifest names the algorithm, and a key of another type is refused: nothing is guessed from the key.
+- A key is in PEM (PKCS #8, PKCS #1, SEC1) without a passphrase, a JWK, or part of the key file of a Google service account.
+- The manifest specifies the algorithm, and a key of another type is refused: the algorithm is never inferred from the key.
 - RSA has 2048 bits or more (RFC 7518, section 3.3).
-- An error quotes nothing of a key.
+- An error quotes no part of a key.
 
-Source: RFC 7515, 7517, 7518, 8037; docs/adr/0011-dependencies.md says why no library for JWTs. Not here: the claims
-(token_request.py).
+Source: RFC 7515, 7517, 7518, 8037; docs/adr/0011-dependencies.md has the reason why no JWT library is used. Not here: the
+claims (token_request.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pr
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """A private key of the type that `algorithm` signs with. `key_id` is its name at the server, or None."""
+    """A private key of the type that `algorithm` requires. `key_id` is the name of the key at the server, or None."""
 
     algorithm: SigningAlgorithm
     key_id: str | None
@@ -61,7 +61,9 @@ class SigningKey:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class ServiceAccount:
-    """The key file of a Google service account. `token_url` is the endpoint that issues its tokens, according to the file."""
+    """The contents of a Google service account's key file. `token_url` is the endpoint that issues the account's tokens,
+    according to the file.
+    """
 
     email: str
     token_url: str
@@ -69,7 +71,7 @@ class ServiceAccount:
 
 
 class _KeyFile(msgspec.Struct, frozen=True):
-    """The keys that are read from a service account's key file."""
+    """The fields that are read from a service account's key file."""
 
     type: Literal["service_account"]
     client_email: str
@@ -82,7 +84,7 @@ class _KeyFile(msgspec.Struct, frozen=True):
 
 
 class _Jwk(msgspec.Struct, frozen=True):
-    """The keys that are read from a private JWK: RFC 7518 section 6, RFC 8037 section 2."""
+    """The fields that are read from a private JWK: RFC 7518 section 6, RFC 8037 section 2."""
 
     kty: str
     kid: str | None = None
@@ -109,7 +111,9 @@ def is_json(value: Secret) -> bool:
 
 
 def read_signing_key(value: Secret, algorithm: SigningAlgorithm) -> SigningKey:
-    """Read a private key in PEM or as a JWK. Raise ValueError, which says what is wrong with it and quotes nothing."""
+    """Read a private key in PEM or as a JWK. Raise ValueError for an unusable key, with the reason and without quoting the
+    key.
+    """
     if not is_json(value):
         return _fitting(_from_pem(value.reveal()), algorithm, None)
     try:
@@ -122,7 +126,9 @@ def read_signing_key(value: Secret, algorithm: SigningAlgorithm) -> SigningKey:
 
 
 def read_service_account(value: Secret, algorithm: SigningAlgorithm) -> ServiceAccount | None:
-    """Read the key file of a service account, or return None if it is not one. ValueError as for `read_signing_key`."""
+    """Read the key file of a service account, or return None if the value is no such file. Raises ValueError as for
+    `read_signing_key`.
+    """
     if not is_json(value):
         return None
     try:

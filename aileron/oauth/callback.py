@@ -1,20 +1,21 @@
-"""The loopback listener: it waits for the provider's one answer, which the person's browser brings.
+"""The loopback listener: it waits for the provider's answer to a sign-in, which the person's browser delivers exactly once.
 
-Runs in the daemon; each listener serves one sign-in. It trusts no client: other users of the machine can connect, and so can
-any web page through the browser. redirect.py decides whether a request is the answer; this module bounds the cost of requests.
+Runs in the daemon; each listener serves one sign-in. It trusts no client, because other users of the machine can connect, and
+so can any web page through the browser. redirect.py decides whether a request is the answer; this module limits the cost of
+requests.
 
 Rules
-- It listens at 127.0.0.1, and at ::1 if the machine has it, on the same port: `localhost` is both, so a program that had the
-  other one could be given the code.
-- The client that brings the answer must belong to the daemon's own user, or root, as far as the kernel tells (peer.py).
-  Another user of the machine is turned away: they can read the address that a browser was started with, and would sign in as
-  themselves.
-- There is one answer. Later requests are turned away, even with the right `state`; the client that brought the answer waits
-  for the page with the result.
-- A connection has CONNECTION_S for a head of at most HEAD_BYTES. At most MAX_CONNECTIONS wait; one more replaces the oldest,
-  so that silent clients keep nobody out. Wrong answers do not end a sign-in; after MAX_TRIES of them, such connections are
-  closed without a response.
-- Nothing of a request is kept, logged or shown.
+- It listens at 127.0.0.1, and at ::1 if the machine has it, on the same port: `localhost` means both addresses, so a program
+  that listened at the other address could receive the code.
+- The client that delivers the answer must belong to the daemon's own user, or root, as far as the kernel reports the user
+  (peer.py). A client of another user is turned away, because that user can read the address with which a browser was started,
+  and could sign in with their own account.
+- Only one answer is accepted. Later requests are turned away, even with the right `state`. The client that delivered the
+  answer waits for the page with the result.
+- A connection has CONNECTION_S to send a head of at most HEAD_BYTES. At most MAX_CONNECTIONS connections wait; a further
+  connection replaces the oldest, so that silent clients cannot block others. Wrong answers do not end a sign-in; after
+  MAX_TRIES wrong answers, further ones get no response, and their connection is closed.
+- No part of a request is stored, logged or shown.
 
 Source: RFC 8252 sections 7.3 and 8.3; docs/reference/sign-in.md. Not here: the authorization request (request.py), pages
 (pages.py).
@@ -57,14 +58,14 @@ _log = logging.getLogger(__name__)
 
 
 class Callback:
-    """The listener of one sign-in, from `opened` until `close`. `wait_answered` returns its answer."""
+    """The listener of one sign-in, from `opened` until `close`. `wait_answered` returns the provider's answer."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         self._sockets: Final = sockets
         self.port: Final[int] = sockets[0].getsockname()[1]
         self.addresses: Final = frozenset(str(each.getsockname()[0]) for each in sockets)
         self._waiting: Final[list[anyio.CancelScope]] = []
-        """Time limits of the connections that have not sent a complete head yet, the oldest first."""
+        """Time limits of the connections that have not sent a complete head yet, in order of age with the oldest first."""
         self._answered: Final = anyio.Event()
         self._over: Final = anyio.Event()
         self._told: Final = anyio.Event()
@@ -74,7 +75,7 @@ class Callback:
 
     @classmethod
     def opened(cls) -> Self:
-        """Return a listener at a free port. ProviderError(no_port)."""
+        """Return a listener at a free port. Raises ProviderError(no_port) if no port is free."""
         with contextlib.suppress(OSError):  # no port left, or no descriptor
             for _ in range(_PORTS):
                 sockets = both_listening()
@@ -83,13 +84,13 @@ class Callback:
         raise ProviderError("no_port", SIGN_IN["no_port"].what, retriable=True, was_sent=False)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and close the port."""
         for each in self._sockets:
             each.close()
 
     @contextlib.asynccontextmanager
     async def answering(self, awaited: Awaited) -> AsyncIterator[None]:
-        """Accept connections within the block."""
+        """Accept connections while the block runs."""
         async with anyio.create_task_group() as tasks:
             for each in self._sockets:
                 tasks.start_soon(self._listen, await anyio.abc.SocketListener.from_socket(each.dup()), awaited)
@@ -97,13 +98,15 @@ class Callback:
             tasks.cancel_scope.cancel()
 
     async def wait_answered(self) -> AuthorizationResponse:
-        """Wait for the answer and return it."""
+        """Wait for the provider's answer and return it."""
         await self._answered.wait()
         assert self._answer is not None
         return self._answer
 
     async def tell(self, *, is_signed_in: bool) -> None:
-        """Show the result on the page of the client that brought the answer. Wait until it is sent, but at most CONNECTION_S."""
+        """Show the result on the page of the client that delivered the answer. Wait at most CONNECTION_S until the page is
+        sent.
+        """
         self._page = (200, pages.SIGNED_IN) if is_signed_in else (400, pages.FAILED)
         self._over.set()
         with anyio.move_on_after(CONNECTION_S):
@@ -122,11 +125,11 @@ class Callback:
                     tasks.start_soon(self._converse, stream, awaited)
 
     async def _converse(self, stream: anyio.abc.SocketStream, awaited: Awaited) -> None:
-        """Answer one request. Never raises for an action of the peer."""
+        """Answer one request. Never raises an exception because of what the peer does."""
         async with stream:
             with contextlib.suppress(
                 anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError
-            ):  # it went away
+            ):  # the client disconnected
                 await self._answer_one(stream, awaited)
 
     async def _answer_one(self, stream: anyio.abc.SocketStream, awaited: Awaited) -> None:
@@ -152,7 +155,7 @@ class Callback:
     async def _judge(
         self, stream: anyio.abc.SocketStream, conversation: h11.Connection, awaited: Awaited
     ) -> AuthorizationResponse | TurnedAway | None:
-        """Return the verdict on one request; None to close without a response."""
+        """Return the verdict on one request, or None to close the connection without a response."""
         request = await _maybe_request(stream, conversation)
         if request is None:
             return TurnedAway(400)
@@ -183,13 +186,17 @@ class Callback:
 
 
 def _is_a_stranger(stream: anyio.abc.SocketStream) -> bool:
-    """Return whether the client belongs to another user than the daemon's. Root is no stranger: it needs no port to do harm."""
+    """Return whether the client belongs to a user other than the daemon's. Root is no stranger, because root needs no port to
+    do harm.
+    """
     owner = maybe_owner(stream.extra(anyio.abc.SocketAttribute.raw_socket))  # noqa: S610 - anyio's, not a query's
     return owner not in (None, os.geteuid(), 0)
 
 
 async def _maybe_request(stream: anyio.abc.SocketStream, conversation: h11.Connection) -> h11.Request | None:
-    """Return the head of a request, or None if it is not one. EndOfStream and the like if the peer goes away."""
+    """Return the head of a request, or None if the bytes are not a request. Raises EndOfStream or a similar exception if the
+    peer disconnects.
+    """
     try:
         while True:
             event = conversation.next_event()
@@ -203,14 +210,16 @@ async def _maybe_request(stream: anyio.abc.SocketStream, conversation: h11.Conne
 
 
 def _response(status: int, page: bytes) -> bytes:
-    """Return a response, built without h11: it must also answer a request that h11 could not read."""
+    """Return a response as bytes. It is built without h11, because it must also answer a request that h11 could not parse."""
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Length: {len(page)}"]
     lines += [f"{name}: {value}" for name, value in pages.HEADERS.items()]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + page
 
 
 def both_listening() -> list[socket.socket] | None:
-    """Return listeners at each loopback address, on one port; None if another program has that port at one of them."""
+    """Return listeners at both loopback addresses, on the same port, or None if another program uses that port at one of the
+    addresses.
+    """
     first = listening_socket(socket.AF_INET, "127.0.0.1", 0)
     try:
         return [first, listening_socket(socket.AF_INET6, "::1", first.getsockname()[1])]
@@ -222,7 +231,9 @@ def both_listening() -> list[socket.socket] | None:
 
 
 def listening_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    """Return a socket that listens on a port of a loopback address, 0 for any. OSError if another program has it."""
+    """Return a socket that listens on a port of a loopback address; port 0 selects any free port. Raises OSError if another
+    program uses the port.
+    """
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:

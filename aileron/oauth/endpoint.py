@@ -1,17 +1,19 @@
-"""Sends requests to a provider's endpoints: POSTs one form or document through egress, and reads one bounded response.
+"""Sends requests to a provider's endpoints. A request POSTs one form or document through egress, and reads one response of
+limited size.
 
-Runs in the daemon. The provider is not trusted beyond its response: that is read here and goes nowhere else, it cannot
+Runs in the daemon. The provider is trusted only to issue tokens: its response is read here and not passed on, it cannot
 redirect us, and its addresses are checked like those of any destination. Requests and responses hold secrets: neither is
 logged, and no error quotes them.
 
 Rules
-- The grant of a request is that HOST:PORT alone. An address that is not public needs the user's `egress.private`, as always: a
-  manifest cannot direct this at the machine's own network.
-- Nothing is discovered: there is no metadata document whose contents could name another endpoint. A redirect is an error.
-- The secret of a connector's application goes in the form (client_secret_post). RFC 6749 section 2.3.1 prefers the header;
+- The grant of a request covers only the HOST:PORT of the endpoint. An address that is not public needs the user's
+  `egress.private`, as always: a manifest cannot direct these requests at the machine's own network.
+- Endpoints are not discovered: no metadata document is read, whose contents could name another endpoint. A redirect is an
+  error.
+- The secret of a connector's application is sent in the form (client_secret_post). RFC 6749 section 2.3.1 prefers the header;
   Google and most providers that give secrets to installed applications document the form, and without a secret `client_id` is
   in the form anyway.
-- A request without a sign-in is authenticated as the manifest says (token_request.py).
+- A request without a sign-in is authenticated as the manifest specifies (token_request.py).
 - Every wait ends at the deadline. Nothing is retried here.
 
 Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0023-oauth.md. Not here: the meaning of a
@@ -46,21 +48,23 @@ from aileron.oauth.token_request import TokenRequest
 __all__ = ["EXCHANGE_S", "Endpoints", "endpoint_url", "host_of"]
 
 EXCHANGE_S: Final = 30.0
-"""Seconds for one response: a provider under load takes some seconds, and a person or a run waits for the sign-in or renewal."""
+"""Seconds to wait for a response: a provider under load takes some seconds, and a person or a run waits for the sign-in or
+renewal.
+"""
 MAX_ANSWER_BYTES: Final = 64 << 10
-"""64 KiB: two tokens of 8 KiB and an ID token of 32 KiB."""
+"""Maximum size of a response in bytes: 64 KiB, for two tokens of 8 KiB and an ID token of 32 KiB."""
 _SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
-"""Reasons of refusals that the user can fix with a setting."""
+"""Reasons for which egress denies a request and that the user can fix with a setting."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
 _CLOSED: Final = frozenset({401, 403})
-"""Statuses that refuse a registration because it needs an initial access token, which an operator gives out (RFC 7591, section
-3).
+"""HTTP statuses that refuse a registration because it needs an initial access token, which the provider's operator issues (RFC
+7591, section 3).
 """
 
 
 class Endpoints:
-    """The client for providers' endpoints. One for each daemon."""
+    """The client for providers' endpoints. Each daemon has one."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
@@ -71,9 +75,11 @@ class Endpoints:
         self._settings = settings
 
     def check_allowed(self, url: str) -> None:
-        """Raise ProviderError if these settings rule out requests to this address; checked before a person signs in.
+        """Raise ProviderError if the present settings do not allow requests to this address. This is checked before a person
+        signs in.
 
-        Looks up no name. ProviderError(not_allowed_yet, not_allowed, bad_provider).
+        No name is looked up. The error is `not_allowed_yet` if a setting can allow the requests, `not_allowed` if not, and
+        `bad_provider` for an invalid address.
         """
         endpoint = endpoint_url(url)
         grant = self._grant(endpoint.destination)
@@ -92,11 +98,11 @@ class Endpoints:
         return own_grant(to, self._settings, MAX_ANSWER_BYTES)
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
-        """Post a form, and return the response's JSON object, otherwise unchecked. `deadline` is in the time of
+        """Post a form, and return the response's JSON object, whose contents are not checked. `deadline` is in the time of
         `anyio.current_time()`.
 
-        ProviderError for everything else: an error that the provider reported (its code), or ours (`unreachable`, `bad_answer`
-        …).
+        Raises ProviderError for every other result: with the provider's error code if it reported an error, otherwise with a
+        code of ours (`unreachable`, `bad_answer` …).
         """
         fields = _fields(form, client)
         answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
@@ -107,9 +113,10 @@ class Endpoints:
         raise problem
 
     async def mint(self, url: str, request: TokenRequest, deadline: float) -> dict[str, Any]:
-        """Ask for a token without a sign-in, and return the response's JSON object. The request authenticates itself.
+        """Request a token without a sign-in, and return the response's JSON object. The request contains its own
+        authentication.
 
-        ProviderError, with the server's time.
+        Raises ProviderError if the request fails, with the server's time if the server responded.
         """
         answer = await self._exchange(url, _encoded(request.form), _FORM, deadline, request.authorization)
         try:
@@ -121,7 +128,9 @@ class Endpoints:
         raise problem
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
-        """Post a form whose successful response is not read (RFC 7009, section 2.2). ProviderError."""
+        """Post a form whose successful response is not read (RFC 7009, section 2.2). Raises ProviderError if the request
+        fails.
+        """
         fields, host = _fields(form, client), host_of(url)
         answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
         if not 200 <= answer.status <= 299:
@@ -131,7 +140,7 @@ class Endpoints:
         """Post a client's metadata, and return the response's JSON object. The request is not authenticated (RFC 7591, section
         3).
 
-        ProviderError.
+        Raises ProviderError if the request fails.
         """
         answer = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
         host = host_of(url)
@@ -168,7 +177,7 @@ def _token_answer(answer: OwnAnswer, host: str) -> dict[str, Any]:
 
 
 def _fields(form: Mapping[str, str], client: Client) -> dict[str, str]:
-    """Return the form with the client's ID and secret."""
+    """Return the fields of the form, with the client's ID and secret added."""
     fields = {**form, "client_id": client.client_id}
     if client.client_secret is not None:
         fields["client_secret"] = client.client_secret
@@ -180,13 +189,15 @@ def _encoded(fields: Mapping[str, str]) -> bytes:
 
 
 def host_of(url: str) -> str:
-    """Return the provider's name for sentences: its host, with the port unless it is 443. ProviderError(bad_provider)."""
+    """Return the provider's name for messages: its host, with the port unless that is 443. Raises ProviderError(bad_provider)
+    for an invalid address.
+    """
     return endpoint_url(url).authority
 
 
 def _unless_refused(answer: dict[str, Any], wanted: str, host: str) -> dict[str, Any]:
-    """Return the response; raise ProviderError if it has an error instead of `wanted`: some report errors with status 200,
-    such as GitHub.
+    """Return the response. Raise ProviderError if it has an error in place of the key `wanted`, because some providers report
+    errors with status 200, such as GitHub.
     """
     error = answer.get("error")
     if isinstance(error, str) and wanted not in answer:
@@ -195,7 +206,7 @@ def _unless_refused(answer: dict[str, Any], wanted: str, host: str) -> dict[str,
 
 
 def _refusal(status: int, body: bytes, host: str) -> ProviderError:
-    """Return the error for an unsuccessful response: the error that it names, or else the one for its status."""
+    """Return the error for an unsuccessful response: the error that its body specifies, or else an error for its status."""
     if 300 <= status <= 399:
         return said("redirected", host)
     try:
@@ -212,7 +223,7 @@ def _refusal(status: int, body: bytes, host: str) -> ProviderError:
 
 
 def _not_allowed(error: AileronError, host: str) -> ProviderError:
-    """Return the error for a request that egress denies, which says who can fix it: the user in the settings, or the
+    """Return the error for a request that egress denies. It says who can fix the problem: the user with a setting, or the
     publisher.
     """
     code = "not_allowed_yet" if error.failure.details.get("reason") in _SETTINGS else "not_allowed"
@@ -221,7 +232,9 @@ def _not_allowed(error: AileronError, host: str) -> ProviderError:
 
 
 def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> ProviderError:
-    """Return the error for a request that got no response. Its text is ours, and quotes nothing that was sent or received."""
+    """Return the error for a request that got no response. Its text is ours, and quotes nothing from the request or a
+    response.
+    """
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
         return _not_allowed(error, host)

@@ -1,14 +1,15 @@
-"""Runs at most one request to a token endpoint for each binding at a time; all callers that need it meanwhile wait for it.
+"""Runs at most one request to a token endpoint for each binding at a time. All callers that need the result meanwhile wait for
+that request.
 
-Runs in the daemon, in its event loop. The owner of a job decides what it asks for: a renewal (renew.py), or a token without a
+Runs in the daemon, in its event loop. The owner of a job determines its request: a renewal (renew.py), or a token without a
 sign-in (minting.py).
 
 Rules
-- A job belongs to none of the callers that wait for it: it goes on if they go away. It has its own deadline, and a closer one
-  when the daemon stops.
-- Whatever its result, each waiting caller gets it as a value, and raises its own exception.
-- An endpoint that fails is left alone for a while, longer each time.
-- The result goes on record; if it cannot be recorded, it is valid nevertheless.
+- A job does not belong to the callers that wait for it: it continues if they are cancelled. A job has its own deadline, and an
+  earlier deadline when the daemon stops.
+- Each waiting caller gets the result of the job as a value, even if it is a failure, and raises its own exception.
+- After a failure, no request is sent to the endpoint for a while, which is longer after each further failure.
+- The result is recorded; if it cannot be recorded, it is valid nevertheless.
 - Nothing secret is in a message, a log line or a cause.
 
 Source: docs/reference/sign-in.md. Not here: when a job begins, and the use of its response (renew.py, minting.py).
@@ -40,7 +41,9 @@ class JobJournal(Protocol):
     """The part of the audit trail that jobs use."""
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Record that a request is about to be sent; durable when this returns. An exception stops the job."""
+        """Record that a request is about to be sent. The record is durable when this method returns. An exception stops the
+        job.
+        """
         ...
 
     async def renewed(self, binding: BindingName) -> None:
@@ -48,7 +51,7 @@ class JobJournal(Protocol):
         ...
 
     async def failed(self, binding: BindingName, code: str) -> None:
-        """Record that the request failed, with the provider's error code, or ours (problems.py)."""
+        """Record that the request failed, with the provider's error code or a code of ours (problems.py)."""
         ...
 
 
@@ -56,27 +59,31 @@ class JobTiming(msgspec.Struct, frozen=True):
     """The time limits and pauses of jobs, in seconds. Tests that simulate an outage make them shorter."""
 
     exchange_s: float = EXCHANGE_S
-    """Time for the provider's response."""
+    """Longest time to wait for the provider's response."""
     patience_s: float = 5.0
-    """Time that a request waits for another token while the present one is still valid."""
+    """Longest time that a request waits for a new token while the present token is still valid."""
     fresh_s: float = 30.0
-    """Age below which a token is not replaced after a 401: the cause must be another, and a service that always answers 401
-    costs no more.
+    """Minimum age of a token that is replaced after a 401. If a younger token is refused, the refusal has another cause. So a
+    service that always responds with 401 causes no further requests.
     """
     least_s: float = 1.0
-    """Age below which a token is not replaced although it ends: a provider whose tokens end at once is asked no more often."""
+    """Minimum age of a token that is replaced because it expires soon, so that a provider whose tokens expire at once is not
+    asked more often.
+    """
     first_pause_s: float = 5.0
-    """First pause after a failure, during which a provider is left alone. It doubles with each further failure …"""
+    """First pause after a failure, during which no request is sent to the provider. The pause doubles with each further
+    failure, up to `longest_pause_s`.
+    """
     longest_pause_s: float = 300.0
-    """… up to this: after the provider recovers, nobody waits longer."""
+    """Longest pause after a failure: once the provider has recovered, no caller waits longer than this."""
     write_again_s: float = 10.0
-    """Pause between two attempts to write tokens that could not be written."""
+    """Pause before a further attempt to write tokens that could not be written."""
     last_s: float = 5.0
-    """Time for requests in progress when the daemon stops: a response that is on its way arrives by then."""
+    """Time for requests in progress when the daemon stops: a response that is already on its way arrives within this time."""
 
 
 class Job:
-    """A request in progress. It is shielded: cancelling the caller that began it does not end it."""
+    """A request in progress. It is shielded, so cancelling the caller that began the request does not end it."""
 
     def __init__(self, deadline: float) -> None:
         self.done: Final = anyio.Event()
@@ -85,7 +92,7 @@ class Job:
 
 
 class Series:
-    """The memory of one binding's jobs, in this process. Times as in `anyio.current_time()`."""
+    """The state of one binding's jobs, in memory. Times are as in `anyio.current_time()`."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
@@ -94,11 +101,11 @@ class Series:
         self.pause_until = 0.0
 
     def went_well(self) -> None:
-        """Reset the failures, so that the next one counts as the first."""
+        """Reset the failures, so that the next failure counts as the first."""
         self.failures, self.problem = 0, None
 
     def maybe_paused(self) -> Failure | None:
-        """Return the problem for which the endpoint is left alone now; None if it can be asked."""
+        """Return the problem because of which no request is sent to the endpoint now, or None if requests can be sent."""
         left_s = self.pause_until - anyio.current_time()
         if self.problem is None or left_s <= 0:
             return None
@@ -107,19 +114,19 @@ class Series:
 
 
 def make_room(states: dict[BindingName, _S], is_idle: Callable[[_S], bool]) -> None:
-    """Make room for one more state: remove the oldest idle ones if there are MAX_STATES."""
+    """Make room for one more state: if there are MAX_STATES, remove the oldest idle states."""
     for name in [name for name, state in states.items() if is_idle(state)]:
         if len(states) >= MAX_STATES:
             del states[name]
 
 
 class Jobs:
-    """All jobs of one owner. They run inside the block of `served`."""
+    """All jobs of one owner. Jobs run while the block of `served` runs."""
 
     def __init__(self, journal: JobJournal, pace: JobTiming, *, does: str, around_s: float) -> None:
         """Set up the jobs.
 
-        `does` says what a job does, in words that stand before a binding's name. `around_s` is the time that it can take in
+        `does` says what a job does, as a phrase that precedes a binding's name. `around_s` is the time that a job can take in
         addition to the exchange.
         """
         self._journal: Final = journal
@@ -131,7 +138,7 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        """Carry out jobs inside the block, which ends only when all of them have ended."""
+        """Run jobs inside the block, which ends only when all jobs have ended."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -150,9 +157,9 @@ class Jobs:
         problem: Callable[[str], Failure],
         deadline: float,
     ) -> Failure | None:
-        """Wait for the job in progress, or begin one with `work`; return its failure, or None.
+        """Wait for the job in progress, or begin a job with `work`. Return the job's failure, or None.
 
-        `problem` makes a failure of our own from its code.
+        `problem` creates a failure from a code of ours.
         """
         job = series.job
         if job is None:
@@ -167,7 +174,7 @@ class Jobs:
         return problem("too_slow")
 
     async def refused(self, name: BindingName, series: Series, error: AileronError, code: str) -> AileronError:
-        """Record the error and return it; the endpoint is left alone for a while."""
+        """Record the error and return it. No request is sent to the endpoint for a while."""
         pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(series.failures, 30))
         series.failures += 1
         series.problem, series.pause_until = error.failure, anyio.current_time() + pause_s
@@ -176,7 +183,7 @@ class Jobs:
         return error
 
     async def noted(self, name: BindingName, note: Awaitable[None]) -> None:
-        """Record what happened, if possible."""
+        """Record the outcome, and only log an error if that fails."""
         try:
             await note
         except AileronError as error:
@@ -190,7 +197,7 @@ class Jobs:
         work: Callable[[], Awaitable[None]],
         problem: Callable[[str], Failure],
     ) -> None:
-        """Run one job. Whatever happens, the waiting callers are told."""
+        """Run one job. The waiting callers are notified, whatever its result is."""
         try:
             with job.scope:
                 job.failure = await self._attempt(name, work)

@@ -1,19 +1,20 @@
-"""Gets access tokens without a sign-in: when a request needs one, again before it ends, and once after a 401.
+"""Gets access tokens without a sign-in. A token is requested when a request needs it, again before the token expires, and once
+after a 401.
 
-Runs in the daemon, one for all bindings. A token is in memory only: another one can be requested at any time, so no file has
-it.
+Runs in the daemon, with one instance for all bindings. A token is stored in memory only, because a new token can be requested
+at any time.
 
-    1 one request for a binding at a time; later callers wait for it · 2 on record · 3 the token endpoint is asked · 4 the token
-    is known to the scrubber of responses · 5 the callers go on
+    1 one request for a binding at a time; later callers wait for it · 2 the request is recorded · 3 the token endpoint is asked
+    4 the scrubber of responses knows the token · 5 the callers continue
 
 Rules
-- A token belongs to one secret, one client ID and one grant (`_mark`): if one of them changes, the token is no longer used.
-- It is forgotten when the vault is locked, and when its binding is changed or revoked (`forget`, `keep_only`). A request in
-  progress then gives its token to nobody.
-- A request belongs to none of the callers that wait for it, and has its own deadline. A server that fails is left alone for a
-  while, longer each time; another secret is tried at once.
-- 4 comes before 5: a token that is sent can be found in responses, for longer than it is used.
-- Lifetimes are counted from when the response arrived, by a clock that nobody sets and that counts suspend time.
+- A token belongs to one secret, one client ID and one grant (`_mark`): if one of these changes, the token is no longer used.
+- A token is forgotten when the vault is locked, and when its binding is changed or revoked (`forget`, `keep_only`). The token
+  of a request that is then in progress is dropped.
+- A request does not belong to the callers that wait for it, and has its own deadline. After a failure, no request is sent to
+  the server for a while, which is longer after each further failure. A request with a new secret is sent at once.
+- Step 4 comes before step 5, so that a token that was sent can be found in responses, for longer than the token is used.
+- Lifetimes are counted from when the response arrived, by a clock that cannot be set and that counts suspend time.
 - Nothing secret is in a message, a log line or a cause.
 
 Source: RFC 6749 section 4.4, RFC 7523, RFC 8693; docs/reference/sign-in.md. Not here: the contents of requests
@@ -47,27 +48,29 @@ from aileron.oauth.token_request import ClientCredential, TokenRequest, token_re
 __all__ = ["UNSAID_S", "USED_S", "Minting", "check_usable"]
 
 UNSAID_S: Final = 600.0
-"""600 s, the lifetime of a token without a stated one. Servers give five minutes to an hour, and asking again costs one
-request.
+"""Lifetime in seconds that is assumed for a token without a stated lifetime. Servers issue tokens for five minutes to an hour,
+and a new request costs little.
 """
 USED_S: Final = 12 * 3600.0
-"""Half a day, the longest time that a token is used, whatever its lifetime. The scrubber knows it for a day."""
+"""Longest time in seconds that a token is used, whatever its lifetime: half a day. The scrubber knows a token for a day."""
 _ROOM_S: Final = 60.0
-"""Seconds before its end at which a token is replaced: as long as a slow request takes."""
+"""Seconds before a token's end at which it is replaced: as long as a slow request takes."""
 _ROOM_SHARE: Final = 4
-"""Divisor of a token's lifetime: the replacement begins at most this part of it before its end."""
+"""Divisor of a token's lifetime: the replacement begins at most this fraction of the lifetime before the token's end."""
 _AROUND_S: Final = 30.0  # for the record, the key and the scrubber; the ledger has 10 s for a row
 _CLOCK_OFF_S: Final = 60.0
-"""Seconds between the two clocks. A smaller difference is no reason to refuse an assertion that is valid for five minutes."""
+"""Minimum difference in seconds between the server's clock and ours for which the clock is reported as the cause of a refusal.
+A smaller difference is no reason to refuse an assertion that is valid for five minutes.
+"""
 _FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
-"""Error codes of servers for an assertion that is not valid yet, or no longer."""
+"""Error codes that servers use for an assertion that is not valid yet, or no longer valid."""
 _KEY: Final = os.urandom(32)
 
 
 class Minting:
-    """All tokens that were issued without a sign-in. `serve` runs as long as the daemon.
+    """All tokens that were issued without a sign-in. `serve` runs for as long as the daemon runs.
 
-    All methods except `forget`, `keep_only` and `tokens` belong to the daemon's event loop.
+    All methods except `forget`, `keep_only` and `tokens` must be called in the daemon's event loop.
     """
 
     def __init__(
@@ -80,11 +83,11 @@ class Minting:
         elapsed: Callable[[], float] = since_boot,
         pace: JobTiming | None = None,
     ) -> None:
-        """Set up the tokens.
+        """Set up the object without tokens.
 
-        `remember` has the scrubber look for a token in responses for a day. It can raise AileronError; the token is then not
-        used. `clock` returns seconds since the epoch, for assertions; `elapsed` returns seconds since any moment, for the age
-        of tokens.
+        `remember` tells the scrubber to search for a token in responses for a day. It can raise AileronError; the token is
+        then not used. `clock` returns seconds since the epoch, for assertions; `elapsed` returns seconds since an arbitrary
+        moment, for the age of tokens.
         """
         self._endpoints: Final = endpoints
         self._journal: Final = journal
@@ -96,12 +99,12 @@ class Minting:
         self._states: dict[BindingName, _State] = {}
 
     async def serve(self) -> None:
-        """Carry out requests. Ends only by cancellation, and only after the requests in progress have ended."""
+        """Run requests for tokens. Returns only when cancelled, and only after the requests in progress have ended."""
         async with self._jobs.served():
             await anyio.sleep_forever()
 
     def is_ready(self, credential: ClientCredential) -> bool:
-        """Return whether there is a token that will be valid for a while."""
+        """Return whether there is a token for this credential that will be valid for a while."""
         state = self._maybe_state(credential)
         current = None if state is None else state.current
         return current is not None and (not current.is_due or current.age_s < self._pace.least_s)
@@ -109,8 +112,8 @@ class Minting:
     async def ready(self, credential: ClientCredential, deadline: float) -> None:
         """Wait until there is a valid token. `deadline` is in the time of `anyio.current_time()`.
 
-        AileronError: binding_failed if the server refuses, or the stored secret cannot be used; network_error if the server
-        cannot be asked now; the errors of the journal.
+        Raises AileronError: binding_failed if the server refuses the request, or the stored secret cannot be used;
+        network_error if the server cannot be asked now; or an error from the journal.
         """
         if self.is_ready(credential):
             return
@@ -122,9 +125,10 @@ class Minting:
             raise AileronError.of(problem)
 
     async def renew(self, credential: ClientCredential, refused: Secret, deadline: float) -> bool:
-        """Replace the token `refused`, which a service refused with 401. Return whether there is another one by now.
+        """Replace the token `refused`, which a service refused with 401. Return whether there is another token now.
 
-        False means that the token was issued a moment ago, so the refusal has another cause. AileronError as for `ready`.
+        False means that the token was issued a moment ago, so the refusal has another cause. Raises AileronError as for
+        `ready`.
         """
         state = self._state(credential)
         if state.current is None or state.current.token == refused:
@@ -136,7 +140,9 @@ class Minting:
         return state.current is not None and state.current.token != refused
 
     def token(self, credential: ClientCredential) -> Secret:
-        """Return the token to send; called after `ready`. AileronError(network_error) if it was forgotten since."""
+        """Return the token to send. Must be called after `ready`. Raises AileronError(network_error) if the token was
+        forgotten since.
+        """
         state = self._maybe_state(credential)
         if state is None or state.current is None:
             raise AileronError(
@@ -154,11 +160,13 @@ class Minting:
         return tuple((name, current.token) for name, current in found if current is not None)
 
     def forget(self) -> None:
-        """Forget all tokens. Quick; can be called in any thread."""
+        """Forget all tokens. Quick, and safe to call in any thread."""
         self._states = {}
 
     def keep_only(self, known: Callable[[BindingName], ClientCredential | None]) -> None:
-        """Forget tokens whose credential is not the one that `known` returns for the binding. Can be called in any thread."""
+        """Forget each token whose credential is not the credential that `known` returns for its binding. Can be called in any
+        thread.
+        """
         states = self._states
         for name, state in list(states.items()):
             credential = known(name)
@@ -168,7 +176,7 @@ class Minting:
     # waiting callers
 
     async def _minted(self, credential: ClientCredential, state: _State, deadline: float) -> Failure | None:
-        """Wait for the request in progress, or begin one. Return its failure, or None."""
+        """Wait for the request in progress, or begin a request. Return its failure, or None."""
         if state.job is None and (problem := state.maybe_paused()) is not None:
             return problem
         work, problem_of = functools.partial(self._mint, credential, state), functools.partial(_problem, credential)
@@ -213,14 +221,14 @@ class Minting:
 
     def _keep(self, credential: ClientCredential, state: _State, found: Minted) -> None:
         state.went_well()
-        if self._states.get(credential.name) is state:  # else it was forgotten meanwhile, and nobody uses it
+        if self._states.get(credential.name) is state:  # otherwise the state was forgotten meanwhile, and is not used
             self._remember(credential.name, found.token)
             state.current = _Current(found, self._elapsed)
 
 
 def check_usable(credential: ClientCredential, now: float) -> None:
-    """Check that a token can be requested with this credential, as far as can be told without asking.
-    AileronError(binding_failed).
+    """Check that a token can be requested with this credential, as far as that is known without a request. Raises
+    AileronError(binding_failed) if the credential cannot be used.
     """
     try:
         token_request(credential, now)
@@ -232,7 +240,7 @@ def check_usable(credential: ClientCredential, now: float) -> None:
 
 
 class _Current:
-    """A token in use."""
+    """The token that a binding currently uses."""
 
     def __init__(self, found: Minted, elapsed: Callable[[], float]) -> None:
         self.token: Final = found.token
@@ -247,17 +255,17 @@ class _Current:
 
     @property
     def is_due(self) -> bool:
-        """True if another token should be requested."""
+        """True if the token should be replaced now."""
         return self.age_s >= self._life_s - min(_ROOM_S, self._life_s / _ROOM_SHARE)
 
     @property
     def has_ended(self) -> bool:
-        """True if the token has ended."""
+        """True if the token has expired."""
         return self.age_s >= self._life_s
 
 
 class _State(Series):
-    """The memory of one binding's tokens, in this process."""
+    """The state of one binding's tokens, in memory."""
 
     def __init__(self, mark: bytes) -> None:
         super().__init__()
@@ -266,7 +274,7 @@ class _State(Series):
 
 
 def _mark(credential: ClientCredential) -> bytes:
-    """Return a keyed hash that identifies a credential, and reveals nothing of it."""
+    """Return a keyed hash that identifies a credential and reveals nothing about it."""
     said = hashlib.blake2b(key=_KEY, digest_size=32)
     for part in (
         msgspec.json.encode(credential.grant),
@@ -286,7 +294,7 @@ async def _made(credential: ClientCredential, now: float) -> TokenRequest:
 
 
 def _with_clock(error: ProviderError, credential: ClientCredential, host: str, now: float) -> ProviderError:
-    """Return the error, or one about the clock if that is the likely cause of a refused assertion."""
+    """Return the error, or an error about the clock if a wrong clock is the likely cause of a refused assertion."""
     if not credential.grant.has_assertion or error.server_time is None or error.code not in _FOR_THE_CLOCK:
         return error
     ahead_s = now - error.server_time
@@ -309,7 +317,7 @@ def _unusable(credential: ClientCredential, problem: str) -> AileronError:
 
 
 def _cures(credential: ClientCredential) -> tuple[str, str]:
-    """Return the command that binds again, and how to replace the secret."""
+    """Return the command that creates the binding anew, and the instruction for replacing the secret."""
     return f"aileron binding rebind {credential.name}", cure_for(credential.name, credential.stored)
 
 

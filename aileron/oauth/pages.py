@@ -1,7 +1,8 @@
-"""The page that a person sees when the provider sends them back: the result, and the hint to go on in the terminal.
+"""The page that a person sees when the provider redirects their browser back: the result, and the hint to continue in the
+terminal.
 
-Static, except for the texts chosen here: it shows nothing that was sent, runs and loads nothing, and has no links. Light and
-dark.
+The page is static, except for the texts that this module selects. It shows nothing from the request, runs and loads nothing,
+and has no links. It has a light and a dark color scheme.
 
 Source: docs/reference/sign-in.md. Not here: the choice of the page (callback.py).
 """
@@ -20,11 +21,11 @@ main { max-width: 36rem }
 p { margin: 0; color: var(--soft) }
 """)
 HEADERS: Final = {"Content-Type": "text/html; charset=utf-8", **_FRAME.headers, "Connection": "close"}
-"""Header fields of every response. Without a referrer the next page does not see the code in this one's address."""
+"""Header fields of every response. Because no referrer is sent, the next page does not see the code in this page's address."""
 
 
 def page(title: str, text: str) -> bytes:
-    """Return a page with this title and text, which are our own plain text."""
+    """Return a page with this title and text. Both must be our own plain text."""
     return _FRAME.html(title, f"<h1>{title}</h1>\n<p>{text}</p>").encode()
 
 
@@ -45,5 +46,5 @@ _TURNED_AWAY: Final = {
 
 
 def turned_away(status: int) -> bytes:
-    """Return the page for a request that is not the answer."""
+    """Return the page for a request that is not the provider's answer."""
     return _TURNED_AWAY.get(status) or page(HTTPStatus(status).phrase, "Page not found.")

@@ -1,7 +1,7 @@
-"""Finds the user that a connection from this machine belongs to, according to the kernel.
+"""Finds the user who owns a connection from this machine, according to the kernel.
 
-Linux lists every TCP socket with the user it belongs to. A browser is handed the address of a sign-in as an argument, which
-every user of the machine can read. The owner of the connection distinguishes the person's answer from another user's.
+Linux lists every TCP socket with the user who owns it. A browser gets the address of a sign-in as a command-line argument,
+which every user of the machine can read. The owner of the connection distinguishes the person's answer from another user's.
 
 Source: proc_pid_net(5). Not here: the kernel's table (connections.py), the consequences (callback.py).
 """
@@ -16,11 +16,15 @@ from aileron.connections import connections, spellings_of
 __all__ = ["CLOSED", "maybe_owner"]
 
 CLOSED: Final = -1
-"""Returned if no program holds the other end any longer. The kernel then forgets its owner (and says root)."""
+"""Value that is returned if no program holds the other end any longer. The kernel then no longer knows the owner (and reports
+root).
+"""
 
 
 def maybe_owner(connection: socket.socket) -> int | None:
-    """Return the uid of the user that made this connection from the same machine, or CLOSED; None if the kernel does not tell."""
+    """Return the uid of the user who made this connection from the same machine, or CLOSED; None if the kernel does not list
+    the connection.
+    """
     here, there = (spellings_of(*name[:2]) for name in (connection.getsockname(), connection.getpeername()))
     is_listed = False
     try:

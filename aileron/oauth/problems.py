@@ -3,14 +3,14 @@
 Runs in the daemon; people read the sentences, in a terminal or through an agent.
 
 Rules
-- Nothing a provider sent is quoted: its `error_description` may hold anything, even a token. Its error code is looked up here.
-  A code that is not in this list becomes `unknown_error`, and is named only if it has the form of a code and is no part of
-  what the provider was sent.
-- A sentence ends with what the person must do. `{again}` is the command that signs them in, `{host}` the provider's host.
+- No text from a provider is quoted, because its `error_description` may contain anything, even a token. Its error code is
+  looked up here. A code that is not in this list becomes `unknown_error`, and is mentioned only if it has the form of a code
+  and is not part of a value that was sent to the provider.
+- A sentence ends with an instruction for the person. `{again}` is the command for a new sign-in, `{host}` the provider's host.
 
 Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 8707 2, RFC 9207
-2.4, OpenID Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, checked. Not here: when each is used (signin.py,
-renew.py).
+2.4, OpenID Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, which a test compares. Not here: the choice of a
+failure (signin.py, renew.py).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
 _LEAST_SECRET: Final = 8
-"""Fewest characters of a text that counts as a secret here: egress masks no shorter one either."""
+"""Minimum number of characters of a text that counts as a secret here. Egress does not mask shorter texts either."""
 
 
 class ProviderProblem(NamedTuple):
-    """A failure: what happened, how to fix it, and whether a retry a little later may succeed."""
+    """A failure: what happened, how to fix it, and whether the failure may be transient."""
 
     what: str
     cure: str
@@ -147,7 +147,7 @@ _OURS: Final[dict[str, ProviderProblem]] = {
     "timed_out": ProviderProblem("the sign-in was not completed within 10 minutes", _AGAIN),
 }
 SIGN_IN: Final = {**_STANDARD, **_OURS}
-"""The failures of a sign-in, by the provider's error code, or ours."""
+"""The failures of a sign-in, by the provider's error code or a code of ours."""
 OURS: Final = frozenset(_OURS)
 """Codes that a provider cannot report, because only Aileron uses them."""
 
@@ -237,7 +237,7 @@ MINTING: Final[dict[str, ProviderProblem]] = {
 
 
 class ProviderError(Exception):
-    """Raised if a provider's endpoint gave no usable response. `sentence` says what happened, without a fix."""
+    """Raised if a provider's endpoint returned no usable response. `sentence` says what happened, without a fix."""
 
     def __init__(self, code: str, sentence: str, *, retriable: bool, was_sent: bool = True) -> None:
         super().__init__(sentence)
@@ -247,20 +247,24 @@ class ProviderError(Exception):
         self.was_sent: Final = was_sent
         """True if the provider may have seen the request."""
         self.server_time: float | None = None
-        """Time of the server's clock in its response (s since the epoch); None if it gave none, or did not respond."""
+        """Time of the server's clock in its response (s since the epoch), or None if the response had no time, or none
+        arrived.
+        """
         self.named: str | None = None
-        """A code outside the list that the sentence names: the only part of its text that comes from outside."""
+        """An error code that is not in the list, and that the sentence mentions. No other part of the sentence comes from the
+        provider.
+        """
 
 
 def said(code: str, host: str) -> ProviderError:
-    """Return the error of the list with this code, about a provider's response."""
+    """Return the listed error with this code, for a problem with a provider's response."""
     known = SIGN_IN[code]
     return ProviderError(code, known.what.format(host=host), retriable=known.retriable)
 
 
 def heard(code: str, host: str) -> ProviderError:
-    """Return the error for a code that a provider reported. The code can be any text; one of our own codes is not accepted
-    from it.
+    """Return the error for a code that a provider reported. The code can be any text; a code that only Aileron uses is not
+    accepted from a provider.
     """
     if code in SIGN_IN and code not in OURS:
         return said(code, host)
@@ -273,7 +277,7 @@ def heard(code: str, host: str) -> ProviderError:
 
 
 def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> ProviderError:
-    """Return the error, without its unknown code if that is part of a value that was `sent`, or contains one: a secret can
+    """Return the error, without its unknown code if that is part of a value in `sent`, or contains such a value: a secret can
     look like a code.
     """
     named = error.named
@@ -283,7 +287,7 @@ def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> Provid
 
 
 def not_signed_in(error: ProviderError, host: str, again: str) -> AileronError:
-    """Return the `binding_failed` error for a failed sign-in. `again` is the command that begins anew."""
+    """Return the `binding_failed` error for a failed sign-in. `again` is the command that begins a new sign-in."""
     problem = SIGN_IN[error.code]
     return _failed(f"{error.sentence}; {_cure(problem, again)}", error, host)
 
@@ -308,7 +312,7 @@ def not_minted(error: ProviderError, host: str, again: str, another: str) -> Ail
     """Return the error for a failed request for a token without a sign-in: `binding_failed`, or `network_error` if a retry may
     succeed.
 
-    `again` is the command that binds anew; `another` says how to replace the secret (cure.py).
+    `again` is the command that creates the binding anew; `another` says how to replace the secret (cure.py).
     """
     problem = MINTING.get(error.code)
     what = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
@@ -325,7 +329,7 @@ def not_minted(error: ProviderError, host: str, again: str, another: str) -> Ail
 
 
 def _detail(error: ProviderError, host: str) -> str:
-    """Return what the error's sentence says beyond that of the list."""
+    """Return the part of the error's sentence that follows the listed sentence."""
     for table in (MINTING, SIGN_IN):
         listed = table[error.code].what.format(host=host) if error.code in table else None
         if listed is not None and error.sentence.startswith(listed):

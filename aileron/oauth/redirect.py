@@ -1,14 +1,14 @@
-"""Decides whether a request to the loopback listener is the provider's answer to the sign-in that waits.
+"""Decides whether a request to the loopback listener is the provider's answer to the pending sign-in.
 
-Pure. Any program and any web page on this machine can send requests there. Only the person's browser was given `state`,
-through the provider, and can send the answer. All other requests are turned away and change nothing: they neither end the
-sign-in nor replace it.
+Pure. Any program and any web page on this machine can send requests to the listener. Only the person's browser knows `state`,
+from the provider's redirect, and can send the answer. All other requests are turned away and change nothing: they neither end
+the sign-in nor replace it.
 
     1 Host is this listener (DNS rebinding) · 2 GET /callback · 3 each parameter once, and bounded · 4 state, in constant time
     5 iss · 6 error, or a code
 
-A request that fails before 5 is a stranger's and is turned away. From 5 on it is the provider's answer, and the only one: it
-ends the sign-in, with success or failure.
+A request that fails before check 5 is not the answer, and is turned away. A request that reaches check 5 is the provider's
+answer, and the only one: it ends the sign-in, with success or failure.
 
 Source: RFC 6749 section 4.1.2, RFC 9207 section 2.4, RFC 8252 section 8. Not here: sockets (callback.py), the use of the code
 (signin.py).
@@ -36,20 +36,22 @@ _CODE: Final = re.compile(r"[\x20-\x7e]{1,8192}")  # RFC 6749, appendix A.11; as
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Awaited:
-    """The values that the answer must match."""
+    """The values that the provider's answer must match."""
 
     port: int
     state: Secret
     authorize_url: str
     issuer: str | None
     issuer_in_answer: bool
-    """True if an answer that does not name its issuer is refused, provided that there is an `issuer`."""
+    """True if an answer that does not state its issuer is refused, provided that `issuer` is set."""
     host: str
-    """The provider's host, for sentences."""
+    """The provider's host, for error messages."""
 
 
 class TurnedAway(msgspec.Struct, frozen=True):
-    """The request is not the answer. `status` is our response; `was_try` is true if the request tried to be the answer."""
+    """A request that is not the provider's answer. `status` is the status of our response; `was_try` is true if the request
+    attempted to be the answer.
+    """
 
     status: int
     was_try: bool = False
@@ -57,7 +59,7 @@ class TurnedAway(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationResponse:
-    """The provider's answer: a code, or a problem."""
+    """The provider's answer: an authorization code, or a problem."""
 
     code: Secret | None
     problem: ProviderError | None = None
@@ -96,7 +98,7 @@ def _own_hosts(port: int) -> tuple[str, ...]:
 
 
 def _parameters(query: str) -> dict[str, str] | None:
-    """Return the decoded parameters; None if one occurs twice, or there are too many."""
+    """Return the decoded parameters, or None if a parameter occurs twice, or there are too many."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS, errors="strict")
     except ValueError:

@@ -1,17 +1,17 @@
 """Registers a client at a provider, for a manifest without a `client_id` (RFC 7591).
 
-This module has the document that is posted, and reads the response. Runs in the daemon, at each sign-in: the client is
-registered for that one redirect address, and is kept with the tokens, so that the client they were issued to renews and
-revokes them.
+This module builds the document that is posted, and reads the response. Runs in the daemon, at each sign-in: the client is
+registered for the redirect address of that sign-in only. It is stored with the tokens, so that the client to which the tokens
+were issued renews and revokes them.
 
 Rules
-- It is a public, native client: PKCE protects the flow, and no secret is requested. If the provider gives one nevertheless, it
-  is kept with the tokens and sent in the form, like a publisher's. A provider that insists on another way is refused: ADR 23
-  has the reason.
-- The response must not change where the person is sent back to.
-- Only the ID and the secret are kept from the response. A `registration_access_token` could change the client, which nobody
-  here does: it is ignored, like everything else.
-- An error quotes nothing that was read.
+- It is a public, native client: PKCE protects the flow, and no secret is requested. If the provider issues a secret
+  nevertheless, the secret is stored with the tokens and sent in the form, like a publisher's secret. A provider that requires
+  another authentication method is refused; ADR 23 has the reason.
+- The response must not change the redirect address.
+- Only the ID and the secret are stored from the response. A `registration_access_token` would allow changes to the client,
+  which are never made here. It is ignored, like everything else.
+- An error quotes nothing from the response.
 
 Source: RFC 7591 sections 2 and 3, RFC 8252 section 8.5; docs/reference/sign-in.md. Not here: sending the document
 (endpoint.py), reading JSON (answers.py).
@@ -32,15 +32,17 @@ __all__ = ["CLIENT_NAME", "MAX_CLIENT_CHARACTERS", "read_registration", "registr
 CLIENT_NAME: Final = "Aileron"
 """The client's name on the provider's page."""
 MAX_CLIENT_CHARACTERS: Final = 2048
-"""Most characters of an ID or a secret: some providers store nothing, and put all they need to know into a signed one (RFC
-7591, appendix A.5.2). The ID travels in an address.
+"""Maximum number of characters of a client's ID or secret. Some providers store nothing, and put all data that they need into
+a signed ID (RFC 7591, appendix A.5.2). The ID is sent in an address.
 """
 _CLIENT: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_CLIENT_CHARACTERS}}}")
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> dict[str, Any]:
-    """Return the client's metadata. `redirect_uri` is None for a code on another device, which has no redirect (RFC 8628)."""
+    """Return the client's metadata. `redirect_uri` is None for a sign-in with a code on another device, which has no redirect
+    (RFC 8628).
+    """
     flow = (
         {"grant_types": [_DEVICE, "refresh_token"], "response_types": []}
         if redirect_uri is None
@@ -63,7 +65,9 @@ def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> 
 def read_registration(
     answer: dict[str, Any], provider: OAuth2Provider, redirect_uri: str | None, host: str, now: float
 ) -> Client:
-    """Return the client from a response received at `now` (s since the epoch). ProviderError(bad_answer, unsupported_client)."""
+    """Return the client from a response received at `now` (s since the epoch). Raises ProviderError: bad_answer if the
+    response is invalid, unsupported_client if the client cannot be used here.
+    """
     client_id = answer.get("client_id")
     redirects = answer.get("redirect_uris")
     if not _is_client(client_id) or not _has_redirect(redirects, redirect_uri):
@@ -79,7 +83,9 @@ def read_registration(
 
 
 def _maybe_secret(answer: dict[str, Any], host: str, now: float) -> str | None:
-    """Return the secret that must be sent, or None. If the response names no method, the secret is sent if there is one."""
+    """Return the secret that must be sent, or None. If the response specifies no authentication method, the secret is sent if
+    there is one.
+    """
     secret, method = answer.get("client_secret"), answer.get("token_endpoint_auth_method")
     if secret is not None and not _is_client(secret):
         raise said("bad_answer", host)
@@ -94,9 +100,9 @@ def _maybe_secret(answer: dict[str, Any], host: str, now: float) -> str | None:
 
 
 def _has_redirect(registered: object, redirect_uri: str | None) -> bool:
-    """Return whether the redirect address is still ours: not mentioned, or in the list.
+    """Return whether the redirect address is still ours: it is in the response's list, or the response has no list.
 
-    A provider can replace the values that it was sent (RFC 7591 section 3.2.1).
+    A provider can replace the values that were sent to it (RFC 7591 section 3.2.1).
     """
     if registered is None or redirect_uri is None:
         return True

@@ -1,22 +1,24 @@
-"""Renews access tokens before they end, and once after a service has refused one. The new tokens are never lost.
+"""Renews access tokens before they expire, and once after a service has refused a token. The new tokens are never lost.
 
-Runs in the daemon, one for all bindings. A provider that rotates refresh tokens revokes the old one with its response, so
-losing a response ends the sign-in. Everything here follows from that.
+Runs in the daemon, with one instance for all bindings. A provider that rotates refresh tokens revokes the old token when it
+responds, so losing a response ends the sign-in. The order of the steps follows from that.
 
-    1 one renewal of a binding at a time; later callers wait for it · 2 on record · 3 the intent in the vault, durably
-    4 the provider is asked · 5 the response in memory · 6 the response in the vault · 7 the callers go on
+    1 one renewal of a binding at a time; later callers wait for it · 2 the renewal is recorded
+    3 the intent is in the vault, durably · 4 the provider is asked · 5 the response is in memory · 6 the response is in the vault
+    7 the callers continue
 
 Rules
-- A renewal belongs to none of the callers that wait for it: it goes on if they go away. It has its own deadline.
-- 2 and 3 come first: a full disk or a locked vault is noticed while the old token is still valid. If 6 fails nevertheless, the
-  new tokens are used from memory (`newest`), and writing them is retried until it succeeds or the binding is gone. Tokens that
-  were never written may have been sent nevertheless: they stay known (`unwritten`) for another day, like those that the vault
-  had.
-- If the daemon dies between 4 and 6, the intent shows it: the stored refresh token is tried once. If the provider refuses it,
-  the sentence says why.
-- A provider that fails is left alone for a while, longer each time. An access token is used until it has ended.
-- The machine's clock may be wrong: lifetimes are counted from when the response arrived, a token that ended by another clock
-  than ours is renewed after its 401, and a renewal that did not help is not repeated at once.
+- A renewal does not belong to the callers that wait for it: it continues if they are cancelled. It has its own deadline.
+- Steps 2 and 3 come first, so that a full disk or a locked vault is detected while the old token is still valid. If step 6
+  fails nevertheless, the new tokens are used from memory (`newest`), and writing them is retried until it succeeds or the
+  binding is gone. Tokens that were never written may have been sent nevertheless: such tokens stay known (`unwritten`) for
+  another day, like former tokens of the vault.
+- If the daemon ends between steps 4 and 6, the stored intent shows that. Then one renewal with the stored refresh token is
+  attempted. If the provider refuses that token, the error message explains the cause.
+- After a failure, no request is sent to the provider for a while, which is longer after each further failure. An access token
+  is used until it has expired.
+- The machine's clock may be wrong: lifetimes are counted from when the response arrived, a token that expired according to
+  another clock is renewed after a 401, and a renewal after which the service still refuses is not repeated at once.
 - Nothing secret is in a message, a log line or a cause.
 
 Source: RFC 6749 section 6, RFC 9700 section 4.14, RFC 7009; docs/explanation/oauth.md. Not here: storing tokens (the vault),
@@ -48,20 +50,22 @@ from aileron.oauth.revoke import revoked
 __all__ = ["RenewableBinding", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
-"""Most token sets in memory that could not be written, 22 KiB each at most. With more, nothing is renewed until some are
-written.
+"""Maximum number of token sets in memory that could not be written, of at most 22 KiB each. If there are more, nothing is
+renewed until some are written.
 """
 KEPT_S: Final = 24 * 3600.0
-"""Seconds for which tokens that never reached the vault stay known: as long as the vault remembers its former ones."""
+"""Seconds for which tokens that were never stored in the vault stay known: as long as the vault remembers its former tokens."""
 MAX_LOST: Final = 16
-"""Most of these tokens, the newest: each needed a disk that failed and a person who ended the sign-in before it was repaired."""
+"""Maximum number of token sets that were never stored in the vault and stay known; the newest are retained. Each requires a
+disk that failed, and a person who ended the sign-in before the disk was repaired.
+"""
 _ROOM_MS: Final = 60_000
-"""Milliseconds before its end at which a token is renewed: as long as a slow request takes, with some room for different
+"""Milliseconds before a token's end at which it is renewed: as long as a slow request takes, with some room for different
 clocks.
 """
 _ROOM_SHARE: Final = 4
-"""Divisor of a token's lifetime: the renewal begins at most this part of it before its end. So a token that lives a minute is
-not renewed for every request.
+"""Divisor of a token's lifetime: the renewal begins at most this fraction of the lifetime before the token's end. So a token
+with a lifetime of a minute is not renewed for every request.
 """
 _DISK_S: Final = 60.0  # for the writes of one renewal: the ledger has 10 s for a row, the vault 5 s to get its lock
 _log = logging.getLogger(__name__)
@@ -72,20 +76,20 @@ class RenewableBinding(Protocol):
 
     @property
     def grant(self) -> OAuthGrant | None:
-        """The grant of the sign-in; None for a stored secret, which nobody renews."""
+        """The provider's grant of the sign-in, or None for a stored secret, which is never renewed."""
         ...
 
 
 class Store(Protocol):
-    """The part of the vault that renewals use. `binding` and `tokens` are quick; the others wait for the disk, in a worker
-    thread.
+    """The part of the vault that renewals use. `binding` and `tokens` are quick; the other methods wait for the disk, in a
+    worker thread.
 
-    All but `binding` raise AileronError: vault_locked, binding_required (the binding is gone), binding_failed (it is another
-    sign-in by now), or errors of the disk.
+    All methods except `binding` raise AileronError: vault_locked, binding_required (the binding was removed), binding_failed
+    (the binding now has another sign-in), or an error from the disk.
     """
 
     def binding(self, name: BindingName) -> RenewableBinding | None:
-        """Return the binding's open information, also while the vault is locked."""
+        """Return the binding's unencrypted information, which is also available while the vault is locked."""
         ...
 
     def tokens(self, name: BindingName) -> TokenSet:
@@ -93,11 +97,11 @@ class Store(Protocol):
         ...
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
-        """Store both in one write, if it is still the sign-in of `grant.obtained_ms`."""
+        """Store tokens and grant in one write, if the binding still has the sign-in of `grant.obtained_ms`."""
         ...
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
-        """Record that the provider is about to be asked."""
+        """Record that a renewal request is about to be sent to the provider."""
         ...
 
     def note_refused(self, name: BindingName, code: str) -> None:
@@ -106,7 +110,7 @@ class Store(Protocol):
 
 
 class Renewals:
-    """All renewals. `serve` runs as long as the daemon; the rest belongs to the same event loop."""
+    """All renewals. `serve` runs for as long as the daemon runs; all other methods must be called in the same event loop."""
 
     def __init__(
         self,
@@ -126,11 +130,13 @@ class Renewals:
         self._jobs: Final = Jobs(journal, self._pace, does="renewing", around_s=_DISK_S)
         self.states: dict[BindingName, _State] = {}
         self._lost: tuple[tuple[TokenSet, float], ...] = ()
-        """Tokens that are no longer held and were never written, each with the time when it was given up; oldest first."""
+        """Tokens that are no longer held and were never written, each with the time at which the attempts to write them ended;
+        oldest first.
+        """
         self._some_held = anyio.Event()
 
     async def serve(self) -> None:
-        """Carry out renewals. Ends only by cancellation, and only after the renewals in progress have ended."""
+        """Run renewals. Returns only when cancelled, and only after the renewals in progress have ended."""
         try:
             async with self._jobs.served():
                 await self._write_again()
@@ -142,8 +148,9 @@ class Renewals:
         """Wait until the access token is valid for a while, as far as can be known. `deadline` is in the time of
         `anyio.current_time()`.
 
-        AileronError if it has ended and there is no other: binding_failed if a person must sign in again, network_error if the
-        provider cannot be asked now, or the vault's errors. Return at once for a binding without a sign-in.
+        Raises AileronError if the token has expired and there is no other token: binding_failed if a person must sign in
+        again, network_error if the provider cannot be asked now, or an error from the vault. Returns immediately for a binding
+        without a sign-in.
         """
         grant = self._maybe_grant(name)
         if grant is None or not self._is_due(grant):
@@ -155,10 +162,10 @@ class Renewals:
             raise AileronError.of(problem)
 
     async def renew(self, name: BindingName, refused: Secret, deadline: float) -> bool:
-        """Renew the access token `refused`, which a service refused with 401. Return whether there is another one by now.
+        """Renew the access token `refused`, which a service refused with 401. Return whether there is another token now.
 
-        False means that the token was issued a moment ago, or that it cannot be renewed and has not ended: the refusal has
-        another cause. AileronError as for `ready` if the renewal failed.
+        False means that the token was issued a moment ago, or that it cannot be renewed and has not expired, so the refusal
+        has another cause. Raises AileronError as for `ready` if the renewal failed.
         """
         grant = self._maybe_grant(name)
         if grant is None:
@@ -177,16 +184,17 @@ class Renewals:
         return False
 
     def newest(self, name: BindingName, stored: Secret) -> Secret:
-        """Return the token to send when the vault lends `stored`: that one, or its successor if that is in memory only."""
+        """Return the token to send when the vault lends `stored`: `stored` itself, or its successor if that is in memory only."""
         state = self.states.get(name)
         held = None if state is None or not state.uses_held else state.held
         return held.tokens.access if held is not None and held.base.access == stored else stored
 
     def unwritten(self, host: HostPort) -> tuple[Secret, ...]:
-        """Return tokens that may have been sent to `host` and are in no vault: access tokens and, for their provider's host,
-        refresh tokens.
+        """Return the tokens that may have been sent to `host` and are not in the vault: access tokens and, if `host` is the
+        provider's, refresh tokens.
 
-        They come from up to MAX_HELD token sets that are not written yet, and up to MAX_LOST that never were.
+        The tokens come from at most MAX_HELD token sets that are not written yet, and at most MAX_LOST token sets that were
+        never written.
         """
         since = anyio.current_time() - KEPT_S
         known = [state.held.tokens for state in self.states.values() if state.held is not None]
@@ -194,13 +202,13 @@ class Renewals:
         return tuple(token for tokens in known for token in _sent_to(host, tokens))
 
     async def revoke(self, tokens: TokenSet) -> str:
-        """Revoke tokens at their provider (RFC 7009). Return `revoked`, `not offered`, or `failed: …`. Raises nothing."""
+        """Revoke tokens at their provider (RFC 7009). Return `revoked`, `not offered`, or `failed: …`. Raises no exception."""
         return await revoked(self._endpoints, tokens)
 
     # waiting callers
 
     async def _renewed(self, name: BindingName, grant: OAuthGrant, deadline: float) -> Failure | None:
-        """Wait for the renewal in progress, or begin one. Return its failure, or None."""
+        """Wait for the renewal in progress, or begin a renewal. Return its failure, or None."""
         state = self._state(name, grant)
         if state.job is None:
             problem = self._maybe_why_not(name, grant, state)
@@ -232,7 +240,7 @@ class Renewals:
 
     def _state(self, name: BindingName, grant: OAuthGrant) -> _State:
         state = self.states.get(name)
-        if state is None or (state.obtained_ms != grant.obtained_ms and state.job is None):  # signed in anew
+        if state is None or (state.obtained_ms != grant.obtained_ms and state.job is None):  # there was a new sign-in
             make_room(self.states, lambda each: each.job is None and each.held is None)
             if state is not None and state.held is not None:
                 self._lose(state.held)
@@ -244,7 +252,7 @@ class Renewals:
         self._lost = (*before, (held.tokens, anyio.current_time()))[-MAX_LOST:]
 
     def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:
-        """Return the information about the tokens that would be sent."""
+        """Return the grant that describes the tokens that would be sent, or None if the binding has no sign-in."""
         bound = self._store.binding(name)
         grant = None if bound is None else bound.grant
         state = self.states.get(name)
@@ -316,7 +324,7 @@ class Renewals:
         raise await self._refused(name, state, grant, problem, host)
 
     async def _keep(self, name: BindingName, state: _State) -> None:
-        """Carry out steps 6 and 7. From here on the renewal has succeeded, even if the disk fails."""
+        """Execute steps 6 and 7. From this point the renewal has succeeded, even if the disk fails."""
         state.went_well()
         state.renewed_at = anyio.current_time()
         try:
@@ -330,7 +338,7 @@ class Renewals:
     async def _refused(
         self, name: BindingName, state: _State, grant: OAuthGrant, problem: ProviderError, host: str
     ) -> AileronError:
-        """Record that the provider refused, leave it alone for a while, and return the error. A later successful renewal
+        """Record that the provider refused, send it no request for a while, and return the error. A later successful renewal
         clears the record.
         """
         is_its_word = problem.code not in OURS or problem.code == "unknown_error"
@@ -351,8 +359,8 @@ class Renewals:
     def _of_one_sign_in(self, name: BindingName) -> tuple[TokenSet, OAuthGrant]:
         """Return the tokens and the grant of one sign-in.
 
-        Worker threads write to the vault. After a new sign-in between the two reads, they are read again, as tokens of one
-        account must not be renewed as those of another.
+        Worker threads write to the vault. If a new sign-in occurs between the two reads, both are read again, because tokens
+        of one account must not be renewed as tokens of another account.
         """
         grant = self._required_grant(name)
         while True:  # once more for each time that a person signs in
@@ -371,7 +379,8 @@ class Renewals:
     # tokens in memory only
 
     async def _write(self, name: BindingName, state: _State) -> bool:
-        """Write the held tokens into the vault. Return whether they are there now. AileronError if they stay in memory.
+        """Write the held tokens into the vault. Return whether they are in the vault now. Raises AileronError if they stay in
+        memory.
 
         Only one write runs at a time: otherwise the loop below could write, a renewal could write newer tokens, and the loop's
         older ones could overwrite them.
@@ -417,18 +426,17 @@ class Renewals:
 
 
 _ENDED: Final = frozenset({"invalid_grant", "cut_off"})
-"""Codes that mean that the refresh token itself is invalid (RFC 6749, section 5.2).
-
-Other failures may be fixed without the person, and are retried; until then the binding is marked as failed.
+"""Error codes that mean that the refresh token itself is invalid (RFC 6749, section 5.2). Other failures may be fixed without
+the person, so the renewal is retried; until it succeeds, the binding is marked as failed.
 """
 _UNSETTLED: Final = frozenset({"unreachable", "unavailable", "bad_answer", "bad_token", "bad_token_type", "redirected"})
-"""Codes after which it is unknown whether the provider has replaced the refresh token."""
+"""Error codes after which it is unknown whether the provider has replaced the refresh token."""
 _GONE: Final = frozenset({FailureClass.BINDING_REQUIRED, FailureClass.BINDING_FAILED})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class _Held:
-    """Tokens that are not in the vault yet, and the stored ones that they replace (`base`)."""
+    """Tokens that are not in the vault yet, and the stored tokens that they replace (`base`)."""
 
     base: TokenSet
     tokens: TokenSet
@@ -436,24 +444,26 @@ class _Held:
 
 
 class _State(Series):
-    """The memory of one binding's renewals, in this process. Times as in `anyio.current_time()`."""
+    """The state of one binding's renewals, in memory. Times are as in `anyio.current_time()`."""
 
     def __init__(self, obtained_ms: int) -> None:
         super().__init__()
         self.obtained_ms: Final = obtained_ms
         self.held: _Held | None = None
         self.uses_held = False
-        """True if the held tokens are used: not while they are first written, but after that has failed."""
+        """True if the held tokens are used. They are not used while the first attempt to write them runs, but after that
+        attempt has failed.
+        """
         self.writing: Final = anyio.Lock()
         self.renewed_at: float | None = None
         self.settled_ms: int | None = None
-        """Start of a renewal, as stored in the vault, that the provider is known not to have carried out."""
+        """Start of a renewal, as stored in the vault, of which it is known that the provider has not executed it."""
 
 
 def _sent_to(host: HostPort, tokens: TokenSet) -> tuple[Secret, ...]:
     try:
         is_provider = endpoint_url(tokens.client.token_url).destination == host
-    except ProviderError:  # it was valid when the tokens came
+    except ProviderError:  # the address was valid when the tokens were issued
         is_provider = True
     return (tokens.access, tokens.refresh) if is_provider and tokens.refresh is not None else (tokens.access,)
 

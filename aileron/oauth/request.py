@@ -1,13 +1,16 @@
-"""Builds the authorization request for a person's browser, with the three values that tie its answer to us.
+"""Builds the authorization request for a person's browser, with the three values that bind the provider's answer to this
+request.
 
-Pure, except for the randomness. The verifier never leaves before the code comes back; only its hash is in the address.
+Pure, except for the randomness. The verifier is not sent before the authorization code has arrived; only its hash is in the
+address.
 
 Rules
 - PKCE with S256, always. `state`, the verifier and the `nonce` are 32 random bytes each, for this one request.
 - The redirect goes to `http://localhost:PORT/callback`, and to nothing else.
-- Nothing is built for a manifest whose `client_id` or `client_secret` is a placeholder: it would name an application of
-  somebody else, or none.
-- A parameter of ours is never taken from the manifest, neither from its `authorize_params` nor from its URL's query.
+- Nothing is built for a manifest whose `client_id` or `client_secret` is a placeholder: such a value would identify another
+  publisher's application, or none.
+- A parameter that this module sets is never read from the manifest, neither from its `authorize_params` nor from the query of
+  its URL.
 
 Source: RFC 6749 section 4.1.1, RFC 7636, RFC 8252 section 7.3, RFC 8707 section 2, OpenID Connect Core
 3.1.2.1. Not here: the answer (redirect.py).
@@ -49,16 +52,16 @@ OURS: Final = frozenset(
     "client_id client_secret redirect_uri response_type response_mode scope state nonce code_challenge code_challenge_method "
     "request request_uri resource".split()
 )
-"""Parameters that only this module sets, or that would replace those that it sets."""
+"""Parameters that only this module sets, or that would replace such parameters."""
 _PLACEHOLDER: Final = re.compile(r"^\s*$|^bound-at-|placeholder|change-?me|your[-_ ]|[<>]|x{5}", re.IGNORECASE)
 _DOCUMENT: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?/[^<>\s]*")
-"""Address of a client ID metadata document. Its owner chooses host and path freely."""
+"""Pattern of the address of a client ID metadata document. The owner of the document chooses host and path freely."""
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationRequest:
-    """An authorization request. `url` is for the person's browser; the rest stays here until the answer arrives."""
+    """An authorization request. `url` is for the person's browser; the other values stay here until the answer arrives."""
 
     url: str
     redirect_uri: str
@@ -71,8 +74,8 @@ class AuthorizationRequest:
 def authorization_request(
     provider: OAuth2Provider, client_id: str, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> AuthorizationRequest:
-    """Return the request of `client_id`, for an answer at `port` of this machine. ProviderError if the provider cannot be
-    asked.
+    """Return the authorization request of the client `client_id`, for an answer at `port` of this machine. Raises
+    ProviderError if the provider's description is invalid.
     """
     check_provider(provider)
     url = endpoint_url(provider.authorize_url)
@@ -105,7 +108,7 @@ def authorization_request(
 
 
 def redirect_uri_at(port: int) -> str:
-    """Return the address that the person's browser comes back to (RFC 8252, section 7.3)."""
+    """Return the address to which the provider redirects the person's browser (RFC 8252, section 7.3)."""
     return f"http://localhost:{port}/callback"
 
 
@@ -115,7 +118,9 @@ def challenge(verifier: str) -> str:
 
 
 def check_provider(provider: OAuth2Provider) -> None:
-    """Raise ProviderError for an unreleased manifest: `placeholder`, or `bad_provider` if it sets a parameter of ours."""
+    """Raise ProviderError for an unusable manifest: `placeholder` if it is not released, or `bad_provider` if it sets a
+    parameter that only this module may set.
+    """
     for value in (provider.client_id, provider.client_secret):
         if value is not None and _PLACEHOLDER.search(value) and not _DOCUMENT.fullmatch(value):
             raise ProviderError("placeholder", SIGN_IN["placeholder"].what, retriable=False, was_sent=False)
@@ -126,7 +131,7 @@ def check_provider(provider: OAuth2Provider) -> None:
 
 
 def endpoint_url(text: str) -> Url:
-    """Parse a provider's address: https, or http on this machine. ProviderError(bad_provider)."""
+    """Parse a provider's address: https, or http on this machine. Raises ProviderError(bad_provider) for any other address."""
     try:
         url = parse_url(text)
     except RefusedError as error:
@@ -139,7 +144,7 @@ def endpoint_url(text: str) -> Url:
 
 
 def origin(url: Url) -> str:
-    """Return `https://host`, with the port unless it is the scheme's default."""
+    """Return the origin of a URL: scheme and host, with the port unless it is the scheme's default."""
     return f"{url.scheme}://{url.authority}"
 
 

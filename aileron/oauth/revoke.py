@@ -17,11 +17,11 @@ from aileron.oauth.problems import ProviderError
 __all__ = ["revoked"]
 
 _DEADLINE_S: Final = 10.0
-"""Seconds for each of the two tokens: a person waits, and the tokens are forgotten here anyway."""
+"""Seconds for the revocation of each of the two tokens: a person waits, and the tokens are deleted here in any case."""
 
 
 async def revoked(endpoints: Endpoints, tokens: TokenSet) -> str:
-    """Revoke tokens at their provider. Return `revoked`, `not offered`, or `failed: …`. Raises nothing."""
+    """Revoke tokens at their provider. Return `revoked`, `not offered`, or `failed: …`. Raises no exception."""
     url = tokens.client.revocation_url
     if url is None:
         return "not offered"
@@ -32,7 +32,7 @@ async def revoked(endpoints: Endpoints, tokens: TokenSet) -> str:
 
 
 async def _maybe_unrevoked(endpoints: Endpoints, url: str, tokens: TokenSet, token: Secret, hint: str) -> str | None:
-    """Revoke a token. Return why it is not, or may not be, revoked; None if it is."""
+    """Revoke a token. Return the reason why it is not, or may not be, revoked, or None if it is revoked."""
     form = {"token": token.reveal().decode("ascii"), "token_type_hint": hint}
     try:
         await endpoints.tell(url, form, tokens.client, anyio.current_time() + _DEADLINE_S)

@@ -1,15 +1,16 @@
-"""Lets a person sign in at a provider: in a browser here, or with a code typed into one elsewhere.
+"""Lets a person sign in at a provider: in a browser on this machine, or with a code that they type into a browser elsewhere.
 
-Runs in the daemon. The person proves who they are to the provider, on its page; a code comes back, which only the holder of
-the verifier can turn into tokens. The tokens are given to the caller and not stored here.
+Runs in the daemon. The person proves who they are to the provider, on its page; a code is returned, which only the holder of
+the verifier can exchange for tokens. The tokens are returned to the caller and not stored here.
 
-    1 check the manifest · 2 listen (browser) · 3 register a client, if the manifest names none · 4 ask for a code (device)
-    5 invite the person · 6 wait, at most 10 minutes · 7 turn the code into tokens · 8 check what was granted · 9 tell the page
+    1 check the manifest · 2 listen (browser) · 3 register a client, if the manifest has none · 4 ask for a code (device)
+    5 invite the person · 6 wait, at most 10 minutes · 7 turn the code into tokens · 8 check what was granted · 9 show the result
 
 Rules
-- A sign-in is used once and ends within SIGN_IN_S, with success or failure. Leaving its block ends it: the port is closed.
-- Every error is one of problems.py, with the command that begins anew. No error has a cause: HTTP libraries quote the bad
-  bytes.
+- A sign-in is used only once and ends within SIGN_IN_S, with success or failure. Leaving its `async with` block ends the
+  sign-in and closes the port.
+- Every error is listed in problems.py, and contains the command that begins a new sign-in. No error has a cause, because HTTP
+  libraries quote the bad bytes.
 
 >>> async with SignIn(provider, endpoints, flow="browser", again="aileron binding setup X") as sign_in:  # doctest: +SKIP
 ...     print(sign_in.invitation.authorize_url)
@@ -44,7 +45,9 @@ from aileron.oauth.request import AuthorizationRequest, authorization_request, c
 __all__ = ["SIGN_IN_S", "GrantedTokens", "Invitation", "SignIn"]
 
 SIGN_IN_S: Final = 600.0
-"""Seconds for the person to find a password and a telephone. A sign-in that takes longer was given up, and holds a port."""
+"""Longest time of a sign-in in seconds, in which the person can find a password and a telephone. A sign-in that takes longer
+was abandoned, and occupies a port.
+"""
 _SLOW_DOWN_S: Final = 5.0  # RFC 8628, section 3.5
 _MAX_WAIT_S: Final = 120.0  # between two polls for a code: the person has typed it and waits
 _MAX_SHOWN: Final = 200  # characters of an invalid address
@@ -52,11 +55,11 @@ _T = TypeVar("_T")
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
-    """The page where the person signs in: an address for a browser on this machine, or a code for a page on any."""
+    """The invitation to sign in: an address for a browser on this machine, or a code for a page in any browser."""
 
     flow: Flow
     expires_at: float
-    """Seconds since the epoch."""
+    """Time at which the sign-in ends, in seconds since the epoch."""
     authorize_url: str | None = None
     user_code: str | None = None
     verification_uri: str | None = None
@@ -64,7 +67,9 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignIn:
-    """A sign-in. Entering its block begins it and sets `invitation`; inside the block, `finished` is called once."""
+    """A sign-in. Entering its block begins the sign-in and sets `invitation`; inside the block, `finished` must be called
+    exactly once.
+    """
 
     def __init__(
         self,
@@ -78,8 +83,8 @@ class SignIn:
     ) -> None:
         """Set up the sign-in.
 
-        `again` is the command that begins anew, for sentences. `clock` returns seconds since the epoch; `sleep` waits between
-        polls.
+        `again` is the command that begins a new sign-in, for error messages. `clock` returns seconds since the epoch; `sleep`
+        waits between polls.
         """
         self._provider: Final = provider
         self._endpoints: Final = endpoints
@@ -94,12 +99,12 @@ class SignIn:
 
     @property
     def invitation(self) -> Invitation:
-        """The page where the person signs in, and when that ends."""
+        """The page on which the person signs in, and the time at which the sign-in ends."""
         assert self._invitation is not None, "sign-in already running"
         return self._invitation
 
     async def __aenter__(self) -> Self:
-        """Listen, or ask for a code. AileronError(binding_failed)."""
+        """Listen, or request a code. Raises AileronError(binding_failed) if the sign-in cannot begin."""
         assert self._flow is None, "a sign-in is used once"
         self._deadline = anyio.current_time() + SIGN_IN_S
         self._invitation = await self._translated(
@@ -114,7 +119,9 @@ class SignIn:
             self._flow.callback.close()
 
     async def finished(self) -> GrantedTokens:
-        """Wait for the person, then return the tokens that the provider issued. AileronError(binding_failed)."""
+        """Wait for the person, then return the tokens that the provider issued. Raises AileronError(binding_failed) if the
+        sign-in fails.
+        """
         flow = self._flow
         assert flow is not None, "in the block"
         assert not self._is_finished, "once"
@@ -135,10 +142,10 @@ class SignIn:
     async def _begin_browser(self) -> Invitation:
         self._check()
         callback = Callback.opened()
-        try:  # registered now: nobody else can open the port that the client is for
+        try:  # registered now: no other program can open the port of the client's redirect address
             client = await self._client(redirect_uri_at(callback.port))
             asked = authorization_request(self._provider, client.client_id, callback.port)
-        except BaseException:  # also when cancelled: nobody else closes the port
+        except BaseException:  # also when cancelled: no other code closes the port
             callback.close()
             raise
         self._flow = _Browser(callback, asked, client)
@@ -169,7 +176,7 @@ class SignIn:
     async def _outcome(
         self, flow: _Browser, answered: AuthorizationResponse, host: str
     ) -> GrantedTokens | ProviderError:
-        """Return the outcome as a value: an exception out of a block of tasks would come in a group."""
+        """Return the outcome as a value, because an exception that leaves a task group would be wrapped in an exception group."""
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
         form = {
@@ -226,20 +233,20 @@ class SignIn:
             if code == "slow_down":
                 interval_s += _SLOW_DOWN_S
             elif code != "authorization_pending":
-                interval_s *= 2  # RFC 8628, section 3.5: the provider has trouble
+                interval_s *= 2  # RFC 8628, section 3.5: the provider is overloaded
             interval_s = min(interval_s, _MAX_WAIT_S)
 
     # both
 
     def _check(self) -> None:
-        """Check, before anything is opened or sent, that this provider can be asked and that egress allows it."""
+        """Check that requests to this provider are possible and that egress allows them, before anything is opened or sent."""
         check_provider(self._provider)
         self._endpoints.check_allowed(self._provider.token_url)
         if self._provider.client_id is None and self._provider.registration_url is not None:
             self._endpoints.check_allowed(self._provider.registration_url)
 
     async def _client(self, redirect_uri: str | None) -> Client:
-        """Return the client: the publisher's application, or one that is registered now."""
+        """Return the client: the publisher's application, or a client that is registered now."""
         provider = self._provider
         if provider.client_id is not None:
             return Client(
@@ -270,7 +277,7 @@ class SignIn:
         return granted(answer, expected, self._clock())
 
     def _host(self) -> str:
-        """Return the provider's host for details, or its address as in the manifest if that is invalid."""
+        """Return the provider's host for the details of an error, or the address in the manifest if that is invalid."""
         try:
             return host_of(self._provider.token_url)
         except ProviderError:
@@ -278,7 +285,7 @@ class SignIn:
 
 
 class _Browser(NamedTuple):
-    """The state of a sign-in in a browser: the listener is open."""
+    """The state of a sign-in in a browser on this machine, while the listener is open."""
 
     callback: Callback
     asked: AuthorizationRequest
@@ -286,7 +293,7 @@ class _Browser(NamedTuple):
 
 
 class _Device(NamedTuple):
-    """The state of a sign-in with a code: the code was issued."""
+    """The state of a sign-in with a code, after the code was issued."""
 
     code: DeviceCode
     client: Client

@@ -1,14 +1,14 @@
 """Builds the request for a token without a sign-in: grant, client authentication, assertion, exchanged token.
 
-Pure, except for the randomness; runs in the daemon, in a worker thread. Everything that it makes contains or proves a secret,
-and goes to the token endpoint and nowhere else.
+Pure, except for the randomness; runs in the daemon, in a worker thread. Every request contains or proves a secret, and is sent
+only to the token endpoint.
 
 Rules
-- The request goes to the manifest's `token_url`. A key file that names another is refused: one of the two is a mistake, or
-  worse.
-- An assertion is valid for five minutes, for that endpoint, and once (`jti`).
+- The request goes to the manifest's `token_url`. A key file that specifies another endpoint is refused, because one of the two
+  is a mistake, or an attack.
+- An assertion is valid for five minutes, only for that endpoint, and only once (`jti`).
 - `client_secret_basic` encodes ID and secret as a form does, before Base64 (RFC 6749, section 2.3.1).
-- The error for a credential that does not fit quotes nothing of it.
+- The error for an unsuitable credential quotes no part of it.
 
 Source: RFC 6749 section 4.4, RFC 7523 sections 2 and 3, RFC 8693 section 2.1, RFC 8707. Not here: signing (assertion.py),
 sending the request (minting.py).
@@ -37,16 +37,16 @@ if TYPE_CHECKING:  # cryptography comes with the first assertion
 __all__ = ["ASSERTION_S", "ClientCredential", "TokenRequest", "sent_parts", "token_request"]
 
 ASSERTION_S: Final = 300
-"""Seconds that an assertion is valid: an exchange takes 30 s at most, and clocks differ by some minutes. Google accepts an
-hour at most.
+"""Validity of an assertion in seconds: an exchange takes 30 s at most, and clocks differ by some minutes. Google accepts at
+most an hour.
 """
 MAX_SENT_BYTES: Final = 8 << 10
-"""8 KiB, the longest secret or token that is sent: egress has the same bound for a header field."""
+"""Maximum size in bytes of a secret or token that is sent: 8 KiB. Egress has the same limit for a header field."""
 _BASIC: Final = b"Basic "
 _JTI_BYTES: Final = 16  # 128 bits: never used twice
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]+")
-"""The characters of VSCHAR: RFC 6749, appendix A.2."""
+"""Pattern of text that consists of VSCHAR characters: RFC 6749, appendix A.2."""
 _GRANT_TYPES: Final = {
     "client_credentials": "client_credentials",
     "jwt_bearer": "urn:ietf:params:oauth:grant-type:jwt-bearer",
@@ -56,8 +56,8 @@ _GRANT_TYPES: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class ClientCredential:
-    """The credential with which a binding requests tokens: `secret` as it is stored, for the grant that the binding was
-    approved for.
+    """The credential with which a binding requests tokens. `secret` is the stored secret; `grant` is the grant for which the
+    binding was approved.
     """
 
     name: BindingName
@@ -65,19 +65,21 @@ class ClientCredential:
     client_id: str | None
     secret: Secret
     stored: Stored
-    """Place of the secret, for the person who has to replace it."""
+    """Place where the secret is stored, for the person who has to replace it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class TokenRequest:
-    """A token request: its form, and the value of its `Authorization` field, if it has one."""
+    """A token request: its form, and the value of its `Authorization` header field, if it has one."""
 
     form: dict[str, str]
     authorization: Secret | None = None
 
     @property
     def sent(self) -> tuple[str, ...]:
-        """The values that a response could repeat: those of the form, and client ID and secret of the field."""
+        """The values that a response could repeat: the values of the form, and client ID and secret of the `Authorization`
+        field.
+        """
         if self.authorization is None:
             return tuple(self.form.values())
         pair = base64.b64decode(self.authorization.reveal().removeprefix(_BASIC)).decode("ascii")
@@ -85,7 +87,7 @@ class TokenRequest:
 
 
 class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored value if the client of a token exchange authenticates as well."""
+    """The stored value of a token exchange in which the client also authenticates."""
 
     client_secret: str
     subject_token: str
@@ -97,8 +99,8 @@ class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def token_request(
     credential: ClientCredential, now: float, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> TokenRequest:
-    """Return the request, made at `now` (s since the epoch). Raise ValueError, which says what does not fit, as the end of a
-    sentence.
+    """Return the token request, made at `now` (s since the epoch). Raise ValueError for an unsuitable credential, with the
+    reason as the end of a sentence.
     """
     grant = credential.grant
     form = {"grant_type": _GRANT_TYPES[grant.grant]}
@@ -116,10 +118,10 @@ def token_request(
 
 
 def sent_parts(stored: Secret, client_id: str | None) -> tuple[Secret, ...]:
-    """Return the forms in which parts of a stored secret may be sent, whatever the grant: as they are, and as
+    """Return the forms in which parts of a stored secret may be sent, for any kind of grant: unchanged, and as
     `client_secret_basic` encodes them.
 
-    A private key has none.
+    No part of a private key is ever sent.
     """
     try:
         found = msgspec.json.decode(stored.reveal(), type=_Exchange)
@@ -137,7 +139,7 @@ def _audience_parameter(grant: TokenGrant) -> str | None:
 
 
 def _stored_parts(credential: ClientCredential) -> tuple[str | None, str | None]:
-    """Return the client's secret, and the token that is exchanged; each is None if there is none."""
+    """Return the client's secret, and the token that is exchanged. Each is None if the credential does not have it."""
     grant = credential.grant
     if grant.grant == "client_credentials":
         return (None if grant.client_auth == "private_key_jwt" else _text(credential.secret)), None
@@ -196,8 +198,8 @@ def _basic(client_id: str, client_secret: str) -> str:
 def _with_assertion(
     form: dict[str, str], credential: ClientCredential, now: float, random: Callable[[int], bytes]
 ) -> dict[str, str]:
-    """Return the form with an assertion (RFC 7523, section 2.1). That of a service account has the scopes in it, as Google
-    wants.
+    """Return the form with an assertion added (RFC 7523, section 2.1). An assertion of a Google service account contains the
+    scopes, as Google requires.
     """
     from aileron.oauth.assertion import is_json, read_service_account, read_signing_key
 
@@ -226,7 +228,7 @@ def _with_assertion(
 
 
 def _claims(issuer: str, audience: str, now: float, random: Callable[[int], bytes]) -> Claims:
-    """Return the claims of an assertion in which the client vouches for itself (RFC 7523, section 3)."""
+    """Return the claims of an assertion by which the client authenticates itself (RFC 7523, section 3)."""
     at = int(now)
     return {
         "iss": issuer,
