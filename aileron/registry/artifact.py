@@ -42,7 +42,7 @@ class ArtifactRequest(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> ArtifactRequest:
-        """Parse `NAME@VERSION`. ValueError says what is wrong."""
+        """Parse `NAME@VERSION`. Raises ValueError with a description of the error."""
         name, separator, version = text.rpartition("@")
         if not separator:
             raise ValueError(f"{text!r} has no version; expected NAME@VERSION, such as github://acme/mail@1.2.0")
@@ -58,7 +58,9 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     keyring: Keyring = Keyring()
     require_signature: bool = False
     public_forges: frozenset[str] = frozenset()
-    """Schemes that mean the public forge, as `sigstore.public_forges` has them: those alone have workflows that sign."""
+    """Schemes that mean the public forge, as `sigstore.public_forges` returns them: only public forges have workflows
+    that sign.
+    """
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,27 +82,27 @@ class ActionArtifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParseAction(Protocol):
-    """The parser of action files, actions/manifest.py. It comes in as an argument, since this room knows nothing of actions."""
+    """The parser of action files, actions/manifest.py. It is passed as an argument, since this room knows nothing of actions."""
 
     def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
-        """Parse an action file. AileronError(invalid_request) with file and line."""
+        """Parse an action file. Raises AileronError(invalid_request) with file and line if the text is not valid."""
         ...
 
 
 class CheckAction(Protocol):
-    """The check of an action against its connectors' operations, actions/fitting.py: an argument for the same reason."""
+    """The check of an action against its connectors' operations, actions/fitting.py; an argument, as `ParseAction` is."""
 
     def __call__(
         self, action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
     ) -> None:
-        """Check an action. AileronError(unknown_op), (invalid_request) with file."""
+        """Check an action. Raises AileronError(unknown_op), or (invalid_request) with file, if the action does not fit."""
         ...
 
 
 def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None = None, file: str = "") -> Artifact:
-    """Return the connector in `archive`; without `wanted`, it is taken by its own name. `file` is for messages.
+    """Return the connector in `archive`; without `wanted`, any name and version are accepted. `file` is for messages.
 
-    AileronError: invalid_request for what is no connector, or another than the requested one; signature_failure.
+    Raises AileronError: invalid_request if the archive is no connector or not the requested one; signature_failure.
     """
     members = unpack(archive)
     connector, manifest_bytes, signature = members[CONNECTOR], members[MANIFEST], members.get(SIGNATURE)
@@ -121,7 +123,7 @@ def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None
 
 
 def action_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest, parse: ParseAction) -> ActionArtifact:
-    """Return the action in `archive`, with nothing unbound in it. AileronError as in `connector_of`, and as `parse` raises."""
+    """Return the action in `archive`, which has no placeholder left. Raises AileronError as `connector_of` and `parse` do."""
     members = unpack(archive, "action")
     signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
     try:

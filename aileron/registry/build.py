@@ -2,7 +2,7 @@
 
 A Python connector becomes a zip with a `__main__.py`; a compiled one brings its own file `connector`. The
 same sources give the same bytes on any machine: no clock, umask, owner, file order or compression library
-affects what is hashed. Reads the directory and runs nothing of it. Used by `aileron connector build` and by
+affects the hashed bytes. Reads the directory and runs nothing of it. Used by `aileron connector build` and by
 an install from a directory.
 
 sources.py selects the files that go in. `connector.py` becomes the `__main__.py` of a directory that has none.
@@ -40,9 +40,9 @@ __all__ = ["Application", "Built", "build", "made_up_logins", "made_up_region"]
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can state."""
 _UNIX: Final = 3
-"""The system that the zip claims to be made on, so that it does not say where it really was."""
+"""System that the zip claims to be made on; a constant, so that the real system does not show."""
 _CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
-"""Form of a client id or secret: RFC 6749 appendix A.1 and A.2 (VSCHAR); known ones have less than a hundred characters."""
+"""Pattern of a client id or secret: RFC 6749 appendix A.1 and A.2 (VSCHAR); known values have less than a hundred characters."""
 _UNBOUND_HOSTS: Final = re.compile(rb"""["']bound-at-build["']""")
 _UNBOUND_LOGIN: Final = re.compile(rb"""["']([a-z0-9]+)://bound-at-build["']""")
 _MAIN: Final = "__main__.py"
@@ -50,16 +50,19 @@ _CONNECTOR_PY: Final = "connector.py"
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact and its parts: the pin covers `connector` followed by `manifest`. Also names data files and those left out."""
+    """A built artifact and its parts: the pin covers `connector` followed by `manifest`.
+
+    Also lists data files and omitted files.
+    """
 
     connector: bytes
     manifest: bytes
     archive: bytes
     data: tuple[str, ...] = ()
-    """Names of the files in it that are no Python."""
+    """Names of the connector's files that are not Python."""
     left_out: tuple[LeftOut, ...] = ()
     unnamed: int = 0
-    """Number of files that were left out beside those."""
+    """Number of omitted files that `left_out` does not name."""
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +70,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     client_id: str
     client_secret: Secret | None = None
-    """Secret of an installed application: everybody with the archive can read it, but it is printed nowhere."""
+    """Secret of an installed application: everybody with the archive can read the secret, but Aileron prints it nowhere."""
 
 
 def build(
@@ -78,16 +81,18 @@ def build(
     logins: Sequence[LoginTarget] = (),
     region: str | None = None,
 ) -> Built:
-    """Build what is in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
+    """Build the sources in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
-    `logins` replace `PROTOCOL://bound-at-build`, each the one of its protocol, and are among the hosts then. For a source with
-    one login and one host, the host is enough.
+    Each of `logins` replaces the `PROTOCOL://bound-at-build` of its protocol, and its host is then one of the hosts. For a
+    source with one login and one host, the host is enough.
 
-    `region` replaces `region = "bound-at-build"`, and is what requests are signed for.
+    `region` replaces `region = "bound-at-build"`: requests are signed for this region.
 
-    `application` replaces `client_id = "bound-at-release"`, and `client_secret` if it has one; `version`, which is SemVer,
-    replaces `version = "0.0.0-dev"`; a manifest without that has to state the same version. AileronError(invalid_request) for a
-    manifest that does not parse, a placeholder that is left or missing, no program, links, or too much.
+    `application` replaces `client_id = "bound-at-release"`, and its secret, if any, `client_secret`; `version`, which is SemVer,
+    replaces `version = "0.0.0-dev"`; a manifest without that placeholder has to state the same version.
+
+    Raises AileronError(invalid_request) for an invalid manifest, a remaining or missing placeholder, a missing program, links, or
+    too much data.
     """
     sources = collected(directory)
     found = sources.found
@@ -127,7 +132,7 @@ def _program(found: dict[str, bytes], directory: Path) -> bytes:
 
 
 def _zipped(sources: dict[str, bytes]) -> bytes:
-    """Pack sources into a zip, stored, not deflated: imports are faster, and the bytes depend on no compression library."""
+    """Pack sources into a zip, stored and not deflated: imports are faster, and the bytes depend on no compression library."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name, data in sorted(sources.items()):
@@ -145,7 +150,7 @@ def _bound(
     logins: Sequence[LoginTarget],
     application: Application | None,
 ) -> bytes:
-    """Return the manifest with only its placeholders replaced; checked as an install would."""
+    """Return the manifest with only its placeholders replaced. The result is checked as an install checks it."""
     logins = logins or _maybe_only_login(data, hosts)
     hosts = list(dict.fromkeys((*hosts, *(login.destination for login in logins))))
     if logins:
@@ -176,7 +181,7 @@ def _with_hosts(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
 
 
 def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
-    """Replace the region's placeholder. This comes first, since a placeholder that is left would be taken for a host."""
+    """Replace the region's placeholder. The region is bound first, since a remaining placeholder would be taken for a host."""
     if region is not None:
         place = PlaceholderSite("region", UNBOUND_BUILD, cure="--region")
         return bind(data, str(path), place, region, Boundary.CONNECTOR_MANIFEST)
@@ -186,20 +191,22 @@ def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
 
 
 def _is_region_unbound(data: bytes, path: Path) -> bool:
-    """Return whether the region's placeholder is left, by the parsed manifest: prose may name the placeholder too."""
+    """Return whether the parsed manifest still has the region's placeholder; prose may name the placeholder too."""
     if UNBOUND_BUILD.encode() not in data:
         return False
     return made_up_region(parse_connector_manifest(data, file=str(path), allow_unbound=True)) is not None
 
 
 def made_up_region(manifest: ConnectorManifest) -> str | None:
-    """Return a made-up region for the placeholder of a source, if nobody checks a signature; None if it has none."""
+    """Return a made-up region for a source's region placeholder, for uses where no signature is checked; None without a
+    placeholder.
+    """
     need = manifest.credential
     return "us-east-1" if need is not None and need.aws and need.aws.region == UNBOUND_BUILD else None
 
 
 def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:
-    """Return the login of a source that has one, at its one host; otherwise none."""
+    """Return the login of a source that has one login and one host, at that host; otherwise an empty tuple."""
     unbound = _UNBOUND_LOGIN.findall(data)
     if len(unbound) != 1 or len(hosts) != 1:
         return ()
@@ -207,7 +214,7 @@ def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarg
 
 
 def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
-    """Return made-up logins for a source's placeholders, if nobody will log in: for each protocol, its name under `.invalid`."""
+    """Return made-up logins for a source's placeholders, for uses without a real login: each protocol's name under `.invalid`."""
     unbound = dict.fromkeys(found.decode() for found in _UNBOUND_LOGIN.findall(manifest))
     return tuple(LoginTarget.parse(f"{protocol}://{protocol}.invalid:1") for protocol in unbound)
 
@@ -237,9 +244,10 @@ def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> byte
 
 
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
-    """Return the manifest with the operations of the sources, unless it states them itself or they cannot be determined.
+    """Return the manifest with the operations of the sources, unless the manifest states them itself or they cannot
+    be determined.
 
-    A login that the sources state for an operation has to be in it either way.
+    If the sources state a login for an operation, the manifest's operation has to state the same login in either case.
     """
     if CONNECTOR in sources:
         return data
@@ -264,7 +272,10 @@ def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> byte
 
 
 def _with_version(data: bytes, path: Path, version: str) -> bytes:
-    """Return the manifest in that version: its placeholder is replaced, or it has to state the version already."""
+    """Return the manifest in that version.
+
+    The version's placeholder is replaced; without one, the manifest must state that version.
+    """
     said = parse_connector_manifest(data, file=str(path), allow_unbound=True).version
     if said == UNRELEASED:
         place = PlaceholderSite("version", UNRELEASED, cure="--version")

@@ -33,7 +33,9 @@ __all__ = ["Together", "capability_changes", "connector_consent", "signature_wor
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a connector's question: the `group` of questions that are approved all or none, and the action it is for."""
+    """The context of a connector's question: the action it is for, and the `group` of questions that are approved all
+    together or not.
+    """
 
     group: str
     for_action: str
@@ -47,9 +49,9 @@ def connector_consent(
     installed: Sequence[ConnectorManifest] = (),
     together: Together | None = None,
 ) -> ConnectorConsent:
-    """Return the question to a person before this artifact, found at `source`, is installed.
+    """Return the question to a person before `artifact`, which was found at `source`, is installed.
 
-    If versions of it are `installed`, it is an update of the one that is nearest below it, else of the newest.
+    If versions of the connector are `installed`, this is an update of the nearest lower version, or else of the newest.
     """
     manifest = artifact.manifest
     facts = {
@@ -75,20 +77,24 @@ def connector_consent(
 
 
 def signature_words(signed: Signed) -> str:
-    """Describe an artifact's signature in one line: the same for the person, the record and the command."""
+    """Describe an artifact's signature in one line, for the person, the record and the command alike."""
     if signed.status == "verified":
         return f"verified: {signed.by}, trusted for {signed.trusted_for}"
     return "UNSIGNED, although you trust a key of its publisher" if signed.expected else "unsigned"
 
 
 def text_signature_words(signed: Signed, text: str, published: str) -> str:
-    """Describe the signature of an action's text that comes from a published file of that digest. Edits are the user's own."""
+    """Describe the signature of an action's text that comes from the published file with digest `published`; edits are
+    the user's own.
+    """
     words = signature_words(signed)
     return words if sha256_digest(text.encode()) == published else f"EDITED HERE, not as published ({words})"
 
 
 def capability_changes(before: ConnectorManifest, after: ConnectorManifest) -> tuple[Change, ...]:
-    """Return every difference in what two versions may do; `widens` if the second may do more, or something else."""
+    """Return every difference in what two versions may do; a change `widens` if the second version may do more, or
+    something else.
+    """
     return tuple(_differences(before, after))
 
 
@@ -118,7 +124,7 @@ def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterato
 
 
 def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> Iterator[Change]:
-    """Yield changes of the sign-in: its addresses, its application, its scopes."""
+    """Yield changes to the sign-in: addresses, application and scopes."""
     if before is None or after is None:
         return  # the change of the credential's kind says so
     yield from _scopes(before.scopes, after.scopes)
@@ -137,13 +143,13 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
 
 
 def _grant_scopes(before: CredentialNeed | None, after: CredentialNeed | None) -> Iterator[Change]:
-    """Yield changes of the scopes of tokens that are got without a person."""
+    """Yield changes to the scopes of tokens that are obtained without a person."""
     if before is not None and after is not None and before.token is not UNSET and after.token is not UNSET:
         yield from _scopes(before.token.scopes, after.token.scopes)
 
 
 def _scopes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Change]:
-    """Yield changes of scopes. Without any, the provider decides what it grants (RFC 6749, section 3.3): that widens."""
+    """Yield changes to scopes. Removing all scopes widens, because the provider then decides (RFC 6749, section 3.3)."""
     if before and not after:
         yield Change.of("scopes", ", ".join(sorted(before)), "none: the provider decides", widens=True)
     else:
@@ -184,12 +190,12 @@ def _commands(need: CredentialNeed | None) -> set[str]:
 
 
 _ROLES: Final = ("read_only", "previewed", UNSET)
-"""Values of `login` of an operation, from the one that allows least."""
+"""Values of an operation's `login`, the least permissive first."""
 _ROLE_WORDS: Final = {"read_only": "only reads", "previewed": "changes what a person saw"}
 
 
 def _roles(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
-    """Yield operations that may do more now than only read, or than change only what a person saw; and the other way round."""
+    """Yield operations whose role widens (from reading only, or from changes that a person saw, to more) or narrows."""
     for operation in before.operations or ():
         was, would_be = operation.login, after.operation(operation.name).login
         if was != would_be:

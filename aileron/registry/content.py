@@ -1,12 +1,12 @@
 """The store of installed connectors, by the hash of their bytes.
 
     ROOT/sha256/<hex>/connector        the program
-                      manifest.toml    what it asks for
-                      meta.json        how many bytes of the pin belong to which
+                      manifest.toml    the capabilities that it asks for
+                      meta.json        sizes of both files in bytes
     ROOT/tmp/<random>/                 an install under way
 
-Runs in the daemon. Trusts no file that it finds: anything that can write to the disk may have changed it, so the bytes
-that will run are read once, hashed as they are, and handed on in a sealed memory file that nobody can change
+Runs in the daemon. Trusts no file that it finds, because anything that can write to the disk may have changed it. So
+the bytes that will run are read once, hashed, and passed on in a sealed memory file that nobody can change
 any more.
 
 Rules
@@ -15,7 +15,7 @@ Rules
 - An entry appears by one rename of a complete, flushed directory. A crash leaves it there or not; of two
   installs of the same bytes one wins and both succeed. An entry whose bytes have changed is replaced by the
   next install.
-- What was verified is remembered for as long as the files are untouched: manifests, and the bytes of small programs. Touched
+- Verified manifests and the bytes of small programs stay in memory for as long as the files are untouched. Touched
   files are read and hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two that shared
   one could signal to each other with its locks and times.
 
@@ -57,13 +57,13 @@ _META: Final = "meta.json"
 _MAX_META_BYTES: Final = 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _STALE_S: Final = 3600.0
-"""Seconds after which an unfinished install counts as left by a crash: a real one takes well under a minute."""
+"""Seconds after which an unfinished install counts as left by a crash; a real install takes well under a minute."""
 _MAX_REMEMBERED: Final = 512
-"""Manifests kept in memory, at most; a few KiB each."""
+"""Maximum number of manifests in memory; a few KiB each."""
 _KEPT_PROGRAM_BYTES: Final = 256 << 10
-"""Bytes of a program that is kept, at most: sealing a copy of it takes 0.1 ms, so it may be done on the event loop."""
+"""Maximum size in bytes of a cached program: sealing a copy takes 0.1 ms, so it may be done on the event loop."""
 _MAX_KEPT: Final = 32
-"""Programs that are kept, at most: 8 MiB in all."""
+"""Maximum number of cached programs: 8 MiB in all."""
 
 # linux/memfd.h; Python 3.11 does not name them. Since Linux 6.3, before which memfd_create answers EINVAL.
 _MFD_NOEXEC_SEAL: Final = 0x0008
@@ -84,7 +84,7 @@ def _remove(directory: Path) -> None:
 
 
 Stamp = tuple[files.Stamp, ...]
-"""Stamps of an entry's files: they differ whenever one of the files was written to or replaced."""
+"""Stamps of an entry's files: they change whenever one of the files is written to or replaced."""
 
 
 class Opened:
@@ -131,7 +131,7 @@ class _Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Entry(NamedTuple):
-    """The parts of an entry: they hash to the name of its directory, and were checked."""
+    """The checked parts of an entry, whose hash is the name of the entry's directory."""
 
     connector: bytes
     manifest_bytes: bytes
@@ -140,7 +140,7 @@ class _Entry(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The result of a verification, and the stamp of the files that it read."""
+    """The result of a verification, and the stamp of the verified files."""
 
     stamp: Stamp
     manifest: ConnectorManifest
@@ -156,12 +156,12 @@ class ContentStore:
         self._verified: Final[dict[str, _Known]] = {}
         self._keeping: Final = threading.Lock()
         self._kept: Final[OrderedDict[str, tuple[Stamp, _Entry]]] = OrderedDict()
-        """Small programs, the last opened one last; access needs `_keeping`."""
+        """Cached small programs, the last opened one last; access needs the lock `_keeping`."""
 
     def put(self, connector: bytes, manifest: bytes) -> ConnectorPin:
-        """Store a connector that was just checked by `parse_connector_manifest`; durable on return.
+        """Store a connector that `parse_connector_manifest` just checked. The entry is durable on return.
 
-        AileronError(invalid_request) if it is not a connector, (hash_mismatch) if its bytes are stored with
+        Raises AileronError(invalid_request) if it is not a connector, (hash_mismatch) if its bytes are stored with
         another split.
         """
         parsed = _checked(connector, manifest)
@@ -181,9 +181,9 @@ class ContentStore:
         return pin
 
     def open(self, pin: ConnectorPin) -> Opened:
-        """Read, hash and seal the connector of `pin`: the bytes that were hashed are those that run.
+        """Read, hash and seal the connector of `pin`. Exactly the hashed bytes run.
 
-        AileronError(not_found) if it is not installed, (hash_mismatch) if its bytes are not those of the
+        Raises AileronError(not_found) if it is not installed, (hash_mismatch) if its bytes are not those of the
         pin.
         """
         stamp = self.stamp(pin)
@@ -194,9 +194,9 @@ class ContentStore:
         return Opened(sealed(found.connector, found.kind, str(pin)), found, stamp)
 
     def open_kept(self, pin: ConnectorPin) -> Opened | None:
-        """Open a small program again if its files are untouched since it was opened before; None for all others.
+        """Open a cached small program if its files are untouched since it was last opened; None for all other programs.
 
-        Reads no file. AileronError(sandbox_unavailable) if the kernel gives no memory.
+        Reads no file. Raises AileronError(sandbox_unavailable) if the kernel gives no memory.
         """
         with self._keeping:
             stamp, found = self._kept.get(pin.hash, (None, None))
@@ -208,7 +208,7 @@ class ContentStore:
         return Opened(sealed(found.connector, found.kind, str(pin)), found, stamp)
 
     def stamp(self, pin: ConnectorPin) -> Stamp | None:
-        """Return a stamp that differs whenever the files of `pin` were touched; None if they are missing."""
+        """Return a stamp that changes whenever the files of `pin` are touched; None if they are missing."""
         return _stamp(self._path(pin.hash))
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
@@ -223,7 +223,10 @@ class ContentStore:
         return found.manifest
 
     def maybe_manifest(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the verified manifest of `pin`; None if it is not installed, or not intact. A run would say why."""
+        """Return the verified manifest of `pin`; None if the connector is not installed, or not intact.
+
+        A run would report the reason.
+        """
         try:
             return self.manifest(pin)
         except AileronError:
@@ -238,7 +241,9 @@ class ContentStore:
         return None if known is None else known.kind
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the manifest if it was verified and its files are untouched since, which is quick; else None."""
+        """Return the manifest of `pin` if it was verified before and its files are untouched, which is quick to check;
+        else None.
+        """
         known = self._known(pin)
         return None if known is None else known.manifest
 
@@ -256,19 +261,19 @@ class ContentStore:
         return tuple(sorted(listed, key=lambda entry: (entry.pin is None, str(entry.pin), entry.hash)))
 
     def verify(self) -> tuple[Installed, ...]:
-        """Return every entry like `list_connectors`, but read and hash every byte again, whatever was verified before."""
+        """Return every entry, as `list_connectors` does, but read and hash every byte again, even if verified before."""
         self._verified.clear()
         with self._keeping:
             self._kept.clear()
         return self.list_connectors()
 
     def find(self, name: Fqn, version: str) -> tuple[ConnectorPin, ...]:
-        """Return the intact entries of exactly this name and version: none, one, or several with different bytes."""
+        """Return the intact entries of exactly this name and version: none, a single one, or several with different bytes."""
         pins = (entry.pin for entry in self.list_connectors())
         return tuple(pin for pin in pins if pin is not None and (pin.name, pin.version) == (str(name), version))
 
     def remove(self, pin: ConnectorPin) -> None:
-        """Delete an entry. AileronError(not_found) if there is none."""
+        """Delete the entry of `pin`. Raises AileronError(not_found) if it is missing."""
         files.make_directory(self._staging)
         aside = self._staging / os.urandom(8).hex()
         try:
@@ -295,7 +300,7 @@ class ContentStore:
     def _absent(self, pin: ConnectorPin) -> AileronError:
         """Return the error for a missing pin.
 
-        If the version is there with other bytes, it is a mismatch: a moved tag or a tampered pin looks like that.
+        If the version is installed with other bytes, the error is a mismatch: a moved tag or a tampered pin looks like that.
         """
         others = [found.hash for found in self.find(Fqn.parse(pin.name), pin.version)]
         return _mismatch(str(pin), pin.hash, ", ".join(others)) if others else _not_installed(pin)
@@ -335,7 +340,10 @@ class ContentStore:
                 self._kept.popitem(last=False)
 
     def _has(self, entry: Path, manifest: bytes) -> bool:
-        """Return whether the same bytes are there, intact. AileronError(hash_mismatch) if they are there with another split."""
+        """Return whether the same bytes are stored, intact.
+
+        Raises AileronError(hash_mismatch) if they are stored with another split.
+        """
         try:
             found = _read(entry, entry.name)
         except (AileronError, FileNotFoundError):
@@ -348,7 +356,7 @@ class ContentStore:
         return True
 
     def _publish(self, staged: Path, entry: Path, manifest: bytes) -> None:
-        """Publish a staged entry with one rename. The rename fails if the entry is there (rename(2): a full directory is not
+        """Publish a staged entry with one rename. The rename fails if the entry exists (rename(2): a full directory is not
         replaced), and then
 
         1. another install of the same bytes was faster: its entry is as good as ours; or
@@ -371,7 +379,7 @@ class ContentStore:
 
 
 def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:
-    """Write a complete entry, flushed, in a place where no reader looks for entries."""
+    """Write a complete entry and flush it, in a place where no reader looks for entries."""
     staged.mkdir(mode=0o700)
     meta = msgspec.json.encode(_Meta(connector_bytes=len(connector), manifest_bytes=len(manifest)))
     with files.open_directory(staged, files.OTHERS_MAY_WRITE) as directory:
@@ -381,7 +389,7 @@ def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:
 
 
 def _is_renamed(staged: Path, entry: Path) -> bool:
-    """Move a directory to a free place; False if the place is taken."""
+    """Rename a directory to a free path. Return False if the path is taken."""
     try:
         os.rename(staged, entry)
     except OSError as error:
@@ -405,7 +413,7 @@ def _checked(connector: bytes, manifest: bytes) -> ConnectorManifest:
 
 
 def _read(path: Path, subject: str) -> _Entry:
-    """Return an entry whose bytes hash to its own name. FileNotFoundError if it is missing or incomplete."""
+    """Return the entry at `path`, whose bytes hash to its name. Raises FileNotFoundError if it is missing or incomplete."""
     with files.open_directory(path, files.OTHERS_MAY_WRITE) as directory:
         meta_bytes = files.read(directory, path / _META, _MAX_META_BYTES)
         manifest_bytes = files.read(directory, path / MANIFEST, MAX_BYTES[MANIFEST])
@@ -437,7 +445,7 @@ def _meta(data: bytes) -> _Meta | None:
 
 
 def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
-    """Raise AileronError(hash_mismatch) if the program is not that of `provenance_hash`, which the publisher can state."""
+    """Raise AileronError(hash_mismatch) if the program's hash is not `provenance_hash`, which the publisher can state."""
     if manifest.provenance_hash is not None and sha256_digest(connector) != manifest.provenance_hash:
         said, actual = manifest.provenance_hash, sha256_digest(connector)
         raise AileronError(
@@ -450,14 +458,17 @@ def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
 
 
 def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
-    """Return the manifest if it states the name and version of the pin: a hash alone does not tell what a person consented to."""
+    """Return the manifest if it states the name and version of the pin.
+
+    The hash alone does not show what a person consented to.
+    """
     if (str(manifest.name), manifest.version) != (pin.name, pin.version):
         raise _mismatch(str(pin), pin.hash, f"the bytes of {manifest.name}@{manifest.version}")
     return manifest
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """Return a stamp that changes whenever a file of the entry is written to or replaced; None if one is missing."""
+    """Return a stamp that changes whenever a file of the entry is written to or replaced; None if a file is missing."""
     entry = str(path)  # called three times a run, and joining paths takes longer than stat(2)
     found = [files.stamp(f"{entry}/{name}") for name in (CONNECTOR, MANIFEST, _META)]
     stamps = tuple(stamp for stamp in found if stamp is not None)
@@ -465,9 +476,9 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def sealed(data: bytes, kind: ProgramKind, name: str) -> int:
-    """Return a descriptor of a memory file with these bytes that nobody can change any more, at offset 0, close-on-exec.
+    """Return a descriptor of a sealed memory file with these bytes, at offset 0 and close-on-exec. Nobody can change the bytes.
 
-    The caller closes it. AileronError(sandbox_unavailable) if the kernel gives none.
+    The caller closes it. Raises AileronError(sandbox_unavailable) if the kernel gives no memory file.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     # Where vm.memfd_noexec is set, only MFD_EXEC makes one that may be executed. A zip never needs it.

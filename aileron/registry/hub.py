@@ -1,17 +1,17 @@
-"""The build of a Hub: released archives, put where any file server can serve them.
+"""The build of a Hub: released archives in a folder that any file server can serve.
 
     SITE/OWNER/…/NAME/versions.json            ["1.0.0", "1.1.0"]
     SITE/OWNER/…/NAME/1.1.0/aileron.tar.gz     beside it manifest.toml or action.md, for readers without the archive
-    SITE/OWNER/REPOSITORY/keys/publisher.pub   keys/former/*.pub: those it signed with before
+    SITE/OWNER/REPOSITORY/keys/publisher.pub   keys/former/*.pub: keys that it signed with before
     SITE/index.json
 
 Used by `aileron hub build` on the machine of the Hub's operator.
 
 Rules
-- All problems are found before anything is written, and then nothing is.
-- What is there already is kept, and not written again.
+- All problems are detected before anything is written. If there is a problem, nothing is written.
+- A file that exists already stays, and is not written again.
 - The same input makes the same bytes: no time and no order of files affects them.
-- A file appears whole, and index.json is the last: no reader is told of a file that is missing.
+- A file appears complete, and index.json is written last: no reader is told of a file that is missing.
 
 Source: docs/reference/hub.md. Not here: what may be published (hub_content.py), the index (hub_index.py), fetching
 (forges/hub.py).
@@ -55,7 +55,7 @@ _FOLDER_MODE: Final = 0o755
 
 
 class Done(NamedTuple):
-    """Numbers of artifacts, of versions, of new versions, and of files that were written."""
+    """Numbers of artifacts, versions, new versions and written files."""
 
     artifacts: int
     versions: int
@@ -64,10 +64,10 @@ class Done(NamedTuple):
 
 
 def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
-    """Put the archives and keys in `directory` into `site`, beside what is there; create `site` if it is missing.
+    """Add the archives and keys in `directory` to the existing content of `site`; create `site` if it is missing.
 
-    AileronError(invalid_request) with all problems as `details["problems"]` (`file`, `reason`), (not_found) if
-    there is no `directory`, (busy) while another build is at work.
+    Raises AileronError(invalid_request) with all problems as `details["problems"]` (`file`, `reason`), (not_found) if
+    `directory` does not exist, (busy) while another build is running.
     """
     if not directory.is_dir():
         raise AileronError(FailureClass.NOT_FOUND, f"no such directory: {directory}", boundary=Boundary.USER)
@@ -110,7 +110,10 @@ def _make(site: Path) -> None:
 
 @contextlib.contextmanager
 def _held(site: Path) -> Iterator[int]:
-    """Open the site and lock it against other builds; yield its descriptor. The lock is on the folder, so it leaves no file."""
+    """Open the site and lock it against other builds; yield its descriptor.
+
+    The lock is on the folder itself, so no lock file remains.
+    """
     with files.translated(site, "cannot be opened"):
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -129,7 +132,7 @@ def _busy(site: Path) -> AileronError:
 
 
 def _write(reading: HubReading, index: bytes, site: int) -> Done:
-    """Write every file that is missing or differs; the index last."""
+    """Write every file that is missing or differs; write the index last."""
     written = sum(_put(site, place, data) for place, data in _contents(reading))
     written += _put(site, (INDEX,), index)
     names = {found.wanted.name for found in reading.found.values()}
@@ -138,7 +141,7 @@ def _write(reading: HubReading, index: bytes, site: int) -> Done:
 
 
 def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
-    """Yield place and bytes of every file but the index, in the order in which they may appear."""
+    """Yield path and bytes of every file but the index, in the order in which the files may appear."""
     for whose, keys in reading.keys.items():
         yield (*whose.path, KEY_FOLDER, KEY_FILE), keys.current.to_pem().encode()
         for key in keys.former:
@@ -155,7 +158,7 @@ def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
 
 
 def _unchanged(found: FoundArchive) -> bytes:
-    """Read the checked archive once more: all of them together may be larger than the memory. AileronError if it changed."""
+    """Read the checked archive again, since all archives together may exceed the memory. Raises AileronError if it changed."""
     archive = bytes_of(found.file)
     if hashlib.sha256(archive).hexdigest() != found.sha256:
         problem = f"{found.file} changed during the build: build again"
@@ -164,7 +167,7 @@ def _unchanged(found: FoundArchive) -> bytes:
 
 
 def _put(site: int, place: tuple[str, ...], data: bytes) -> bool:
-    """Make `data` the file at that place, whole; False if it is already. AileronError."""
+    """Write the complete file `data` at that place. Return False if the file is already there. Raises AileronError on failure."""
     path = Path(*place)
     with files.translated(path, "cannot be written"), _folder(site, place[:-1]) as folder:
         try:
@@ -178,7 +181,10 @@ def _put(site: int, place: tuple[str, ...], data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _folder(site: int, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a folder of the site, made if need be. Each step is from an open folder and follows no link: all stays in the site."""
+    """Open a folder of the site and create it if needed.
+
+    Each step starts at an open folder and follows no link, so all stays in the site.
+    """
     with contextlib.ExitStack() as stack:
         here = site
         for part in parts:

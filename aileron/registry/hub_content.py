@@ -1,15 +1,15 @@
-"""The content of a future Hub: released archives and keys, found and checked, each alone and all together.
+"""The content of a future Hub: released archives and keys. Each is checked separately, and then all together.
 
-Runs on the machine of the Hub's operator, for `aileron hub build`. Publishers are not trusted, and what is published already is
-checked as if it came today. Nothing of an archive is run, and nothing is written.
+Runs on the machine of the Hub's operator, for `aileron hub build`. Publishers are not trusted, and already published files are
+checked as if they were new. Nothing of an archive is run, and nothing is written.
 
 Rules
 - Each problem is noted with its file, and reading goes on: the operator needs all of them.
 - An archive is published under the name and the version that it states itself, or not at all. A signature is by the key of its
-  repository; for what is published already, also by a former one.
+  repository; for archives that are published already, a former key of the repository also counts.
 - What is published stays: another archive for its name and version is refused. A key is replaced only if the former one is
-  handed over with it.
-- No place is two things, and no two places differ by the case of their letters alone.
+  provided with it.
+- No path is two things, and no two paths differ by the case of their letters alone.
 
 Source: docs/reference/hub.md. Not here: writing (hub.py), the index (hub_index.py).
 """
@@ -64,9 +64,9 @@ VERSIONS: Final = "versions.json"
 FORMER: Final = "former"
 KEY_FOLDER, KEY_FILE = KEY_PATH.split("/")
 _TAKEN: Final = frozenset({INDEX, VERSIONS, ARCHIVE, MANIFEST, ACTION})
-"""Names of files of a Hub, which no part of an artifact's name can be."""
+"""Names of a Hub's own files, which no part of an artifact's name can be."""
 _MAX_FILES: Final = 100_000
-"""Archives and keys of one Hub, at most: five times what its index takes, so that the index reports it first."""
+"""Maximum number of archives and keys of one Hub: five times the index's limit, so that the index reports the excess first."""
 
 
 class Wrong(msgspec.Struct, frozen=True, order=True):
@@ -87,19 +87,19 @@ class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
     published: Published
     about: About
     requires: dict[str, str]
-    """Pins that an action has of its connectors, by `NAME@VERSION`."""
+    """Pins that an action has for its connectors, by `NAME@VERSION`."""
     is_new: bool
 
 
 class HubKeys(NamedTuple):
-    """Keys of one repository: the current one, and those that it signed with before."""
+    """Keys of one repository: the current key, and its former keys."""
 
     current: PublicKey
     former: frozenset[PublicKey]
 
 
 class HubReading:
-    """A reading of archives and keys: everything found, and its problems. It is used once."""
+    """A single reading of archives and keys, with all problems. An instance is used once."""
 
     def __init__(self, directory: Path, site: Path, parse: ParseAction) -> None:
         self._directory, self._site = directory, site
@@ -110,7 +110,7 @@ class HubReading:
         self._published: set[str] = set()
 
     def read(self) -> None:
-        """Read keys before archives, and what is published before what is new."""
+        """Read keys before archives, and published files before new ones."""
         there, new = self._files_of(self._site), self._files_of(self._directory, but=self._site)
         if len(there) + len(new) > _MAX_FILES:
             self._note(self._directory, f"more than {_MAX_FILES} archives and keys: split them into two Hubs")
@@ -124,7 +124,7 @@ class HubReading:
         self._check_together()
 
     def index(self) -> bytes:
-        """Return the index of everything found; note problems of the index as a whole."""
+        """Return the index of all archives; note problems of the index itself."""
         by_name: dict[Fqn, list[FoundArchive]] = defaultdict(list)
         for found in self.found.values():
             by_name[found.wanted.name].append(found)
@@ -142,7 +142,10 @@ class HubReading:
             return b""
 
     def _files_of(self, root: Path, but: Path | None = None) -> list[Path]:
-        """Return archives and keys below `root` but not below `but`, in order. Names that start with a dot are ignored."""
+        """Return the archives and keys below `root`, except those below `but`, in order.
+
+        Names that start with a dot are ignored.
+        """
         found: list[Path] = []
         if not root.is_dir():
             return found
@@ -229,7 +232,10 @@ class HubReading:
             )
 
     def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> FoundArchive:
-        """Check an archive against its own statements and its repository's key. ValueError and AileronError."""
+        """Check an archive against its own statements and its repository's key.
+
+        Raises ValueError or AileronError if the check fails.
+        """
         kind = kind_of(archive)
         members = unpack(archive, kind)
         wanted = self._wanted_of(members, kind, file)
@@ -282,7 +288,7 @@ class HubReading:
         )
 
     def _wanted_of(self, members: dict[str, bytes], kind: Kind, file: Path) -> ArtifactRequest:
-        """Return the name and version that an archive states itself."""
+        """Return the name and version that an archive itself states."""
         if kind == "connector":
             manifest = parse_connector_manifest(members[MANIFEST], file=f"{file}:{MANIFEST}")
             return ArtifactRequest(manifest.name, manifest.version)
@@ -296,7 +302,7 @@ class HubReading:
         return ArtifactRequest.parse(source)
 
     def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
-        """Return a trust in the key that made the signature. ValueError if that key is not allowed."""
+        """Return a trust in the key that made the signature. Raises ValueError if that key is not allowed."""
         signature, whose = members.get(SIGNATURE), Authority.of_repository(wanted.name)
         if signature is None:
             return Trust()
@@ -314,7 +320,7 @@ class HubReading:
 
     @staticmethod
     def _check_place(found: FoundArchive, folders: tuple[str, ...], *, is_site: bool) -> None:
-        """Check that an archive whose folder names an artifact or a version is that one. ValueError."""
+        """Raise ValueError if an archive's folder names another artifact or version than the archive states."""
         wanted = found.wanted
         is_right = folders == (*wanted.name.path, wanted.version)
         is_tagged = bool(folders) and folders[-1][:1] == "v" and _is_version(folders[-1][1:])
@@ -340,7 +346,7 @@ class HubReading:
         self._check_spelling()
 
     def _check_requirements(self, found: FoundArchive) -> None:
-        """Note connectors of this Hub that an action needs and that are missing, or have other pins than it has of them."""
+        """Note each connector of this Hub that an action needs and that is missing or has another pin than the action states."""
         for needed, pin in found.requires.items():
             if not needed.startswith("hub://"):
                 continue
@@ -352,7 +358,7 @@ class HubReading:
                 self._note(found.file, problem)
 
     def _check_tools(self, names: Iterable[FoundArchive]) -> None:
-        """Note actions of one repository that cannot be installed side by side, since they have one tool name."""
+        """Note actions of one repository that cannot be installed together, because they have the same tool name."""
         tools: dict[tuple[Authority, str], FoundArchive] = {}
         for found in names:
             if found.kind == "action":
@@ -366,7 +372,9 @@ class HubReading:
                     self._note(found.file, problem)
 
     def _check_spelling(self) -> None:
-        """Note parts of places that differ by the case of their letters alone: some file systems, and most readers, see one."""
+        """Note parts of paths that differ only by the case of their letters: some file systems, and most readers, see
+        them as the same.
+        """
         seen: dict[tuple[str, ...], tuple[str, ...]] = {}
         places = [((*one.name.path, one.version), found.file) for one, found in self.found.items()]
         places += [(whose.path, self._site.joinpath(*whose.path, KEY_PATH)) for whose in self.keys]
@@ -380,7 +388,7 @@ class HubReading:
 
 
 def _check_parts(name: Fqn) -> None:
-    """Check that no part of the name is the place of something else. ValueError."""
+    """Raise ValueError if a part of the name is reserved for another file of the Hub."""
     for part in name.path:
         if part.casefold() in _TAKEN:
             raise ValueError(f"{name}: {part!r} is reserved for a file that every Hub has")
@@ -422,7 +430,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def bytes_of(file: Path, limit_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
-    """Return all bytes of a regular file. AileronError, and ValueError for one that is gone."""
+    """Return all bytes of a regular file. Raises AileronError if that fails, ValueError if the file is gone."""
     try:
         with files.translated(file, "cannot be read"):
             folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

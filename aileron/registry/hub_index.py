@@ -1,4 +1,4 @@
-"""The `index.json` of a Hub: what is published there, in one file that can be searched.
+"""The `index.json` of a Hub: one searchable file with everything that is published there.
 
     {"version": 1, "entries": [{"name": "hub://acme/mail", "kind": "connector", "version": "1.1.0", "versions": […],
                                 "about": {…}}]}
@@ -7,10 +7,10 @@ Written by `aileron hub build` (hub.py), read by the daemon, which trusts nothin
 searches. What is installed is fetched by its name and checked by signature, name and pin, whatever the index says. Pure.
 
 Rules
-- Closed: an unknown key, an unknown version of the format, a name outside `hub://`, a list out of order is an error of the whole
-  index. `hub build` writes none of these, so an index that has one is another program's.
-- No addresses: where a file lies follows from its name.
-- Every text has a bound and no hidden character, every list a bound. The bounds hold where it is written, too.
+- Closed: an unknown key, an unknown version of the format, a name outside `hub://`, or a list out of order makes the whole index
+  invalid. `hub build` writes none of these, so an index that has one was written by another program.
+- No addresses: a file's address follows from its name.
+- Every text has a maximum length and no hidden character, every list a maximum length. Both are also checked when writing.
 
 Source: docs/reference/hub.md. Not here: fetching it (forges/hub.py), making it (hub.py).
 
@@ -61,34 +61,35 @@ __all__ = [
 INDEX: Final = "index.json"
 FORMAT: Final = 1
 MAX_INDEX_BYTES: Final = 8 << 20
-"""8 MiB: ten thousand artifacts of a dozen versions each, read whole for each search; a larger Hub is better split in two."""
+"""8 MiB: ten thousand artifacts of a dozen versions each. Each search reads all of it; a larger Hub should be split in two."""
 MAX_INDEX_VALUES: Final = 500_000
-"""Values, and commas in texts, at most: 8 MiB of what `hub build` makes have some 300,000. Counted before any is parsed."""
+"""Maximum number of values, and of commas in texts. 8 MiB from `hub build` have some 300,000. Counted before parsing."""
 MAX_ENTRIES: Final = 20_000
 MAX_NAME: Final = 200
-"""Characters of a name, and with that of a path, at most: file systems and web servers take a few more."""
+"""Maximum number of characters in a name, and so in a path: file systems and web servers accept a few more."""
 MAX_VERSION: Final = 100
 MAX_TEXT: Final = 300
-"""Characters of a text for people, at most: two lines and a half."""
+"""Maximum number of characters in a text for people: two lines and a half."""
 MAX_INTENTS: Final = 64
 MAX_LISTED: Final = 32
-"""Hosts of a connector, at most, as in its manifest; also the connectors of an action."""
+"""Maximum number of hosts per connector, the same as in its manifest; also of connectors per action."""
 _PARTS: Final = re.compile(r"[\s_./:-]+")
 
 Match = Literal["intent", "name", "words", "all"]
-"""Reasons why an entry was found, the best first.
+"""Reasons why an entry matches, the best first.
 
-An intent is exactly the query; all words are in its name; all are somewhere in its texts; `all` if the query is empty.
+`intent`: an intent is exactly the query; `name`: all words are in the name; `words`: all words are in its texts; `all`: the
+query is empty.
 """
 _ORDER: Final[tuple[Match, ...]] = ("intent", "name", "words", "all")
 
 
 class _Closed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A value of the index."""
+    """Base of the index's values, which accept no unknown key."""
 
 
 class CredentialWanted(_Closed, frozen=True):
-    """The credential that a connector asks for: a kind, and words for people."""
+    """The credential that a connector asks for: a kind, and a text for people."""
 
     kind: CredentialKind
     scope: str
@@ -106,7 +107,7 @@ class About(_Closed, frozen=True):
 
 
 class Published(_Closed, frozen=True):
-    """A version: the pin of a connector or the digest of an action, and the fingerprint of the key that signed it, if any."""
+    """A published version: the pin of a connector or the digest of an action, and the fingerprint of the signing key, if any."""
 
     version: str
     hash: str
@@ -114,7 +115,10 @@ class Published(_Closed, frozen=True):
 
 
 class Entry(_Closed, frozen=True):
-    """An artifact. `version` is the newest that is no pre-release, if there is one, and `about` is that one's."""
+    """An artifact in the index.
+
+    `version` is the newest that is not a pre-release, if there is one, and `about` describes that version.
+    """
 
     name: str
     kind: Kind
@@ -136,7 +140,7 @@ class Index(_Closed, frozen=True, omit_defaults=False):
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """The version of the format, which has to be known before the rest is read."""
+    """The version of the format, which is checked before the rest is read."""
 
     version: int
 
@@ -145,7 +149,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 def about_connector(manifest: ConnectorManifest) -> About:
-    """Return the index's description of a connector, by its manifest. ValueError if it is too much for an index."""
+    """Return the index's description of a connector, from its manifest. Raises ValueError if it exceeds the index's limits."""
     need = manifest.credential
     about = About(
         publisher=manifest.publisher,
@@ -158,7 +162,7 @@ def about_connector(manifest: ConnectorManifest) -> About:
 
 
 def about_action(action: ActionFile) -> About:
-    """Return the index's description of an action, by its file. ValueError if it is too much for an index."""
+    """Return the index's description of an action, from its file. Raises ValueError if it exceeds the index's limits."""
     requires = tuple(f"{connector.name}@{connector.version}" for connector in action.connectors)
     about = About(description=_first_paragraph(action.body), intents=(action.intent,), requires=requires)
     _check_about(about)
@@ -166,7 +170,10 @@ def about_action(action: ActionFile) -> About:
 
 
 def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Callable[[str], About]) -> Entry:
-    """Return the entry of a name with at least one version; `about` knows each version. ValueError for too many."""
+    """Return the entry of a name with at least one version; `about` describes each version.
+
+    Raises ValueError for too many versions.
+    """
     if len(published) > MAX_VERSIONS:
         raise ValueError(f"{len(published)} versions; at most {MAX_VERSIONS} of one name")
     versions = tuple(sorted(published, key=lambda one: precedence(one.version)))
@@ -175,9 +182,10 @@ def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Calla
 
 
 def encoded(entries: Iterable[Entry]) -> bytes:
-    """Return the file: the same entries give the same bytes, each on a line, so that two can be compared.
+    """Return the bytes of the index file. The same entries give the same bytes; each is on a line of its own, so that
+    files can be compared.
 
-    ValueError for too much.
+    Raises ValueError if the entries exceed the index's limits.
     """
     lines = [msgspec.json.encode(entry) for entry in ordered(entries)]
     data = b'{"version":%d,"entries":[\n%s\n]}\n' % (FORMAT, b",\n".join(lines))
@@ -196,7 +204,7 @@ def ordered(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _first_paragraph(body: str) -> str | None:
-    """Return the first paragraph of Markdown, headings aside, on one line and cut to what an index takes."""
+    """Return the first paragraph of Markdown without headings, on one line and cut to the index's limit."""
     for paragraph in re.split(r"\n[ \t]*\n", body.replace("\r\n", "\n")):
         lines = [line.strip() for line in paragraph.split("\n") if not line.lstrip().startswith("#")]
         if text := visible(" ".join(filter(None, lines))):
@@ -208,7 +216,7 @@ def _first_paragraph(body: str) -> str | None:
 
 
 def parse_index(data: bytes) -> Index:
-    """Parse an index from anywhere. ValueError says what is wrong with it, and quotes nothing that cannot be seen."""
+    """Parse an untrusted index. Raises ValueError, which says what is wrong and quotes nothing invisible."""
     if len(data) > MAX_INDEX_BYTES:
         raise ValueError(f"{len(data)} bytes; at most {MAX_INDEX_BYTES}")
     check_values(data, MAX_INDEX_VALUES)
@@ -256,14 +264,14 @@ def _check_entry(entry: Entry) -> None:
 
 
 def check_name(name: Fqn) -> None:
-    """Check that a Hub may have this name. ValueError otherwise."""
+    """Raise ValueError unless a Hub may have this name."""
     if name.scheme != "hub":
         raise ValueError(f"{name} is not a name of a Hub; expected hub://OWNER/REPOSITORY")
     _short(str(name), MAX_NAME)
 
 
 def check_version(version: str) -> None:
-    """Check that a Hub may have this version. ValueError otherwise."""
+    """Raise ValueError unless a Hub may have this version."""
     check_semver(_short(version, MAX_VERSION))
 
 
@@ -297,7 +305,7 @@ def _short(text: str, limit: int) -> str:
 
 
 def _newest(versions: Sequence[str]) -> str:
-    """Return the last version that is no pre-release, else the last. They are in order, and there is at least one."""
+    """Return the last version that is not a pre-release, else the last version. `versions` is sorted and not empty."""
     return newest(versions) or versions[-1]
 
 
@@ -305,7 +313,10 @@ def _newest(versions: Sequence[str]) -> str:
 
 
 def search(index: Index, text: str, kind: Kind | None = None) -> Iterator[tuple[Match, Entry]]:
-    """Yield the entries that fit each word of `text`, the best reason first, then by name. An empty text matches all entries."""
+    """Yield the entries that match each word of `text`, the best reason first, then by name.
+
+    An empty text matches all entries.
+    """
     wanted = _plain(text)
     found = [
         (_ORDER.index(match), match, entry)
@@ -331,5 +342,5 @@ def _match(entry: Entry, wanted: str) -> Match | None:
 
 
 def _plain(text: str) -> str:
-    """Return words in the form in which they are compared: `send_email`, `Send email` and `send-email` are one."""
+    """Return words in the form for comparison: `send_email`, `Send email` and `send-email` are equal."""
     return _PARTS.sub(" ", text.casefold()).strip()

@@ -6,7 +6,7 @@ Runs no code of the artifact. Used by the daemon, after a person consented to wh
 reaches the store before every check has passed.
 
 Rules
-- A version that is installed with other bytes is not replaced silently: the caller says which one is meant.
+- A version that is installed with other bytes is not replaced silently: the caller has to choose.
 
 Source: docs/reference/connector-manifest.md. Not here: fetching (forges/), signatures (artifact.py), the question to the person.
 """
@@ -33,7 +33,7 @@ __all__ = ["InstallResult", "check_installable", "install", "read_archive", "rea
 
 
 class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `install`. `new` is false if the same bytes were there; `replaced` are gone."""
+    """Result of `install`. `new` is false if the same bytes were installed already; the entries in `replaced` are gone."""
 
     pin: ConnectorPin
     manifest: ConnectorManifest
@@ -42,16 +42,19 @@ class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | None = None) -> Artifact:
-    """Read the connector at `source`: a directory, which is built with `hosts` and is unsigned, or an archive.
+    """Read the connector at `source`: an archive, or a directory, which is built with `hosts` and is unsigned.
 
-    AileronError(not_found) if nothing is there, (invalid_request) if it is not a connector, (signature_failure) if its
-    signature is by no key in `trust`, or it has none and has to.
+    Raises AileronError(not_found) if nothing is there, (invalid_request) if it is not a connector, (signature_failure) if its
+    signature is by no key in `trust`, or a required signature is missing.
     """
     return connector_of(read_archive(source, hosts), Trust() if trust is None else trust, file=source.name)
 
 
 def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
-    """Return the archive at `source`, or the one built of the directory there, unread. AileronError as in `read_artifact`."""
+    """Return the unread archive at `source`, or the archive built from the directory there.
+
+    Raises AileronError as `read_artifact` does.
+    """
     if source.is_dir():
         return build(source, hosts).archive
     if hosts:
@@ -60,9 +63,9 @@ def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
 
 
 def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> InstallResult:
-    """Put a checked connector into the store, durably.
+    """Write a checked connector to the store, durably.
 
-    AileronError(hash_mismatch) if the version is installed with other bytes and `on_conflict` is "refuse".
+    Raises AileronError(hash_mismatch) if the version is installed with other bytes and `on_conflict` is "refuse".
     """
     pin, manifest = artifact.pin, artifact.manifest
     installed = store.find(manifest.name, manifest.version)
@@ -76,7 +79,10 @@ def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict 
 
 
 def check_installable(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> None:
-    """Check that `install` would take it now; nothing is written. AileronError(hash_mismatch) as there."""
+    """Check that `install` would accept the artifact now.
+
+    Writes nothing. Raises AileronError(hash_mismatch) as `install` does.
+    """
     pin = artifact.pin
     installed = store.find(artifact.manifest.name, artifact.manifest.version)
     others = tuple(found for found in installed if found != pin)
@@ -85,7 +91,7 @@ def check_installable(artifact: Artifact, store: ContentStore, *, on_conflict: O
 
 
 def _archive_bytes(source: Path) -> bytes:
-    """Read the file that a person named: it can be a link of theirs, but has to be a regular file, and bounded."""
+    """Read the file that a person named. The name can be a link, but must lead to a regular file within the size limit."""
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

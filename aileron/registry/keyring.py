@@ -1,14 +1,14 @@
-"""The keys that a person trusts, by repository or owner, and what a signature is worth with them.
+"""The keys that a person trusts, by repository or owner, and the check of signatures with these keys.
 
 `keyring.json` in the home holds them. If there is an approver, only keys count that they consented to, whatever the file says
 (`agreed`): an agent with a shell can write the file.
 
 Rules
 - A signature counts if it verifies with any key that is trusted for the artifact's repository or its owner. No key is excepted.
-- Unsigned is a fact that a person is shown. A signature by no trusted key is an error that nothing overrides: the claim is
-  there, and it is false or cannot be judged.
-- Rotation is a second key beside the first; then the first is revoked.
-- A signature of Sigstore needs no key here: the artifact's name says whose it has to be (sigstore.py).
+- Unsigned is a fact that a person is shown. A signature by no trusted key is an error that nothing overrides: the
+  artifact claims a signer, and the claim is false or cannot be judged.
+- Rotation adds a second key to the first; then the first is revoked.
+- A signature of Sigstore needs no key here: the artifact's name determines its signer (sigstore.py).
 
 Source: docs/reference/signatures.md. Not here: fetching a publisher's key (forges/), asking the person
 (daemon/decisions/consents.py).
@@ -33,7 +33,7 @@ from aileron.registry.sigstore import BundleError, check_bundle, is_bundle
 __all__ = ["MAX_KEYS", "Authority", "Keyring", "KeyringFile", "Signed", "check_signature", "trust_digest"]
 
 MAX_KEYS: Final = 16
-"""Keys of one owner or repository, at most: rotation needs two, a handful of maintainers some more."""
+"""Maximum number of keys per owner or repository: rotation needs two, a handful of maintainers some more."""
 _MAX_FILE_BYTES: Final = 1 << 20
 """1 MiB: some ten thousand keys."""
 
@@ -46,7 +46,10 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse an owner, a repository, or any name within a repository, which stands for that. ValueError otherwise."""
+        """Parse an owner, a repository, or any name within a repository, which means its repository.
+
+        Raises ValueError otherwise.
+        """
         _, _, rest = text.partition("://")
         if rest and "/" not in rest:
             owner = Fqn.parse(f"{text}/x")  # for the grammar of names
@@ -55,12 +58,12 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_repository(cls, name: Fqn) -> Self:
-        """Return the repository that an artifact is in."""
+        """Return the repository that contains an artifact."""
         return cls(name.scheme, name.path[:2])
 
     @property
     def is_owner(self) -> bool:
-        """True if it stands for all repositories of one owner."""
+        """True if this authority stands for all repositories of one owner."""
         return len(self.path) == 1
 
     def __str__(self) -> str:
@@ -70,18 +73,18 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about an artifact's signature.
 
-    `by` is the key's fingerprint, or `Sigstore` and the workflow; `trusted_for` is the authority for which that counts.
+    `by` is the key's fingerprint, or `Sigstore` and the workflow; `trusted_for` is the authority for which the signer is trusted.
     """
 
     status: Literal["verified", "unsigned"]
     by: str | None = None
     trusted_for: str | None = None
     expected: bool = False
-    """True if it is not signed with a key, though one of its publisher is trusted here."""
+    """True if the artifact is not signed with a key, although a key of its publisher is trusted here."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """The trusted keys, by authority, both in order."""
+    """The trusted keys, by authority; authorities and keys are sorted."""
 
     keys: dict[Authority, tuple[PublicKey, ...]] = {}
 
@@ -94,14 +97,14 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.speaking_for_authority(Authority.of_repository(name))
 
     def speaking_for_authority(self, authority: Authority) -> Iterator[tuple[Authority, PublicKey]]:
-        """Yield each key that counts for an authority, with the authority that has it: its own, and its owner's."""
+        """Yield each key that counts for an authority, with the authority that has the key: the same authority, or its owner."""
         owner = Authority(authority.scheme, authority.path[:1])
         for one in dict.fromkeys((authority, owner)):
             for key in self.of(one):
                 yield one, key
 
     def trusting(self, authority: Authority, key: PublicKey) -> Keyring:
-        """Return the keyring with one more key. AileronError(invalid_request) if there are too many."""
+        """Return the keyring with `key` added. Raises AileronError(invalid_request) if there are too many keys."""
         kept = self.of(authority)
         if key in kept:
             return self
@@ -111,7 +114,10 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.replacing(authority, (*kept, key))
 
     def without(self, authority: Authority, fingerprint: str | None = None) -> Keyring:
-        """Return the keyring without one key of `authority`, or all of them. AileronError(not_found) if there is no such key."""
+        """Return the keyring without one key of `authority`, or without all.
+
+        Raises AileronError(not_found) if there is no such key.
+        """
         gone = [key for key in self.of(authority) if fingerprint in (None, key.fingerprint)]
         if not gone:
             which = "no key" if fingerprint is None else f"no key {fingerprint[:60]!r}"
@@ -120,12 +126,12 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.replacing(authority, tuple(key for key in self.of(authority) if key not in gone))
 
     def agreed(self, digest_of: Callable[[str], str | None]) -> Keyring:
-        """Return the part that a person consented to: authorities whose keys, all together, have the digest of that consent."""
+        """Return the part that a person consented to: authorities whose set of keys has the digest of that consent."""
         kept = {one: keys for one, keys in self.keys.items() if digest_of(str(one)) == trust_digest(one, keys)}
         return Keyring(kept)
 
     def replacing(self, authority: Authority, keys: Sequence[PublicKey]) -> Keyring:
-        """Return the keyring with exactly these keys of `authority`."""
+        """Return the keyring with exactly `keys` for `authority`."""
         kept = {one: theirs for one, theirs in self.keys.items() if one != authority}
         if keys:
             kept[authority] = tuple(sorted(keys, key=lambda key: key.raw))
@@ -141,10 +147,11 @@ def trust_digest(authority: Authority, keys: Sequence[PublicKey]) -> str:
 def check_signature(
     name: Fqn, message: bytes, signature: bytes | None, keyring: Keyring, public: frozenset[str] = frozenset()
 ) -> Signed:
-    """Verify the signature over `message`, the artifact called `name`: a key's, or a bundle of Sigstore.
+    """Verify the signature over `message`, the artifact called `name`. The signature is a key's, or a bundle of Sigstore.
 
     `public`: the schemes that mean the public forge (sigstore.public_forges); empty if the caller knows none.
-    AileronError(signature_failure) if there is one that neither a key trusted for `name` nor its repository made.
+    Raises AileronError(signature_failure) if there is a signature by neither a key trusted for `name` nor its repository's
+    workflow.
     """
     keys = list(keyring.speaking_for(name))
     if signature is None:
@@ -202,7 +209,7 @@ def _refused(name: Fqn, problem: str, keys: Sequence[PublicKey]) -> AileronError
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file's content. Version 2; version 1 had no owners."""
+    """The file's content. The format is version 2; version 1 had no owners."""
 
     version: int
     publishers: dict[str, list[str]] = {}
@@ -216,7 +223,7 @@ class KeyringFile:
         self._path = path
 
     def read(self) -> Keyring:
-        """Read the keyring; an absent file is an empty one. AileronError if it cannot be read."""
+        """Read the keyring; an absent file is an empty keyring. Raises AileronError if the file cannot be read."""
         try:
             with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path, _MAX_FILE_BYTES, files.OTHERS_MAY_WRITE)
@@ -225,7 +232,7 @@ class KeyringFile:
         return self._read(data)
 
     def write(self, keyring: Keyring) -> None:
-        """Replace the file, durably. AileronError."""
+        """Replace the file, durably. Raises AileronError if it cannot be written."""
         found = _File(
             version=2,
             publishers={str(one): _told(keys) for one, keys in keyring.keys.items() if not one.is_owner},

@@ -1,4 +1,4 @@
-"""A connector's `manifest.toml`: what it asks of the supervisor, as a value that has passed every check.
+"""A connector's `manifest.toml`: what the connector asks of the supervisor, as a value that has passed every check.
 
 Pure. The manifest is a publisher's request; only what it names is granted, so every key is known,
 every name exact, and a request that contradicts itself is refused rather than interpreted.
@@ -6,8 +6,8 @@ every name exact, and a request that contradicts itself is refused rather than i
 Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
 - Asking for hosts needs the `http`, `tcp` or `websocket` host function; asking for a credential needs hosts.
-- `hosts = ["bound-at-build"]` is a source manifest's; what is installed has real ones.
-- Operations are all there or not there at all: one that is not among them is refused before a person is asked.
+- `hosts = ["bound-at-build"]` occurs only in a source manifest; an installed manifest has real hosts.
+- Either all operations are listed or none: a call of an unlisted operation is refused before a person is asked.
 
 Source: docs/reference/connector-manifest.md, checked against `SCHEMA`. Not here: the credential (manifest_credential.py), hashing
 (content.py), whether a person consents to what is asked.
@@ -71,21 +71,21 @@ __all__ = [
 ]
 
 _HTTPS: Final = 443
-"""Port of a host that is named without one (RFC 9110 section 4.2.2)."""
+"""Default port of a host that is given without a port (RFC 9110 section 4.2.2)."""
 _MAX_HOSTS: Final = 32
-"""Hosts of one connector, at most: they travel in one frame header, and a person reads them before they consent."""
+"""Maximum number of hosts per connector: they travel in one frame header, and a person reads them before they consent."""
 _MAX_INTENTS: Final = 64
-"""Intents, at most: a catalogue's search terms; real connectors name a dozen."""
+"""Maximum number of intents, a catalogue's search terms; real connectors have a dozen."""
 MAX_OPERATIONS: Final = 256
-"""Operations of one connector, at most; the widest API wrapped so far has about a hundred."""
+"""Maximum number of operations per connector; the widest API wrapped so far has about a hundred."""
 MAX_PARAMETERS: Final = 64
-"""Parameters of one operation, at most: as many as a table of an action's input may have."""
+"""Maximum number of parameters per operation: the same as for a table of an action's input."""
 MAX_ENUM: Final = 256
-"""Values of one `enum`, at most, as in an action's input."""
+"""Maximum number of values in an `enum`, the same as in an action's input."""
 MAX_LENGTH: Final = 1 << 20
-"""Largest count that a parameter may name: all arguments of a step together have 48 KiB."""
+"""Largest count that a parameter may specify: all arguments of a step together have 48 KiB."""
 PARAMETER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""Names that Python accepts for a parameter, in ASCII."""
+"""Names that Python accepts for a parameter, limited to ASCII."""
 _PARAMETER_TYPES: Final[tuple[ParameterType, ...]] = get_args(ParameterType)
 
 WASI_NAMES: Final[dict[str, HostFunction | None]] = {
@@ -100,7 +100,7 @@ WASI_NAMES: Final[dict[str, HostFunction | None]] = {
     "wasi:clocks/monotonic-clock": None,
     "wasi:random/random": None,
 }
-"""Names of the component model's interfaces, accepted for manifests written for it."""
+"""Names of the component model's interfaces, accepted because some manifests were written for it."""
 
 _MEMORY_MB: Final = range(1, 1024 + 1)
 _TIMEOUT_S: Final = range(1, 300 + 1)
@@ -292,10 +292,11 @@ SCHEMA: Final = {
 
 
 def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = False) -> ConnectorManifest:
-    """Read `manifest.toml`; `file` is its name in errors. AileronError(invalid_request) with line and fix.
+    """Read `manifest.toml`; `file` is its name in errors. Raises AileronError(invalid_request) with line and fix if
+    it is not valid.
 
-    `allow_unbound` reads `hosts = ["bound-at-build"]` as no hosts, and the placeholders of a client as they stand: only for
-    what `connector build` will bind.
+    `allow_unbound` reads `hosts = ["bound-at-build"]` as no hosts, and keeps the placeholders of a client: only for
+    manifests that `connector build` will bind.
     """
     try:
         text = data.decode()
@@ -334,9 +335,9 @@ def _is_idempotent(connector: Table) -> bool:
 
 
 def _host(text: str) -> HostPort:
-    """Parse `host:port`, or the name of a service with the port of HTTPS. ValueError.
+    """Parse `host:port`, or a host name with the default port of HTTPS. Raises ValueError otherwise.
 
-    A name of one label has to state its port: it is a machine of the user's, or the placeholder.
+    A name of one label has to state its port, because it is a machine of the user's, or the placeholder.
     """
     if ":" in text or "." not in text or "*" in text:
         return HostPort.parse(text)
@@ -413,9 +414,9 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
 
 
 def _only(protocols: Set[str], among: Set[str]) -> bool:
-    """Return whether all protocols are among these.
+    """Return whether all `protocols` are in `among`.
 
-    One credential serves all logins, so an operation's promise has to hold at each.
+    One credential serves all logins, so an operation's promise has to hold for each protocol.
     """
     return bool(protocols) and protocols <= among
 

@@ -1,15 +1,15 @@
-"""The table `[capabilities.credential]` of a connector's manifest: a kind of credential, and how it is sent.
+"""The table `[capabilities.credential]` of a connector's manifest: a kind of credential, and the way it is sent.
 
 Pure. Used by manifest.py alone.
 
 Rules
-- A credential is a kind, never a concrete one, and its wire form cannot break a header, a path or a body.
+- A manifest asks for a kind of credential, never for a certain one, and its wire form cannot break a header, a path or a body.
 - A key is sent in one place.
-- A login is at one of the hosts, by one protocol; an ssh login stands alone, since its server has a key, and names its commands.
-- `logins = ["imap://bound-at-build"]`, `region = "bound-at-build"` and `client_id = "bound-at-release"` are a source manifest's;
-  what is installed has real ones.
+- A login is at one of the hosts, by one protocol. An ssh login stands alone, since its server has a key, and lists its commands.
+- `logins = ["imap://bound-at-build"]`, `region = "bound-at-build"` and `client_id = "bound-at-release"` occur in source
+  manifests; an installed manifest has real values.
 
-Source: docs/reference/connector-manifest.md, checked against `CREDENTIAL`. Not here: the tables of what signs
+Source: docs/reference/connector-manifest.md, checked against `CREDENTIAL`. Not here: the tables for signing
 (manifest_signing.py) and of a provider (manifest_provider.py).
 """
 
@@ -44,7 +44,7 @@ __all__ = ["CREDENTIAL", "UNBOUND_HOSTS", "parse_credential"]
 
 UNBOUND_HOSTS: Final = UNBOUND_BUILD
 _UNBOUND_LOGIN: Final = re.compile(rf"({'|'.join(PROTOCOLS)})://{UNBOUND_HOSTS}")
-"""Placeholder of a login in a source manifest: its protocol is stated, its host is bound at build."""
+"""Placeholder of a login in a source manifest: the manifest states the protocol, and the build binds the host."""
 _KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
 _FORMAT: Final = re.compile(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, unreserved: needs no escaping
@@ -134,9 +134,9 @@ CREDENTIAL: Final = {
 def parse_credential(
     capabilities: Table, hosts: Sequence[HostPort], imports: frozenset[HostFunction], allow_unbound: bool
 ) -> CredentialNeed:
-    """Return what the table asks for.
+    """Return the credential that the table asks for.
 
-    AileronError(invalid_request) with line and fix; `allow_unbound` as in parse_connector_manifest.
+    Raises AileronError(invalid_request) with line and fix; `allow_unbound` as in parse_connector_manifest.
     """
     table = capabilities.table("credential")
     kind = table.string("kind")
@@ -162,7 +162,7 @@ def parse_credential(
 
 
 def _logins(table: Table, kind: str, hosts: Sequence[HostPort], allow_unbound: bool) -> tuple[LoginTarget, ...]:
-    """Return the targets that the supervisor logs in at; none for a source whose hosts are not bound."""
+    """Return the targets at which the supervisor logs in; empty for a source whose hosts are not bound."""
     texts = table.strings("logins")
     if "logins" in table and kind not in _LOGIN_KINDS:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
@@ -235,14 +235,14 @@ _T = TypeVar("_T")
 
 
 def _signing(table: Table, kind: str, key: str, of: CredentialKind, parse: Callable[[Table], _T]) -> _T | UnsetType:
-    """Parse the table `key`, which the kind `of` has to have, and no other kind has."""
+    """Parse the table `key`, which must be present for the credential kind `of` and absent for all other kinds."""
     if (kind == of) != (key in table):
         raise table.refuse("kind", f'kind = "{of}" and [capabilities.credential.{key}] must be used together')
     return parse(table.table(key)) if kind == of else UNSET
 
 
 def _wire_form(table: Table, kind: str) -> dict[str, Any]:
-    """Return the place and form in which an api_key is sent. The other kinds have one form and may not name another."""
+    """Return where and in which form an api_key is sent. The other kinds have a fixed form and may not specify another."""
     wire = {key: table.string(key) for key in ("header", "format", *_PLACES) if key in table}
     for key in wire:
         if kind != "api_key":

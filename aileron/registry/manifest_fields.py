@@ -1,6 +1,6 @@
 """Header fields that a manifest can have the supervisor write for a credential.
 
-Pure. Source: RFC 9110 section 5.6.2. Not here: which ones a connector may set itself (egress/headers.py).
+Pure. Source: RFC 9110 section 5.6.2. Not here: the fields that a connector may set itself (egress/headers.py).
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Pure. Used by manifest_credential.py alone.
 
 Rules
-- A provider's addresses are spelled in one way, the one in which egress/url.py reads them as they stand: no later reader
-  can understand another host or path by it.
+- A provider's addresses have only one valid spelling, which egress/url.py reads without normalizing: no later reader
+  can find another host or path in an address.
 - A person signs in as the publisher's application, or as a client that is registered at an address of the manifest.
-- A manifest cannot set the parameters that the supervisor itself sends to a provider, nor what would replace them.
+- A manifest cannot set the parameters that the supervisor itself sends to a provider, nor parameters that would replace them.
 
 Source: docs/reference/connector-manifest.md; RFC 6749, 8707, 9207. Not here: a client that gets tokens without a person
 (manifest_signing.py).
@@ -27,25 +27,25 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 _UNBOUND: Final = "bound-at-"
 _PLACEHOLDER: Final = re.compile(rf"{_UNBOUND}.*|.*(?:<.*>|\$\{{|\{{\{{).*")
 _MAX_CLIENT: Final = 512
-"""Characters of a client id or secret, at most; those of providers have less than a hundred."""
+"""Maximum number of characters in a client id or secret; those of providers have less than a hundred."""
 _CLIENT: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_CLIENT}}}")  # RFC 6749 appendix A, VSCHAR
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3, scope-token
 _MAX_SCOPES: Final = 64
-"""Scopes of one connector, at most: a person reads them before they consent; the widest known application has a dozen."""
+"""Maximum number of scopes per connector: a person reads them before they consent; the widest known application has a dozen."""
 _PCHAR: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 _PROVIDER_URL: Final = re.compile(
     rf"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{{0,4}}))?(?P<path>(?:/{_PCHAR}*)*)"
 )
 _QUERY_OF_RESOURCE: Final = re.compile(rf"(?:{_PCHAR}|[/?])*")
 ADDRESS: Final = rf"https?://[a-z0-9.-]+(?::[1-9][0-9]{{0,4}})?(?:/{_PCHAR}*)*"
-"""Pattern of a provider's address for editors, without names of groups, which ECMA 262 spells differently."""
+"""Pattern of a provider's address for editors, without named groups, whose syntax differs in ECMA 262."""
 _MAX_PROVIDER_URL: Final = 512
-"""Characters of a provider's address, at most: addresses are shown to a person, and written down."""
+"""Maximum number of characters in a provider's address: addresses are shown to a person, and recorded."""
 _DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;|/|$)", re.IGNORECASE)
 _PARAM: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 _PARAM_VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
 _MAX_PARAMS: Final = 16
-"""Parameters of one provider, at most: known ones want two."""
+"""Maximum number of parameters per provider: known providers need two."""
 _OURS, _REPLACING, _WIDENING = (
     "is set by the supervisor",
     "would replace a value that the supervisor sets",
@@ -165,7 +165,7 @@ OAUTH2: Final = {
 
 
 def parse_provider(credential: Table, allow_unbound: bool) -> OAuth2Provider | None:
-    """Return the provider of a sign-in; None for another kind. AileronError(invalid_request) with line and fix."""
+    """Return the provider of a sign-in; None for another kind. Raises AileronError(invalid_request) with line and fix."""
     is_oauth2 = "kind" in credential and credential.string("kind") == "oauth2"
     if is_oauth2 != ("oauth2" in credential):
         raise credential.refuse("kind", 'kind = "oauth2" and [capabilities.credential.oauth2] must be used together')
@@ -209,7 +209,7 @@ def _issuer_in_answer(table: Table) -> bool:
 
 
 def _client(table: Table, key: str, allow_unbound: bool) -> str:
-    """Return the publisher's `client_id` or `client_secret`. A message quotes neither, except for the placeholder."""
+    """Return the publisher's `client_id` or `client_secret`. An error message quotes neither, except for the placeholder."""
     value = table.string(key)
     if _PLACEHOLDER.fullmatch(value):
         if allow_unbound:
@@ -222,7 +222,7 @@ def _client(table: Table, key: str, allow_unbound: bool) -> str:
 
 
 def parse_scopes(table: Table) -> tuple[str, ...]:
-    """Return the `scopes` of a table. AileronError(invalid_request)."""
+    """Return the `scopes` of a table. Raises AileronError(invalid_request) if they are not valid."""
     scopes = table.strings("scopes")
     if not all(map(_SCOPE.fullmatch, scopes)):
         problem = "scopes is not a list of the provider's scopes, one string each, without blanks and quotes"
@@ -237,7 +237,10 @@ def _maybe_url(table: Table, key: str) -> str | None:
 
 
 def check_provider_url(text: str) -> str:
-    """Return an https address, or http on loopback for tests, in its only spelling. ValueError otherwise."""
+    """Return a valid https address, or http on loopback for tests.
+
+    Raises ValueError unless it is in its only accepted spelling.
+    """
     found = _PROVIDER_URL.fullmatch(text)
     if found is None or len(text) > _MAX_PROVIDER_URL or _DOTS.search(found["path"]):
         raise ValueError(
@@ -253,7 +256,10 @@ def check_provider_url(text: str) -> str:
 
 
 def check_resource(text: str) -> str:
-    """Check an address, with a query or without (RFC 8707, section 2): it is sent, and never fetched. ValueError otherwise."""
+    """Check a resource's address, which may have a query and is sent but never fetched (RFC 8707, section 2).
+
+    Raises ValueError.
+    """
     address, mark, query = text.partition("?")
     check_provider_url(address)
     if len(text) > _MAX_PROVIDER_URL or not _QUERY_OF_RESOURCE.fullmatch(query) or (mark and not query):

@@ -3,12 +3,12 @@
 Pure. Used by manifest_credential.py alone.
 
 Rules
-- Each table belongs to one kind, and that kind has it.
+- Each table belongs to one kind of credential, which requires the table.
 - No request is signed for a service that issues keys.
-- A template has known placeholders only. The fields that it writes are the supervisor's: a connector can set none of them.
-- A signed message has something of the request or of the time in it: a signature over constants would be a password.
+- A template has known placeholders only. The supervisor sets the header fields in the template: a connector can set none of them.
+- A signed message contains a part of the request or the time, because a signature over constants would be a password.
 
-Source: docs/reference/connector-manifest.md; RFC 2104, 6749, 7523, 8693. Not here: what is made of them (egress/signing, oauth).
+Source: docs/reference/connector-manifest.md; RFC 2104, 6749, 7523, 8693. Not here: the use of the tables (egress/signing, oauth).
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ __all__ = ["AWS", "HMAC", "OAUTH2_CLIENT", "parse_aws", "parse_hmac", "parse_tok
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _SERVICE: Final = re.compile(r"[a-z0-9.-]{1,64}")
 _ISSUER: Final = "sts"
-"""The service whose answers are keys; answers are not searched for keys."""
+"""The service that issues keys in its responses, which are not searched for keys."""
 _MAX_TEMPLATE: Final = 256
-"""Characters of a message or a field, at most: a person reads them before they consent."""
+"""Maximum number of characters in a message or a field: a person reads them before they consent."""
 _MAX_FIELDS: Final = 8
-"""Header fields of one signature, at most; Standard Webhooks has three."""
+"""Maximum number of header fields per signature; Standard Webhooks has three."""
 _TEMPLATE: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_TEMPLATE}}}")
 _HMAC: Final = HmacTemplate(message="", headers=())
 _GRANT: Final = TokenGrant(grant="client_credentials", token_url="", client_auth="none")
-"""Values from which defaults are taken: those of the types."""
+"""Instances that supply the default values of their types."""
 _URN: Final = re.compile(r"[!-~]{1,256}")
 
 AWS: Final = {
@@ -154,7 +154,7 @@ OAUTH2_CLIENT: Final = {
 def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
     """Parse `[capabilities.credential.aws]`.
 
-    AileronError(invalid_request) with line and fix; `allow_unbound` as for the manifest.
+    Raises AileronError(invalid_request) with line and fix; `allow_unbound` as in parse_connector_manifest.
     """
     if table.string("region") == UNBOUND_BUILD and not allow_unbound:
         cure = "build it with `aileron connector build DIR --region REGION`"
@@ -172,7 +172,7 @@ def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
 
 
 def parse_hmac(table: Table) -> HmacTemplate:
-    """Parse `[capabilities.credential.hmac]`. AileronError(invalid_request) with line and fix."""
+    """Parse `[capabilities.credential.hmac]`. Raises AileronError(invalid_request) with line and fix."""
     message = table.string("message")
     _check_template(table, "message", message, PLACEHOLDERS)
     if not _placeholders(message):
@@ -225,7 +225,7 @@ def _placeholders(text: str) -> list[str]:
 
 
 def parse_token_grant(table: Table) -> TokenGrant:
-    """Parse `[capabilities.credential.oauth2_client]`. AileronError(invalid_request) with line and fix."""
+    """Parse `[capabilities.credential.oauth2_client]`. Raises AileronError(invalid_request) with line and fix."""
     grant = table.string("grant")
     client_auth = table.string("client_auth")
     if grant == "client_credentials" and client_auth == "none":

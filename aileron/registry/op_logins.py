@@ -1,10 +1,10 @@
 r"""The login of an operation in the sources of a Python connector: `@op(login="read_only")`.
 
-Static, like operations.py, which records the rest. That module may leave something out, as a record is a help; this one may
-not: if an author says that an operation only reads, a manifest without that would run it as a role that writes.
+Static, like operations.py, which records the rest. operations.py may leave something out, as a record is a help; this module may
+not: if an author says that an operation only reads, a manifest without that login would run it as a role that writes.
 
 Rules
-- Only a decorator with the word itself is read. Everything else that could state a login ends the build.
+- Only a decorator with a literal login is read. Any other code that could state a login fails the build.
 - A stated login is valid only if the manifest's record of that operation has it too, whoever wrote the record.
 
 >>> said_logins({"__main__.py": b'from aileron_connector import op\n@op(login="read_only")\ndef query(): pass'})
@@ -28,10 +28,10 @@ from aileron.registry.reachable import SDK, Names, nodes_of
 __all__ = ["OP_HOMES", "check_logins", "login_of", "said_logins"]
 
 OP_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
-"""Modules that have `op`."""
+"""Modules from which `op` can be imported."""
 _WORDS: Final = frozenset[str](get_args(OperationLogin))
 _LOOKS_SO: Final = re.compile(rb"""\blogin\s*[=:]\s*["'](?:read_only|previewed)["']""")
-"""Text that looks like a login, in a file that cannot be parsed."""
+"""Pattern of text that looks like a login, for a file that cannot be parsed."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -46,7 +46,7 @@ def login_of(decorator: ast.expr, names: Names) -> OperationLogin | None:
 
 
 def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
-    """Return logins by operation. `sources` are files by relative path. ValueError for a login that cannot be determined."""
+    """Return the logins by operation. `sources` are files by relative path. Raises ValueError if a login cannot be determined."""
     found: dict[str, OperationLogin] = {}
     for path, data in sorted(sources.items()):
         if not path.endswith(".py") or not (b"login" in data or SDK.encode() in data):
@@ -58,7 +58,7 @@ def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
 
 
 def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operation] | None) -> None:
-    """Raise ValueError if the record lacks a login that the sources state. None: there is no record."""
+    """Raise ValueError if `operations` lack a login that the sources state; None means that the manifest lists no operations."""
     recorded = {one.name: one.login for one in operations or ()}
     for name, login in sorted(said.items()):
         if recorded.get(name, UNSET) == login:
@@ -99,7 +99,9 @@ def _said_in(path: str, data: bytes) -> list[tuple[str, OperationLogin]]:
 
 
 def _may_say_a_login(node: ast.AST, names: Names) -> bool:
-    """Return whether a call may state a login: of or with the SDK's `op`, with `login=` or `**`; or any call with login=WORD."""
+    """Return whether a call may state a login: of or with the SDK's `op`, with `login=` or `**`; or any call with a
+    literal login.
+    """
     if not isinstance(node, ast.Call):
         return False
     dotted = [names.dotted(one) or "" for one in (node.func, *node.args)]

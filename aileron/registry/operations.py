@@ -1,14 +1,15 @@
-r"""The operations of a Python connector, read from its sources into its manifest, where the pin covers them.
+r"""The operations of a Python connector, read from its sources and written to its manifest, which the pin covers.
 
-Static: the sources are parsed and nothing of them is run, because an install from a directory builds too, and builds a
-stranger's code. Runs where `build` does. The sources are trusted only in what they say about their own operations.
+Static: the sources are parsed but never run, because an install from a directory builds too, and may build
+untrusted code. Runs where `build` does. The sources are trusted only in what they say about their own operations.
 
 Rules
 - A record is complete or missing: if a function could become an operation in a way that cannot be determined (`op` or
-  the SDK called, passed on, taken from another file than the SDK), nothing is recorded, and only a run can tell.
-- An operation is said to need no credential, or no network, only if that is certain (reachable.py); a second file rules it
-  out.
-- A type that cannot be determined excludes no value. So a record never refuses a call that the connector would take.
+  the SDK called, passed on, imported from another file than the SDK), nothing is recorded, and only a run can show the
+  operations.
+- An operation is recorded as needing no credential, or no network, only if that is certain (reachable.py); a second file
+  rules this out.
+- A type that cannot be determined excludes no value. So a record never refuses a call that the connector would accept.
 - An operation whose decorator states a login, `@op(login="read_only")`, is recorded with it (op_logins.py).
 - What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be determined.
 
@@ -42,19 +43,19 @@ from aileron.registry.reachable import MAX_SOURCE_BYTES, SDK, Names, Reachabilit
 __all__ = ["as_toml", "recorded"]
 
 _MAX_DEPTH: Final = 12
-"""Types within types, at most; deeper ones exclude no value."""
+"""Maximum depth of nested types; deeper types exclude no value."""
 _MAX_SHAPES: Final = 20_000
-"""Types that are examined in one file, at most: an alias that stands for itself, many times over, ends here."""
+"""Maximum number of types that are examined per file: an alias that refers to itself ends here."""
 _HEADER: Final = (
     "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
 )
 _TRANSPORTS: Final = b"transports"
-"""A word in a file with which a library's requests may leave by another way than the SDK's `http`."""
+"""A word that shows that a library may send requests other than through the SDK's `http`."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The constraints of a type hint on a value, as in `Parameter`. `types` None excludes no value."""
+    """The constraints of a type hint on a value, as in `Parameter`. If `types` is None, no value is excluded."""
 
     types: frozenset[ParameterType] | None = None
     items: frozenset[ParameterType] | None = None
@@ -90,13 +91,13 @@ _NAMED: Final[dict[str, _Shape]] = {
     **dict.fromkeys(("list", "tuple", "set", "frozenset", "typing.List", "typing.Tuple", "typing.Sequence"), _ARRAY),
     "collections.abc.Sequence": _ARRAY,
 }
-"""Values that msgspec takes for each type, strictly: `1` is a float too, `1.0` and `true` are no int."""
+"""Types of values that msgspec accepts for each type in strict mode: `1` is a float too, `1.0` and `true` are not an int."""
 
 
 def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
-    """Return all operations of a connector of these files, by name; None if they cannot be known.
+    """Return all operations of a connector with these files, by name; None if they cannot be known.
 
-    `sources` are its `.py` files by relative path. Reads, and runs nothing of them.
+    `sources` are its `.py` files by relative path. They are only read, never run.
     """
     programs = {path: data for path, data in sorted(sources.items()) if path.endswith(".py")}
     modules = {
@@ -118,7 +119,7 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
 
 
 def as_toml(operations: Iterable[Operation], header: str = _HEADER) -> str:
-    """Return operations as tables to append to a manifest. `header`: a comment that says where they are from."""
+    """Return operations as tables to append to a manifest. `header` is a comment that states their origin."""
     lines = [header]
     for operation in operations:
         lines += ["", "[[operations]]", f"name = {_toml(operation.name)}", *(["rest = true"] if operation.rest else [])]
@@ -146,16 +147,18 @@ def _toml(value: str | int | float) -> str:
 
 
 class _Having:
-    """The files of a connector that have `op` or the SDK under some name, by which other files could declare operations."""
+    """The files of a connector that have `op` or the SDK under some name, through which other files could declare operations."""
 
     def __init__(self, names: Mapping[str, Set[str]]) -> None:
-        """Prepare the search. `names` are those names, by the path of the file."""
+        """Prepare the search. `names` are the names of `op` or the SDK in each file, by the file's path."""
         self._names: Final = frozenset[str]().union(*names.values())
         self._modules: Final = frozenset(name for path in names for name in _module_names(path))
         self._has_packages: Final = any(path.endswith("__init__.py") for path in names)
 
     def may_be_used_in(self, data: bytes) -> bool:
-        """Return whether a file takes one of those names from another file, or passes on a module that has one."""
+        """Return whether a file imports a name of `op` or the SDK from another file, or passes on a module that has
+        such a name.
+        """
         is_near = any(name.encode() in data for name in self._modules)
         if not is_near and not (self._has_packages and b"from ." in data):
             return False
@@ -179,7 +182,7 @@ class _Having:
         return is_ours and any(alias.name == "*" or alias.name in self._names for alias in node.names)
 
     def _imported_whole(self, node: ast.AST) -> Iterator[str]:
-        """Yield the name of such a module if a statement imports it whole."""
+        """Yield the name of a module with `op` or the SDK if a statement imports the module itself."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if self._modules & set(alias.name.split(".")):
@@ -189,7 +192,7 @@ class _Having:
 
 
 def _module_names(path: str) -> tuple[str, ...]:
-    """Return the names by which a file can be imported, by their last part: a path for imports can begin anywhere."""
+    """Return the last parts of the names by which a file can be imported, since an import path can begin at any folder."""
     *folders, name = path.removesuffix(".py").split("/")
     if name == "__init__":
         return tuple(folders[-1:])
@@ -199,7 +202,7 @@ def _module_names(path: str) -> tuple[str, ...]:
 
 
 def _loose(operation: Operation) -> Operation:
-    """Return an operation that is declared twice, with any parameters."""
+    """Return the operation without constraints on its parameters, because it is declared twice."""
     return Operation(name=operation.name, rest=True, login=operation.login)
 
 
@@ -208,11 +211,11 @@ def _is_of_sdk(dotted: str | None) -> bool:
 
 
 class _Module:
-    """A file that names the SDK. `operations` are those that it declares; `is_unknown`: there may be others."""
+    """A file that names the SDK. `operations` are those that it declares; if `is_unknown`, it may declare others."""
 
     def __init__(self, data: bytes, is_alone: bool) -> None:
         self._assigned: dict[str, ast.expr | None] = {}
-        """Types under names of their own; None: the name has several values."""
+        """Types by their alias; None if the name has several values."""
         self._classes: dict[str, ast.ClassDef] = {}
         self._shapes = 0
         self.operations: tuple[Operation, ...] = ()
@@ -233,7 +236,7 @@ class _Module:
 
     @property
     def names_of_op(self) -> Set[str]:
-        """Names in this file of `op`, or of a module that has it."""
+        """Names in this file of `op`, or of a module that has `op`."""
         return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in OP_HOMES}
 
     def _declared(self) -> Iterator[Operation]:
@@ -249,7 +252,7 @@ class _Module:
                     yield operation
 
     def _marks(self, function: _Function) -> list[bool]:
-        """Return for each decorator whether it is `op`, as it is or with a login."""
+        """Return for each decorator whether it is `op`, with a login or without."""
         return [
             self._is_op(self._names.dotted(decorator)) or login_of(decorator, self._names) is not None
             for decorator in function.decorator_list
@@ -315,7 +318,7 @@ class _Module:
     def _passes_op_on(self) -> bool:
         """Return whether other files may declare operations with names of this one.
 
-        They may if `op` is used other than as a decorator, or not used, or if the SDK is used as a value.
+        They may if `op` is used other than as a decorator, or is not used at all, or if the SDK is used as a value.
         """
         decorators = {
             id(decorator.func if login_of(decorator, self._names) and isinstance(decorator, ast.Call) else decorator)
@@ -369,7 +372,9 @@ class _Module:
         return _NAMED.get(self._names.dotted(node) or "", _ANYTHING)
 
     def _class(self, node: ast.ClassDef) -> _Shape:
-        """Return the shape of a class: an object if it plainly is a table of fields; `array_like` makes an array of one."""
+        """Return the shape of a class: an object if the class is plainly a table of fields, or an array if it sets
+        `array_like`.
+        """
         bases = {self._names.dotted(base) for base in node.bases}
         is_table = bases and bases <= {"msgspec.Struct", "typing.TypedDict"}
         is_array = any(keyword.arg in (None, "array_like") for keyword in node.keywords)
@@ -413,7 +418,7 @@ class _Module:
 
 
 def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
-    """Return the shape with one more rule, if that plainly holds for all values of the shape."""
+    """Return the shape with one more rule, if the rule plainly holds for all values of the shape."""
     if value is None or shape.types is None:
         return shape
     is_integer, is_count = shape.types <= {"integer", "null"}, isinstance(value, int) and 0 <= value <= MAX_LENGTH
@@ -447,7 +452,10 @@ def _literal(values: list[ast.expr]) -> _Shape:
 
 
 def _union(shapes: list[_Shape]) -> _Shape:
-    """Return a shape for the values of any of these. A rule is kept if only one of them has values that it applies to."""
+    """Return a shape for the values of any of these shapes.
+
+    A rule stays if only one shape has values to which the rule applies.
+    """
     if any(shape.types is None for shape in shapes):
         return _ANYTHING
     types = frozenset[ParameterType]().union(*(shape.types or () for shape in shapes))

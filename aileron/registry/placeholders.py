@@ -6,8 +6,8 @@
     bound-at-build          the host of a service that people run themselves; with `PROTOCOL://` before it, of a login; the region
                             that requests are signed for
 
-Pure, on the bytes of one file. A value is put where `KEY = "PLACEHOLDER"` stands, exactly as often as the parsed file says:
-nothing is replaced in prose, and nothing is left. Every error names file and line. No value is part of a message.
+Pure, on the bytes of one file. A value is inserted wherever `KEY = "PLACEHOLDER"` stands, exactly as often as the parsed
+file says: nothing is replaced in prose, and nothing is left. Every error names file and line. No value is part of a message.
 
 Used by `aileron connector build` and `release`, on an author's machine. Source: docs/reference/connector-manifest.md.
 
@@ -36,7 +36,9 @@ _LEFT: Final = re.compile(
 
 
 class PlaceholderSite(NamedTuple):
-    """The place of a placeholder: `key = "before…placeholder"`, which stands there `times` times; `cure` says what binds it."""
+    """The place of a placeholder: `key = "before…placeholder"`, which occurs `times` times; `cure` says how to bind the
+    placeholder.
+    """
 
     key: str
     placeholder: str
@@ -46,9 +48,9 @@ class PlaceholderSite(NamedTuple):
 
 
 def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: Boundary) -> bytes:
-    """Return `data` with `value` at that place, as a basic string of TOML, and otherwise unchanged.
+    """Return `data` with the placeholder replaced by `value`, as a basic string of TOML, and otherwise unchanged.
 
-    AileronError(invalid_request) if the placeholder is missing, or stands too often, with the line then.
+    Raises AileronError(invalid_request) if the placeholder is missing, or, with the line, if it occurs too often.
     """
     found = list(_pattern(place).finditer(data))
     if len(found) != place.times:
@@ -65,19 +67,19 @@ def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: B
 
 
 def check_none_left(data: bytes, file: str, boundary: Boundary, *, end: int | None = None) -> None:
-    """Raise AileronError(invalid_request) for the first quoted placeholder before `end`, wherever it stands: in a comment too."""
+    """Raise AileronError(invalid_request) for the first quoted placeholder before offset `end`, even in a comment."""
     if (match := _LEFT.search(data, 0, len(data) if end is None else end)) is not None:
         problem = f'"{match["placeholder"].decode()}" is left after everything was bound; take it out'
         raise refusal(file, line_of(data, match.start()), problem, boundary)
 
 
 def line_of(data: bytes, at: int) -> int:
-    """Return the line, from 1, of the byte at `at`."""
+    """Return the line number, counted from 1, of the byte at offset `at`."""
     return data.count(b"\n", 0, at) + 1
 
 
 def _pattern(place: PlaceholderSite) -> re.Pattern[bytes]:
-    """Return a pattern of the whole key and the whole string; not in a line that is a comment."""
+    """Return a pattern of the key and the string, each matched completely, in a line that is not a comment."""
     inner = re.escape(place.before + place.placeholder).encode()
     key = re.escape(place.key).encode()
     # On its line before it: nothing, or the beginning of an inline table.

@@ -1,11 +1,11 @@
-"""The kind of program that a connector's bytes are, and the check that they are nothing else.
+"""The kind of program that a connector's bytes are, and the check that they contain nothing after the program.
 
-A program must end exactly where it says itself: a zip with its directory, an ELF file with the last thing its headers
-name. Then no manifest byte can be counted to the program or the other way round: the pin covers the two joined, and for
+A program must end exactly where it itself says: a zip with its directory, an ELF file with the last part that its headers
+specify. Then no byte of the manifest can be counted as part of the program or the reverse: the pin covers both joined, and for
 any joined bytes there is one place at most where the program ends.
 
 A zip's entries are counted before a reader lists them, from the directory and not from the number that the zip states: a reader
-such as `zipfile` takes the entries that are there, and an entry has 46 bytes in the file and some 600 in memory. A directory that
+such as `zipfile` lists the entries that are there, and an entry has 46 bytes in the file and some 600 in memory. A directory that
 is counted elsewhere (Zip64) is refused, since readers differ in which count they use.
 
 Pure. Source: elf(5); PKWARE APPNOTE 6.3 sections 4.3.12 (central directory), 4.3.15 (Zip64 locator) and 4.3.16 (end of central
@@ -42,7 +42,7 @@ _ZIP_ENTRY_MARK: Final = b"PK\x01\x02"
 _ZIP64_LOCATOR: Final = b"PK\x06\x07"
 _ZIP64_LOCATOR_BYTES: Final = 20  # just before the end record
 MAX_ENTRIES: Final = 8192
-"""Entries of a zip, directories too, at most: 5 MiB in memory.
+"""Maximum number of entries in a zip, directories included: 5 MiB in memory.
 
 The largest client libraries have some 2,000 modules, and as many data files.
 """
@@ -51,7 +51,10 @@ _MAX_DIRECTORY_BYTES: Final = 4 << 20
 
 
 def program_kind(connector: bytes) -> ProgramKind:
-    """Return `python` for a zip, `elf` for a program. ValueError for anything else, and for one with something behind it."""
+    """Return `python` for a zip, `elf` for an ELF program.
+
+    Raises ValueError for anything else, and if bytes follow the program.
+    """
     if connector.startswith(_ELF64):
         _check_elf(connector)
         return "elf"
@@ -66,7 +69,8 @@ def program_kind(connector: bytes) -> ProgramKind:
 
 
 def check_program(connector: bytes) -> ProgramKind:
-    """Return the kind of a program, and check that a zip can be read and has a `__main__.py`. ValueError otherwise.
+    """Return the kind of a program, and check that a zip can be read and has a `__main__.py`. Raises ValueError if
+    the check fails.
 
     Runs nothing of it.
     """
@@ -86,7 +90,10 @@ def check_program(connector: bytes) -> ProgramKind:
 
 
 def _check_zip_directory(connector: bytes) -> None:
-    """Check that the directory is where the zip says, with as many entries as it says, within bounds. Builds no list of them."""
+    """Check that the directory is where the zip says, with the stated number of entries, within bounds.
+
+    Builds no list of entries.
+    """
     _, _, _, here, entries, size, start, _ = _ZIP_END_RECORD.unpack(connector[-_ZIP_END_BYTES:])
     end = len(connector) - _ZIP_END_BYTES
     if connector[max(end - _ZIP64_LOCATOR_BYTES, 0) : end].startswith(_ZIP64_LOCATOR):
@@ -106,7 +113,7 @@ def _check_zip_directory(connector: bytes) -> None:
 
 
 def _check_elf(program: bytes) -> None:
-    """Check that it is a whole program, and that it ends with the last thing that its headers name."""
+    """Check that an ELF program is complete, and that it ends with the last part that its headers specify."""
     try:
         end = _elf_end(program)
     except struct.error:

@@ -1,15 +1,16 @@
-"""The check whether anything that an operation leads to may ask for a request: false only if that is certain.
+"""The check whether code that an operation leads to may send a request. The result is false only if that is certain.
 
-Pure, and static like operations.py, which calls it. Python reaches a function in many ways that do not name it, so this does not
-look for requests; it looks for what cannot hide one, and takes anything else for a request with a credential.
+Pure, and static like operations.py, which calls it. Python reaches a function in many ways that do not name it, so this module
+does not look for requests. It looks for code that cannot hide a request, and takes all other code for a request with a
+credential.
 
 Rules
 - The program is one file. What another file registers, replaces or passes on is not followed.
 - What runs while the file is imported belongs to every operation: the names in it may have been stored where any code finds
   them (a table of handlers, a decorator that registers, a class that its base remembers).
-- Any other function or plain class is reached by its name alone, also if that stands in a text, as in a type hint.
+- Any other function or plain class is reached by its name alone, even if the name is in a text, such as a type hint.
 - Names of the SDK are known one by one, and so are the modules of the standard library that call only what they are given.
-  The SDK as a value, ways to a name that do not spell it, and all else rule nothing out.
+  The SDK as a value, ways to a name that do not spell it, and anything else unknown rule nothing out.
 - An operation needs no credential only if each request is called by its own name, with arguments that can be counted.
 
 Not here: whether a function is an operation (operations.py).
@@ -27,37 +28,37 @@ __all__ = ["MAX_SOURCE_BYTES", "SDK", "Names", "Reachability", "nodes_of"]
 
 SDK: Final = "aileron_connector"
 MAX_SOURCE_BYTES: Final = 1 << 20
-"""1 MiB of one file that is parsed; the largest connector written by hand has 20 KiB."""
+"""1 MiB: largest file that is parsed; the largest connector written by hand has 20 KiB."""
 _HARMLESS: Final = frozenset(
     "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
 )
-"""Names of the SDK that ask for no request."""
+"""Names of the SDK that send no request."""
 _REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
 _CALLED: Final = frozenset(f"{SDK}.{name}" for name in ("hosts", "http.hosts", "http.request", "tcp.connect"))
-"""Names of the SDK whose call shows by itself whether it names a credential."""
+"""Names of the SDK whose call itself shows whether it names a credential."""
 _TRUSTED: Final = frozenset(
     "__future__ abc base64 binascii bisect calendar collections contextlib copy csv dataclasses datetime decimal difflib email "
     "enum fractions functools hashlib heapq hmac html itertools json math msgspec numbers quopri random re secrets statistics "
     "struct textwrap time typing typing_extensions unicodedata uuid zlib zoneinfo".split()
 )
-"""Modules that call only what they are given.
+"""Modules that call only the functions that are passed to them.
 
 Not `os`, `io` or `socket`: frames are bytes in a pipe, which any code can write.
 """
 _TRUSTED_PART: Final = "urllib.parse"
-"""Trusted part of a module that otherwise sends requests."""
+"""The part of a request-sending module that sends no request itself."""
 _DYNAMIC: Final = frozenset(
     "getattr setattr delattr globals locals vars dir eval exec __import__ builtins importlib sys modules inspect gc ctypes types "
     "operator attrgetter methodcaller get_field runpy pkgutil pickle get_type_hints ForwardRef open breakpoint help input "
     "gi_frame cr_frame ag_frame tb_frame f_back f_globals f_locals f_builtins".split()
 )
-"""Ways to a function that do not name it, or to the pipe to the host: as a name, or behind a dot."""
+"""Names, plain or behind a dot, through which code can reach a function without naming it, or the pipe to the host."""
 _PLAIN_DUNDERS: Final = frozenset("__init__ __name__ __doc__ __file__ __main__ __class__ __post_init__".split())
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _UNNAMED: Final = 5
-"""Positional arguments of `http.request`, of which the last is the credential."""
+"""Number of positional arguments of `http.request`, of which the last is the credential."""
 _MAX_PARTS: Final = 8
-"""Attributes of one name, at most: those that are known here have three."""
+"""Maximum number of attributes in a dotted name: the known names of the SDK have three."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BLOCKS: Final = (
     *(ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match),
@@ -66,7 +67,7 @@ _BLOCKS: Final = (
 
 
 def nodes_of(data: bytes) -> list[ast.AST] | None:
-    """Return all nodes of a file; None for one that is too large, or cannot be parsed."""
+    """Return all nodes of a file; None if the file is too large or cannot be parsed."""
     if len(data) > MAX_SOURCE_BYTES:
         return None
     try:
@@ -76,12 +77,12 @@ def nodes_of(data: bytes) -> list[ast.AST] | None:
 
 
 class Names:
-    """Meanings of the names of one file, by its imports: also those inside functions, and below `if TYPE_CHECKING`."""
+    """Meanings of the names of one file, from its imports, including imports inside functions and below `if TYPE_CHECKING`."""
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        """Read the imports. `nodes` are all of the file."""
+        """Read the imports. `nodes` are all nodes of the file."""
         self.imported: dict[str, str] = {}
-        """Meaning of each imported name, dotted."""
+        """Dotted meaning of each imported name."""
         self.doubtful: set[str] = set()
         """Names that were imported with two meanings."""
         self.has_star = False
@@ -99,7 +100,7 @@ class Names:
                     self._import(alias.asname or alias.name, f"{where}.{alias.name}")
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Return the meaning of a name, with its attributes; None if the node is no name, or has too many attributes."""
+        """Return the dotted meaning of a name with its attributes; None if the node is no name, or has too many attributes."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
             parts.append(node.attr)
@@ -114,7 +115,7 @@ class Names:
 
 
 class _Found(NamedTuple):
-    """The effects of a piece of a program: asking for requests, naming a credential, leading to names of its file."""
+    """The effects of a piece of code: sending requests, using a credential, and leading to names of its file."""
 
     network: bool
     credential: bool
@@ -125,12 +126,13 @@ _ANYTHING: Final = _Found(network=True, credential=True, names=frozenset())
 
 
 class Reachability:
-    """The reachable code of one file that is all of the program. Each piece of it is examined once."""
+    """The reachable code of a file that is the complete program. Each piece of the file is examined once."""
 
     def __init__(self, tree: ast.Module, nodes: Iterable[ast.AST], names: Names, operations: Set[ast.AST]) -> None:
         """Read the file.
 
-        `nodes` are all of `tree`, `operations` the functions that only `op` decorates, so only it gets hold of them.
+        `nodes` are all nodes of `tree`; `operations` are the functions that only `op` decorates, so no other code gets hold
+        of them.
         """
         self._names: Final = names
         self._operations: Final = operations
@@ -143,14 +145,14 @@ class Reachability:
         self._imported: Final = self._followed(pieces, _Found(names.has_star, names.has_star, frozenset()), frozenset())
 
     def of(self, function: ast.AST) -> tuple[bool, bool]:
-        """Return whether a function may ask for a request, and for one with a credential."""
+        """Return whether a function may send a request, and whether it may send one with a credential."""
         found, _ = self._followed([function], *self._imported)
         return found.network, found.network and found.credential
 
     def _followed(self, pieces: list[ast.AST], known: _Found, before: Set[ast.AST]) -> tuple[_Found, Set[ast.AST]]:
-        """Return the effects of everything that these pieces lead to, and the nodes that were examined.
+        """Return the effects of all code that these pieces lead to, and the nodes that were examined.
 
-        `known` are the effects of the pieces in `before`, which are included.
+        `known` are the effects of the nodes in `before`, and are included.
         """
         ahead, seen = list(pieces), set[ast.AST]()
         while ahead and not (known.network and known.credential):
@@ -166,9 +168,9 @@ class Reachability:
         return known, seen
 
     def _at_import(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield what runs while the file is imported.
+        """Yield the nodes that run while the file is imported.
 
-        For a function that no code gets hold of, that is what stands around its body.
+        For a function that no code gets hold of, these are the nodes around its body.
         """
         if isinstance(node, _Function) and (not node.decorator_list or node in self._operations):
             yield node.args
@@ -206,7 +208,7 @@ class Reachability:
         return _Found(network, credential, frozenset(names))
 
     def _of_sdk(self, node: ast.AST) -> str | None:
-        """Return the name of the SDK that a name begins with; empty for the SDK itself; None for all others."""
+        """Return the SDK name that a dotted name begins with; empty for the SDK itself; None for all other nodes."""
         top, _, rest = (self._names.dotted(node) or "").partition(".")
         return rest.partition(".")[0] if top == SDK else None
 
@@ -231,14 +233,16 @@ class Reachability:
         return not is_known or (isinstance(node, ast.Attribute) and self._is_unknown_before(node))
 
     def _is_unknown_before(self, node: ast.Attribute) -> bool:
-        """Return whether the part before the last dot of an SDK name is unknown, if only what follows that dot is in doubt."""
+        """Return whether the part before the last dot of an SDK name is unknown, while only the part after that dot is
+        in doubt.
+        """
         inner = node.value
         if isinstance(inner, ast.Attribute):
             return _is_dynamic(inner.attr) or self._is_unknown_before(inner)
         return isinstance(inner, ast.Name) and (_is_dynamic(inner.id) or inner.id in self._names.doubtful)
 
     def _mentioned(self, node: ast.AST) -> set[str]:
-        """Return the names of this file that a node mentions, also in a text that may be a type hint."""
+        """Return the names of this file that a node mentions, including in a text that may be a type hint."""
         while isinstance(node, ast.Attribute):
             node = node.value
         match node:
@@ -252,7 +256,7 @@ class Reachability:
 
 
 def _given(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a function or class gives a meaning: its own, and those that it declares global."""
+    """Yield the names that a function or class defines: its own, and those that it declares global."""
     if isinstance(node, _Function | ast.ClassDef):
         yield node.name
     if isinstance(node, _Function):
@@ -261,7 +265,7 @@ def _given(node: ast.AST) -> Iterator[str]:
 
 
 def _is_plain(node: ast.ClassDef) -> bool:
-    """Return whether no code gets hold of the class while it is made: it has no base, decorator or descriptor."""
+    """Return whether no code gets hold of the class while it is created, because it has no base, decorator or descriptor."""
     has_methods_alone = all(isinstance(one, _Function | ast.Pass) or _is_docstring(one) for one in node.body)
     return has_methods_alone and not (node.bases or node.keywords or node.decorator_list)
 

@@ -1,4 +1,5 @@
-"""The release of a publisher's sources for a forge: each archive bound, signed, checked as an install checks it, under its tag.
+"""The release of a publisher's sources for a forge. Each archive is bound, signed, checked as by an install, and
+named by its tag.
 
     read → bind version, application, hosts → build → pin → bind the pin into each action → sign → check → write
 
@@ -49,12 +50,12 @@ __all__ = ["Release", "Released", "check_key_is_published", "release", "sign", "
 
 ACTIONS: Final = "actions"
 _MAX_ACTIONS: Final = 256
-"""Actions of one release, at most; the largest known connector has seven."""
+"""Maximum number of actions in a release; the largest known connector has seven."""
 _FENCE: Final = b"+++"
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
-    """An archive, and the tag of the release that it is uploaded to. `hash` is a connector's pin, an action's digest."""
+    """An archive, and the tag of the release to which it is uploaded. `hash` is a connector's pin or an action's digest."""
 
     kind: Kind
     name: str
@@ -65,14 +66,14 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Path of the archive below the directory that is written."""
+        """Path of the archive below the output directory."""
         return f"{self.tag}/{ARCHIVE}"
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """A release: the connector first, then its actions by name. `signed_by` is the key's fingerprint; None: unsigned.
+    """A release: the connector first, then its actions by name. `signed_by` is the key's fingerprint; None if unsigned.
 
-    `built` says which sources are in the connector.
+    `built` lists the sources in the connector.
     """
 
     artifacts: tuple[Released, ...]
@@ -92,9 +93,9 @@ def release(
     logins: Sequence[LoginTarget] = (),
     region: str | None = None,
 ) -> Release:
-    """Bind, build, sign and check everything in `directory` for that version. Writes nothing.
+    """Bind, build, sign and check all artifacts in `directory` for that version. Writes nothing.
 
-    AileronError(invalid_request) for sources that cannot be released, with file and line; their author has to fix them.
+    Raises AileronError(invalid_request), with file and line, if the sources cannot be released; their author has to fix them.
     """
     _check_version(version)
     built = build(directory, hosts, application, version, logins, region)
@@ -125,9 +126,11 @@ def release(
 
 
 def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> Released:
-    """Return the archive of a connector or an action with this key's signature, in place of any other; else the same members.
+    """Return the archive of a connector or an action, signed with this key instead of any earlier key; other members
+    stay the same.
 
-    AileronError(invalid_request) for what an install would refuse, placeholders included: it cannot be signed by mistake.
+    Raises AileronError(invalid_request) if an install would refuse it, for example for a placeholder: it cannot be signed
+    by mistake.
     """
     members, kind = _members(archive)
     if kind == "connector":
@@ -147,10 +150,13 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
 
 
 def check_key_is_published(directory: Path, released: Release, key: SigningKey) -> bool:
-    """Return False if the repository has no keys/publisher.pub. AileronError(invalid_request) if that is another key.
+    """Return False if the repository has no keys/publisher.pub. Raises AileronError(invalid_request) if that file has
+    another key.
 
-    `directory` is where the connector's sources are: the repository's own, or as deep in it as the connector's name says.
-    An install compares with the key that the repository publishes: signed with another, no one could install it.
+    `directory` is where the connector's sources are: the repository's root, or as many folders below as the connector's
+    name says.
+    An install compares with the key that the repository publishes: nobody could install an archive that is signed with
+    another key.
     """
     depth = len(Fqn.parse(released.artifacts[0].name).path) - 2
     for place in (directory, *directory.absolute().parents[:depth]):
@@ -171,9 +177,9 @@ def _check_published(path: Path, key: SigningKey) -> None:
 
 
 def write_release(released: Release, directory: Path) -> None:
-    """Write each archive to its path below `directory`, which must not exist yet; all of them or none.
+    """Write each archive to its path below `directory`, which must not exist yet. Either all archives are written or none.
 
-    AileronError: invalid_request if it exists, else what the file system says.
+    Raises AileronError: invalid_request if `directory` exists, otherwise the class of the file system's error.
     """
     if os.path.lexists(directory):
         raise _refused(directory, "already exists; remove it, or choose another directory with -o DIR")
@@ -224,7 +230,9 @@ def _released_action(
 
 
 def _check_source(action: ActionFile, data: bytes, file: str, connector: Released, repository: Fqn) -> None:
-    """Check that `source` says where this file is published: the repository of its connector, in the version of the release."""
+    """Check that `source` names the place where this file is published: its connector's repository, in the version of
+    the release.
+    """
     place = f"{repository.scheme}://{'/'.join(repository.path[:2])}"
     example = f'source = "{place}/{ACTIONS}/{action.name}@{action.version}"'
     if action.source is None:
@@ -261,7 +269,7 @@ def _check_requires(action: ActionFile, data: bytes, file: str, connector: Relea
 
 
 def _bound_action(action: ActionFile, data: bytes, file: str, connector: Released) -> bytes:
-    """Return the file with version, source and pin bound. Only the frontmatter is processed: prose is the author's."""
+    """Return the file with version, source and pin bound. Only the frontmatter is changed, since the prose is the author's."""
     end = data.index(b"\n" + _FENCE, len(_FENCE)) + 1
     head, body = data[:end], data[end:]
     ours = [needed for needed in action.connectors if str(needed.name) == connector.name]
@@ -283,9 +291,9 @@ def _bound_action(action: ActionFile, data: bytes, file: str, connector: Release
 
 
 def _action_files(directory: Path) -> list[Path]:
-    """Return `actions/*/action.md`, by name.
+    """Return the paths of `actions/*/action.md`, by name.
 
-    A folder without one, and a link, is an error: it would be missing from the release.
+    A folder without that file, or a link, is an error, because its action would be missing from the release.
     """
     folder = directory / ACTIONS
     if not os.path.lexists(folder):
@@ -306,7 +314,7 @@ def _action_files(directory: Path) -> list[Path]:
 
 
 def _signed(members: dict[str, bytes], key: SigningKey | None) -> bytes:
-    """Pack members, with the signature over what is signed: connector ‖ manifest.toml, or action.md."""
+    """Pack members, with a signature over connector ‖ manifest.toml, or over action.md."""
     kept = {name: data for name, data in members.items() if name != SIGNATURE}
     if key is None:
         return pack(kept)
@@ -326,7 +334,7 @@ def _members(archive: bytes) -> tuple[dict[str, bytes], Kind]:
 
 
 def _trust_in(name: Fqn, key: SigningKey | None) -> Trust:
-    """Return the trust that an install would need: in this key, for this repository, and in nothing else."""
+    """Return the trust that an install would need: only in this key, and only for this repository."""
     if key is None:
         return Trust()
     keyring = Keyring().trusting(Authority.of_repository(name), key.public)
@@ -362,7 +370,7 @@ def _check_distinct(artifacts: Sequence[Released], directory: Path) -> None:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes:
-    """Read a regular file below a directory that is no link. FileNotFoundError if it is missing."""
+    """Read a regular file below a directory that is not a link. Raises FileNotFoundError if the file is missing."""
     with files.translated(path.parent, "cannot be opened"):
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -379,7 +387,7 @@ def _text(data: bytes, file: str) -> str:
 
 
 def _line_with(data: bytes, text: str) -> int | None:
-    """Return the first line that has `text` quoted; None if it is written in another way."""
+    """Return the number of the first line that contains the quoted `text`; None if the text is written in another way."""
     places = [at for mark in ('"', "'") if (at := data.find(f"{mark}{text}{mark}".encode())) >= 0]
     return line_of(data, min(places)) if places else None
 

@@ -1,6 +1,6 @@
-"""Ed25519: a publisher's key, and the check whether a detached signature over an artifact is its own.
+"""Ed25519: a publisher's key, and the check whether the key made a detached signature over an artifact.
 
-Pure. What is signed is the artifact itself and no digest of it: connector ‖ manifest.toml, or action.md; a signature is 64 raw
+Pure. The signature covers the artifact itself and no digest of it: connector ‖ manifest.toml, or action.md; a signature is 64 raw
 bytes. A key comes as the PEM that other tools write (`openssl genpkey -algorithm ed25519`) or as base64 of its 32 bytes.
 
 Used by the daemon to verify, and by `aileron connector sign` on an author's machine. Source: RFC 8032; RFC 8410;
@@ -25,16 +25,16 @@ __all__ = ["FINGERPRINT", "KEY_BYTES", "MAX_KEY_FILE_BYTES", "SIGNATURE_BYTES", 
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 MAX_KEY_FILE_BYTES: Final = 16 << 10
-"""16 KiB of a key file: a key's PEM has 120 bytes; some people keep words beside it."""
+"""16 KiB: maximum size of a key file. A key's PEM has 120 bytes; some people add notes to the file."""
 FINGERPRINT: Final = re.compile(r"sha256:[A-Za-z0-9+/]{22}")
 _SHOWN: Final = 22
-"""Base64 characters of a fingerprint: 132 bits, for which a second key cannot be found."""
+"""Number of base64 characters of a fingerprint: 132 bits, for which a second key cannot be found."""
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z ]{1,40})-----")
 
 
 @final
 class PublicKey:
-    """A public key of 32 bytes. Equal by value."""
+    """A public key of 32 bytes. Keys are compared by value."""
 
     __slots__ = ("raw",)
 
@@ -45,7 +45,7 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse PEM (SubjectPublicKeyInfo) or base64 of the raw bytes. ValueError says what the text is instead."""
+        """Parse PEM (SubjectPublicKeyInfo) or base64 of the raw bytes. Raises ValueError, which says what the text is instead."""
         if kind := _PEM.search(text):
             return cls._of_pem(text, kind[1])
         return cls(_base64(text, "an Ed25519 public key, as PEM or base64 of its 32 bytes"))
@@ -72,7 +72,7 @@ class PublicKey:
         return f"sha256:{base64.b64encode(hashlib.sha256(self.raw).digest()).decode()[:_SHOWN]}"
 
     def is_signature(self, signature: bytes, message: bytes) -> bool:
-        """Return whether a signature of 64 bytes over the message is by this key."""
+        """Return whether a 64-byte signature over the message was made by this key."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -83,11 +83,11 @@ class PublicKey:
         return True
 
     def to_base64(self) -> str:
-        """Return the raw bytes in base64, as files keep them."""
+        """Return the raw bytes in base64, the form in which files store a key."""
         return base64.b64encode(self.raw).decode()
 
     def to_pem(self) -> str:
-        """Return the key as a repository publishes it: `keys/publisher.pub`."""
+        """Return the key as PEM, the form in which a repository publishes `keys/publisher.pub`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -106,7 +106,7 @@ class PublicKey:
 
 @final
 class SigningKey:
-    """A publisher's private key, on the publisher's machine. Its bytes are printed nowhere."""
+    """A publisher's private key, on the publisher's machine. The key's bytes are never printed."""
 
     __slots__ = ("_raw",)
 
@@ -117,7 +117,7 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """Make a new key, from the kernel's randomness."""
+        """Generate a new key from the kernel's randomness."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Secret(Ed25519PrivateKey.generate().private_bytes_raw()))
@@ -126,7 +126,7 @@ class SigningKey:
     def parse(cls, text: Secret) -> Self:
         """Parse PEM (PKCS #8, no passphrase) or base64 of the raw bytes.
 
-        ValueError says what it is instead, quoting none of it.
+        Raises ValueError, which says what the text is instead and quotes none of it.
         """
         try:
             words = text.reveal().decode()
@@ -158,11 +158,11 @@ class SigningKey:
         return PublicKey(self._key().public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
-        """Return the signature, 64 bytes; the same for the same message."""
+        """Return a signature of 64 bytes. The same message gives the same signature."""
         return self._key().sign(message)
 
     def to_pem(self) -> Secret:
-        """Return the key as its owner keeps it: PKCS #8."""
+        """Return the key as PEM (PKCS #8), the form in which its owner stores it."""
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
         return Secret(self._key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -42,41 +42,41 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BUNDLE_BYTES", "PUBLIC_FORGES", "BundleError", "check_bundle", "is_bundle", "public_forges"]
 
 MAX_BUNDLE_BYTES: Final = 64 << 10
-"""64 KiB, the same as for the archive's member: known bundles have 5 to 12."""
+"""64 KiB, the same limit as for the archive's member: known bundles have 5 to 12 KiB."""
 PUBLIC_FORGES: Final = frozenset({"github", "gitlab"})
-"""Schemes that mean the public server unless a setting names another."""
+"""Schemes that mean the public server unless a setting specifies another server."""
 _ROOTS: Final = ("_store", "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev", "trusted_root.json")
-"""Place of the public instance's roots in the package: its only place that no one but an installer writes to."""
+"""Path of the public instance's roots in the package, the only place to which nobody but an installer writes."""
 _MAX_SHOWN: Final = 300
-"""Characters of a stranger's text in a message, at most."""
+"""Maximum number of characters of an untrusted text in a message."""
 _ISSUER: Final = "1.3.6.1.4.1.57264.1.8"
 _SOURCE: Final = "1.3.6.1.4.1.57264.1.12"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _STATEMENTS: Final = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
 _VOUCHING: Final = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/attestations/publish/v1")
-"""Statements that say "we built this", or "we published this"."""
+"""Types of statement that say "we built this", or "we published this"."""
 _FILE: Final = r"[\x21-\x2e\x30-\x3f\x41-\x7e]{1,255}"
-"""Pattern of a file's name, printable ASCII without `/` and `@`: it is shown to a person."""
+"""Pattern of a workflow file's name, printable ASCII without `/` and `@`, because the name is shown to a person."""
 _REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
 
 
 class BundleError(ValueError):
-    """The bundle is not the signature that it should be. The message says why, as the end of a sentence about it."""
+    """The bundle is not the expected signature. The message is the end of a sentence and says why."""
 
 
 def is_bundle(signature: bytes) -> bool:
-    """Return whether a signature is meant as a bundle: a JSON object."""
+    """Return whether a signature is a JSON object, and so meant as a bundle."""
     return signature.lstrip()[:1] == b"{"
 
 
 def public_forges(settings: Mapping[str, object]) -> frozenset[str]:
-    """Return the schemes that mean the public server, by settings in force with their names (`Settings.consented`)."""
+    """Return the schemes that mean the public server. `settings` are those in force, by name (`Settings.consented`)."""
     urls = {"github": GitHubSettings().url, "gitlab": GitLabSettings().url}
     return frozenset(scheme for scheme, url in urls.items() if settings.get(f"forges.{scheme}.url") == url)
 
 
 def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]) -> str:
-    """Return the workflow that signed the artifact called `name`, as a URL. BundleError says what is wrong.
+    """Return the workflow that signed the artifact called `name`, as a URL. Raises BundleError, which says what is wrong.
 
     `digest` is the sha256 of the artifact's bytes, and `public` the schemes that mean the public server.
     """
@@ -87,7 +87,10 @@ def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]
 
 
 class Identity(NamedTuple):
-    """The identity that may have signed: the certificate has exactly this issuer and repository, and a workflow like this."""
+    """The identity that may have signed.
+
+    The certificate must have exactly this issuer and repository, and a matching workflow.
+    """
 
     issuer: str
     repository: str
@@ -95,7 +98,7 @@ class Identity(NamedTuple):
 
 
 class Signer(NamedTuple):
-    """The identity in a certificate."""
+    """The identity in a verified certificate."""
 
     issuer: str
     repository: str
@@ -103,7 +106,7 @@ class Signer(NamedTuple):
 
 
 def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
-    """Return the identity that may have signed a connector of this name. BundleError if names of its scheme have none."""
+    """Return the identity that may have signed a connector of this name. Raises BundleError if names of its scheme have none."""
     if name.scheme not in PUBLIC_FORGES:
         raise BundleError(f"{name.scheme}:// has no identity at Sigstore; its publisher signs with a key of their own")
     if name.scheme not in public:
@@ -120,7 +123,10 @@ def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
 
 
 def check_identity(found: Signer, expected: Identity) -> None:
-    """Check that the signer may sign. The values are compared whole and exactly: no prefix, no folding of case. BundleError."""
+    """Raise BundleError unless the signer may sign.
+
+    Complete values are compared exactly, without prefix match or case folding.
+    """
     if found.issuer != expected.issuer:
         raise BundleError(f"its signer was vouched for by {_cut(found.issuer)}, and not by {expected.issuer!r}")
     if not expected.workflow.fullmatch(found.workflow):
@@ -134,7 +140,7 @@ def check_identity(found: Signer, expected: Identity) -> None:
 
 
 def _verified(bundle: bytes, digest: bytes) -> Signer:
-    """Return the signer of the bundle, over exactly this digest. BundleError, whatever its bytes are."""
+    """Return the signer of the bundle over exactly this digest. Raises BundleError for any invalid bytes."""
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise BundleError(f"it has {len(bundle)} bytes; a bundle has at most {MAX_BUNDLE_BYTES}")
     try:
@@ -152,9 +158,9 @@ def _verified(bundle: bytes, digest: bytes) -> Signer:
 
 
 class _Form(msgspec.Struct, rename="camel"):
-    """The form of a bundle, one of two.
+    """The form of a bundle: a message signature or a statement.
 
-    The verifier parses the same bytes again, and finds the form that it is told, or refuses.
+    The verifier parses the same bytes again, and either sees the same form or refuses the bundle.
     """
 
     dsse_envelope: object = None
@@ -175,17 +181,17 @@ def _signer_of(raw: bytes, digest: bytes) -> Signer:
 
 
 class Reading:
-    """A policy that accepts every signer, and keeps the certificate: it is judged after everything was verified."""
+    """A policy that accepts every signer and stores the certificate, which is judged after the bundle was verified."""
 
     def __init__(self) -> None:
         self._certificate: Certificate | None = None
 
     def verify(self, cert: Certificate) -> None:
-        """Keep a certificate whose chain is valid. The verifier calls this."""
+        """Store a certificate whose chain is valid. The verifier calls this method."""
         self._certificate = cert
 
     def signer(self) -> Signer:
-        """Return the signer that was verified. BundleError if the certificate names none, or several."""
+        """Return the verified signer. Raises BundleError if the certificate names no signer, or several."""
         from cryptography.x509 import SubjectAlternativeName, UniformResourceIdentifier
 
         assert self._certificate is not None
@@ -197,7 +203,7 @@ class Reading:
 
 
 def _extension(certificate: Certificate, oid: str) -> str:
-    """Decode an extension of Fulcio, a DER string. BundleError if there is none: certificates of before 2023 say less."""
+    """Decode an extension of Fulcio, a DER string. Raises BundleError if it is missing, as in certificates from before 2023."""
     from cryptography.hazmat import asn1
     from cryptography.x509 import ExtensionNotFound, ObjectIdentifier, UnrecognizedExtension
 
@@ -214,7 +220,7 @@ class _Subject(msgspec.Struct):
 
 
 class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicateType"}):
-    """The parts that are read of an in-toto statement, after its signature."""
+    """The fields of an in-toto statement that are read, after its signature was verified."""
 
     kind: str
     subject: list[_Subject]
@@ -222,7 +228,7 @@ class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicat
 
 
 def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
-    """Check that the statement says that exactly these bytes were built or published. BundleError."""
+    """Raise BundleError unless the statement says that exactly these bytes were built or published."""
     if kind != _STATEMENT:
         raise BundleError(f"it signs a {_cut(kind)}, not an in-toto statement")
     statement = msgspec.json.decode(payload, type=_Statement)
@@ -241,7 +247,7 @@ def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
 def trusted_verifier() -> Verifier:
     """Return a verifier with the roots in the package.
 
-    It fetches nothing, and reads nothing in the home (`Verifier.production` would).
+    The verifier fetches nothing, and reads nothing in the home, as `Verifier.production` would.
     """
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier

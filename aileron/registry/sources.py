@@ -1,4 +1,4 @@
-"""Selection of the files in a connector's source directory that become its program; each other file has a reason.
+"""Selection of the files in a connector's source directory that become its program; each omitted file has a reason.
 
 Reads the directory and runs nothing of it. What a package needs at run time goes in as `pip install --target` put it there: its
 modules, its data files, and the metadata that `importlib.metadata` reads. What cannot work from a zip in the jail, and what is no
@@ -31,14 +31,14 @@ from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
 __all__ = ["LeftOut", "Sources", "collected"]
 
 _BESIDE: Final = frozenset({"actions", "tests"})
-"""Folders at the top that are not the program; below a package they are packages like any other."""
+"""Folders at the top level that are not part of the program; below a package they are packages like any other."""
 _CACHE: Final = "__pycache__"
 _COMPILED: Final = (".so", ".pyd", ".dll", ".dylib", ".a", ".o", ".pyc", ".pyo")
 _METADATA: Final = frozenset({"METADATA", "entry_points.txt", "top_level.txt"})
-"""Files that `importlib.metadata` reads. The rest says how and from where a package was installed on this machine."""
+"""Files that `importlib.metadata` reads. The other metadata says how and from where a package was installed on this machine."""
 _LICENCES: Final = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
 _MAX_NAMED: Final = 1000
-"""Files that are named as left out, at most; more are counted. A repository with an unrelated folder in it has thousands."""
+"""Maximum number of omitted files that are named; the rest are counted. A repository with an unrelated folder has thousands."""
 
 _NOT_THE_PROGRAM: Final = "not part of the program"
 _HIDDEN: Final = "starts with a dot"
@@ -51,23 +51,23 @@ _ONE_FILE: Final = "a compiled program is one file"
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A file or a folder (with a slash at its end) that did not go in, and why."""
+    """An omitted file or folder (with a slash at its end), and the reason."""
 
     path: str
     reason: str
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that go in by relative path, with the manifest; and those that do not, as far as they are named."""
+    """The included files by relative path, with the manifest, and the named omitted files."""
 
     found: dict[str, bytes]
     left_out: tuple[LeftOut, ...]
     unnamed: int = 0
-    """Number of further files that were left out."""
+    """Number of further files that were omitted."""
 
 
 class _Folder(NamedTuple):
-    """A folder of the walk. `here` is relative; `is_package`: it or one above it has an `__init__.py`."""
+    """A visited folder. `here` is its relative path; `is_package` is true if it or a parent has an `__init__.py`."""
 
     here: Path
     names: list[str]
@@ -76,7 +76,7 @@ class _Folder(NamedTuple):
 
 
 def collected(directory: Path) -> Sources:
-    """Return the sources in `directory`. AileronError(invalid_request) for links, what is no file, or too much."""
+    """Return the sources in `directory`. Raises AileronError(invalid_request) for links, special files, or too much data."""
     if not directory.is_dir():
         raise _refused(directory, "not a directory")
     found: dict[str, bytes] = {}
@@ -121,7 +121,7 @@ def _walked(directory: Path, left_out: list[LeftOut]) -> Iterator[_Folder]:
 
 
 def _reason(path: Path, *, is_package: bool) -> str | None:
-    """Return why a file stays out; None for one that goes in."""
+    """Return the reason why a file is omitted; None if the file is included."""
     name, top = path.name, path.parts[0]
     if name[0] == ".":
         return _HIDDEN

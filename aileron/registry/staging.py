@@ -1,12 +1,12 @@
-"""Fetched archives that wait for a person: kept by their content, until they are installed or too old.
+"""Fetched archives that wait for a person. They are stored by their digest until they are installed or too old.
 
     ROOT/<hex>.tar.gz      <hex>: the pin of a connector, the digest of an action file
     ROOT/<hex>.md          an action file as it was published, for the next update of it to be merged with
 
-Runs in the daemon. Trusts no file of its directory: the caller that takes one checks it again, signature and all. So a question
-outlives the daemon, and what is installed is what it was about.
+Runs in the daemon. Trusts no file of its directory: the caller that takes an archive checks it again, signature included. So a
+question outlives the daemon, and the installed archive is the one it was about.
 
-Source: docs/reference/forges.md. Not here: what an archive is worth (artifact.py), the store (content.py).
+Source: docs/reference/forges.md. Not here: the check of an archive (artifact.py), the store (content.py).
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 __all__ = ["KEPT_S", "PublishedTexts", "Staging"]
 
 KEPT_S: Final = 25 * 3600.0
-"""Seconds that an archive is kept: a question waits for minutes, and its answer can be used for a day after it was signed."""
+"""Seconds for which an archive is stored: a question waits for minutes, and its decision can be used for a day after it
+was signed.
+"""
 MAX_STAGED_BYTES: Final = 1 << 30
-"""1 GiB: fifteen of the largest possible archives, and some hundred usual ones."""
+"""1 GiB: fifteen of the largest possible archives, or some hundred usual ones."""
 MAX_TEXTS: Final = 2000
-"""Published texts, at most: twice as many as there can be actions."""
+"""Maximum number of published texts: twice as many as there can be actions."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class Staging:
-    """The archives under `root`, which is made with the first."""
+    """The archives under `root`, which is created with the first archive."""
 
     def __init__(self, root: Path) -> None:
         self._root: Final = root
 
     def put(self, digest: str, archive: bytes) -> None:
-        """Keep an archive, durably. AileronError(busy) if there is no room."""
+        """Store an archive, durably. Raises AileronError(busy) if there is no room."""
         path = self._path(digest)
         files.make_directory(self._root)
         self.sweep()
@@ -61,7 +63,10 @@ class Staging:
             files.replace(directory, path, archive)
 
     def take(self, digest: str, name: str) -> bytes:
-        """Return the archive of that digest; `name` is for messages. AileronError(not_found) if it is no longer kept."""
+        """Return the archive with that digest; `name` is for messages.
+
+        Raises AileronError(not_found) if it is no longer stored.
+        """
         path = self._path(digest)
         try:
             with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
@@ -71,7 +76,7 @@ class Staging:
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER) from None
 
     def drop(self, digest: str) -> None:
-        """Remove an archive. One that cannot be removed is swept later, so the caller gets no error."""
+        """Remove an archive. An archive that cannot be removed is swept later, so the caller gets no error."""
         try:
             self._path(digest).unlink(missing_ok=True)
         except OSError as error:
@@ -95,20 +100,20 @@ class Staging:
 
 
 class PublishedTexts:
-    """Action files as they were published, by their sources; each can be made again by fetching it."""
+    """Action files as they were published, by source. Each file can be fetched again."""
 
     def __init__(self, root: Path) -> None:
         self._root: Final = root
 
     def put(self, source: str, text: str) -> None:
-        """Keep the text that was published as `source` (NAME@VERSION)."""
+        """Store the text that was published as `source` (NAME@VERSION)."""
         files.make_directory(self._root)
         with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
             if len(os.listdir(directory)) < MAX_TEXTS:
                 files.replace(directory, self._path(source), text.encode())
 
     def maybe_get(self, source: str) -> str | None:
-        """Return the text that was published as `source`; None if it is not kept."""
+        """Return the text that was published as `source`; None if it is not stored."""
         try:
             with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
                 return files.read(directory, self._path(source), MAX_DOCUMENT_BYTES).decode()

@@ -1,15 +1,15 @@
 """A suite: one TOML file that names actions which are installed together, and where such a file is published.
 
-Pure. The file is a stranger's and is not signed: it is a list of requests, and each action on it is fetched, checked and
-consented to like any other. So nothing is interpreted: a key that is not named here is an error with file and line.
+Pure. The file is untrusted and not signed: it is a list of requests, and each action on it is fetched, checked and
+consented to like any other. So nothing is interpreted: an unknown key is an error with file and line.
 
 Rules
 - Exactly `name`, `description` and `actions`.
 - An entry is a path in the suite's own repository, in the version that the suite was read at; or NAME@VERSION, in full.
-- A version comes from a tag alone: a commit, a branch or a file on this machine has none, and then every entry is in full.
-- Two entries that would be one installed action are an error: only one of them could be there.
+- A version comes from a tag alone: a commit, a branch or a local file has none, and then every entry is in full.
+- Two entries that would become the same installed action are an error, because only one of them could be installed.
 
-Source: docs/reference/suite.md, checked against `SCHEMA`. Not here: fetching (forges/), which tag `latest` is (the forge says),
+Source: docs/reference/suite.md, checked against `SCHEMA`. Not here: fetching (forges/), the tag of `latest` (the forge says),
 installing.
 
 >>> SuiteSource.parse("github://acme/tools/suites/work.toml@v1.2.0").path
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 LATEST: Final = "latest"
-"""Ref in place of a tag: the newest release, whichever that is."""
+"""Ref in place of a tag that means the newest release."""
 MAX_ENTRIES: Final = 100
-"""Actions of one suite, at most: a person goes through them one by one; the largest suite known has twelve."""
+"""Maximum number of actions per suite: a person goes through them one by one; the largest suite known has twelve."""
 _MAX_NAME: Final = 100
-"""Characters of its name, at most: one line of a list, as wide as terminals are."""
+"""Maximum number of characters in a suite's name: one line of a list, as wide as terminals are."""
 _MAX_DESCRIPTION: Final = 500
-"""Characters of its description, at most: a few lines, read before a person consents to anything."""
+"""Maximum number of characters in a suite's description: a few lines, read before a person consents to anything."""
 _MAX_ENTRY: Final = 512
-"""Characters of an entry, at most: a scheme, four segments of 100, a version."""
+"""Maximum number of characters in an entry: a scheme, four segments of 100, a version."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SUFFIX: Final = ".toml"
 
@@ -86,7 +86,7 @@ class SuiteSource(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. ValueError says what is wrong."""
+        """Parse `SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. Raises ValueError, which says what is wrong."""
         place, separator, ref = text.partition("@")
         if not separator:
             raise ValueError(f"{text!r} has no ref; expected FILE@TAG, FILE@COMMIT or FILE@{LATEST}")
@@ -97,11 +97,11 @@ class SuiteSource(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_latest(self) -> bool:
-        """True if the forge has to be asked which tag it is."""
+        """True if the forge must be asked for the tag of the newest release."""
         return self.ref == LATEST
 
     def at(self, ref: str) -> SuiteSource:
-        """Return the same file at the ref that it was found at. ValueError if the forge's answer is no ref."""
+        """Return the same file at the ref `ref`. Raises ValueError if the forge's response is not a valid ref."""
         return msgspec.structs.replace(self, ref=check_ref(ref))
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class InRepository(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `actions/NAME`, or another path; a leading `/` is dropped. ValueError otherwise."""
+        """Parse `actions/NAME`, or another path; a leading `/` is dropped. Raises ValueError otherwise."""
         path = text.removeprefix("/")
         if "@" in path:
             raise ValueError(f"{text!r} is a path and gets the version of its suite: leave out the @ and what follows")
@@ -129,7 +129,7 @@ class InRepository(msgspec.Struct, frozen=True, order=True):
 
 
 class SuiteEntry(msgspec.Struct, frozen=True):
-    """An entry of a suite: the action that it names, and its line in the file."""
+    """An entry of a suite: the requested action, and the entry's line in the file."""
 
     what: InRepository | ArtifactRequest
     line: int
@@ -141,7 +141,7 @@ class SuiteEntry(msgspec.Struct, frozen=True):
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked suite. `file` is its name in messages."""
+    """A checked suite. `file` is the suite's name in messages."""
 
     name: str
     description: str
@@ -150,7 +150,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_suite(text: str, *, file: str) -> Suite:
-    """Read a suite; `file` is its name in errors. AileronError(invalid_request) with line and fix."""
+    """Read a suite; `file` is its name in errors. Raises AileronError(invalid_request) with line and fix if it is not valid."""
     table = read_document(text, SCHEMA, file=file, boundary=Boundary.ACTION)
     suite = Suite(
         name=_words(table, "name", _MAX_NAME),
@@ -163,9 +163,9 @@ def parse_suite(text: str, *, file: str) -> Suite:
 
 
 def wanted(suite: Suite, source: SuiteSource | None) -> tuple[ArtifactRequest, ...]:
-    """Return the artifacts to install, in order. AileronError(invalid_request) for the first path that gets no version.
+    """Return the artifacts to install, in order. Raises AileronError(invalid_request) for the first path without a version.
 
-    `source` is where the suite was read, with the ref that it was found at; None: a file on this machine.
+    `source` is the repository from which the suite was read, with the resolved ref; None for a local file.
     """
     return tuple(_wanted(entry, suite, source) for entry in suite.entries)
 
@@ -186,7 +186,7 @@ def _wanted(entry: SuiteEntry, suite: Suite, source: SuiteSource | None) -> Arti
 
 
 def _version_of(source: SuiteSource) -> str:
-    """Return the version that a tag names: `v1.2.0`, or `slack/v1.2.0`. ValueError if there is none."""
+    """Return the version in a tag such as `v1.2.0` or `slack/v1.2.0`. Raises ValueError if the tag has none."""
     if _COMMIT.fullmatch(source.ref):
         raise ValueError(f"{source.ref} is a commit")
     version = source.ref.rpartition("/")[2]
@@ -235,7 +235,7 @@ def _action_of(what: InRepository | ArtifactRequest) -> str:
 
 
 def _check_each_once(table: Table, entries: tuple[SuiteEntry, ...]) -> None:
-    """Check that each entry would be an action of its own, and a tool of its own."""
+    """Check that no two entries are the same action or the same tool."""
     first: dict[str, SuiteEntry] = {}
     for index, entry in enumerate(entries):
         other = first.setdefault(tool_name(entry.action), entry)

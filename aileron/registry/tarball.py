@@ -57,14 +57,14 @@ _CALLED: Final[dict[Kind, tuple[str, Boundary]]] = {
     "action": ("an action", Boundary.ACTION),
 }
 _GROWTH: Final = 200
-"""Growth of an archive when it is unpacked, at most: programs grow three to six fold, and zeros a thousand."""
+"""Maximum growth factor of an archive when unpacked: programs grow three to six fold, and zeros a thousand."""
 _FREE_BYTES: Final = 1 << 20
-"""1 MiB: content that is no larger may have grown by any factor."""
+"""1 MiB: unpacked content up to this size may have any growth factor."""
 _BLOCK: Final = 512
 _PAX_BYTES: Final = 16 << 10
-"""Bytes of one member's extended attributes, at most; a time and an owner take some 60 bytes."""
+"""Maximum size in bytes of a member's extended attributes; a time and an owner take some 60 bytes."""
 MAX_ARCHIVE_BYTES: Final = MAX_BYTES[CONNECTOR] + MAX_BYTES[MANIFEST] + MAX_BYTES[SIGNATURE] + (1 << 20)
-"""Bytes of an unpacked archive, headers and padding included.
+"""Maximum size in bytes of an unpacked archive, headers and padding included.
 
 1 MiB is room for GNU tar's 10 KiB records and for extended headers.
 """
@@ -92,9 +92,9 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
-    """Return the members by name: `connector` and `manifest.toml`, or `action.md`; and `signature.sig` if there is one.
+    """Return the members by name: `connector` and `manifest.toml`, or `action.md`; and `signature.sig` if present.
 
-    AileronError(invalid_request) for anything that is not exactly such an archive.
+    Raises AileronError(invalid_request) for anything that is not exactly such an archive.
     """
     try:
         members = dict(_members(_decompressed(archive), (*_NEEDED[kind], SIGNATURE)))
@@ -108,9 +108,9 @@ def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
 
 
 def kind_of(archive: bytes) -> Kind:
-    """Return the kind that an archive from anywhere seems to have; `unpack` checks whether it is one.
+    """Return the kind that an untrusted archive seems to have; `unpack` checks that the archive is valid.
 
-    AileronError(invalid_request).
+    Raises AileronError(invalid_request) if the kind cannot be determined.
     """
     try:
         names = {name for name, _ in _members(_decompressed(archive), tuple(MAX_BYTES))}
@@ -144,7 +144,7 @@ class _Header(NamedTuple):
 
 
 def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield each member once: no more than are allowed, however many headers an archive has."""
+    """Yield each member once, and only allowed members, however many headers an archive has."""
     position, described, seen = 0, False, set[str]()
     while (block := plain[position : position + _BLOCK]) != bytes(_BLOCK):
         header = _header(block, allowed)
@@ -192,7 +192,7 @@ def _checksum(block: bytes) -> int:
 
 
 def _octal(field: bytes) -> int:
-    """Parse octal digits that end with a space or NUL. The binary form, for large files, is refused."""
+    """Parse octal digits that end with a space or NUL. Raises ValueError for the binary form, which is for large files."""
     digits = re.fullmatch(rb" *([0-7]{1,12})[ \0]*", field)
     if not digits:
         raise ValueError("a header field is not an octal number")
@@ -200,7 +200,7 @@ def _octal(field: bytes) -> int:
 
 
 def _check_pax(data: bytes) -> None:
-    """Check records of `LENGTH KEY=VALUE` and a line end; only keys that leave name and content alone."""
+    """Check records of `LENGTH KEY=VALUE` and a newline. Only keys that change neither name nor content are allowed."""
     start = 0
     while start < len(data):
         match = _RECORD.match(data, start)

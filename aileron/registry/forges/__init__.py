@@ -1,6 +1,6 @@
-"""Forges, from which the bytes of a version are fetched: one module for each scheme of names, alone to know its addresses.
+"""Forges, from which the bytes of a version are fetched. Each module serves one scheme of names, and only it knows its addresses.
 
-forge.py the requests to each, and how an answer is read · github.py · gitlab.py · hub.py
+forge.py the requests to each, and how a response is read · github.py · gitlab.py · hub.py
 
 Source: docs/reference/forges.md.
 """

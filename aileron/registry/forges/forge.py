@@ -1,11 +1,11 @@
 """The interface to a place that publishes, and what all of them have in common: tags, bounds, redirects, refusals.
 
-Runs in the daemon. A forge is trusted in one thing, that these are the bytes it has under that name; the signature, the hash
-and the person decide what they are. So no code here looks into an artifact.
+Runs in the daemon. A forge is trusted in one thing only: the bytes are those it has under that name. The signature, the hash
+and the person decide whether they are accepted. So no code here looks into an artifact.
 
 Rules
 - A redirect goes to the forge's own storage, or stays in the repository that was asked for. Any other is an error: a repository
-  that moved is another publisher (a republication), whatever the forge thinks of it.
+  that moved is another publisher (a republication), whatever the forge itself says about the move.
 - A token goes to the forge itself and never along with a redirect.
 - Every answer has a bound. An answer that is not understood is an error that says which address gave it.
 
@@ -52,27 +52,33 @@ KEY_PATH: Final = "keys/publisher.pub"
 MAX_JSON_BYTES: Final = 4 << 20
 """4 MiB: a page of a hundred releases with long notes and many assets."""
 MAX_JSON_VALUES: Final = 400_000
-"""Values of an answer, and commas in its texts, at most. GitHub's releases, the densest, have some 100,000 in 4 MiB."""
+"""Maximum number of values in a response, and of commas in its texts.
+
+GitHub's releases, the densest, have some 100,000 in 4 MiB.
+"""
 MAX_VERSIONS: Final = 1000
-"""Versions of one artifact at a Hub, at most: a release each working day for four years."""
+"""Maximum number of versions per artifact at a Hub: a release each working day for four years."""
 MAX_SUITE_BYTES: Final = 256 << 10
 MAX_PAGES: Final = 10
-"""Pages of a hundred releases each, at most: older ones are not listed, but can be installed."""
+"""Maximum number of pages of a hundred releases each: older releases are not listed, but can be installed."""
 _PER_PAGE: Final = 100
 _MAX_REDIRECTS: Final = 3
 _MAX_VERSION: Final = 100
-"""Characters of a version that is listed. Versions are compared as numbers, and Python parses none of thousands of digits."""
+"""Maximum number of characters in a listed version.
+
+Versions are compared as numbers, and Python parses none of thousands of digits.
+"""
 _MAX_TOLD: Final = 8
-"""Versions that are named if the requested one is missing."""
+"""Number of existing versions that an error names if the requested version is missing."""
 _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}")
 
 Progress = Callable[[int, int | None], None]
-"""Callback for the bytes so far, and for all if that is known."""
+"""Callback for the number of bytes received so far, and the total if it is known."""
 _T = TypeVar("_T")
 
 
 class Answer(NamedTuple):
-    """The answer to a request: header names in lower case. Redirects are not followed."""
+    """The response to a request, with header names in lower case. Redirects are not followed."""
 
     status: int
     headers: dict[str, str]
@@ -85,12 +91,14 @@ class Web(Protocol):
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
     ) -> Answer:
-        """Send a GET. AileronError(network_error) if no server answers, (resource_limit_exceeded) for a body over the limit."""
+        """Send a GET. Raises AileronError(network_error) if no server responds, (resource_limit_exceeded) if the body
+        exceeds the limit.
+        """
         ...
 
 
 class SuiteText(NamedTuple):
-    """A suite's file, and the ref it was read at."""
+    """A suite's file, and the ref at which it was read."""
 
     text: str
     ref: str
@@ -99,12 +107,12 @@ class SuiteText(NamedTuple):
 class Forge(Protocol):
     """A place that publishes.
 
-    AileronError of each method: not_found, unauthorized, busy (a rate limit), network_error, external_api_error,
-    invalid_request for an answer that is not understood.
+    Each method raises AileronError: not_found, unauthorized, busy (a rate limit), network_error, external_api_error,
+    or invalid_request if the response is not understood.
     """
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """Return the archive of that version: `aileron.tar.gz`, unread."""
+        """Return the unread archive of that version, `aileron.tar.gz`."""
         ...
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
@@ -112,7 +120,7 @@ class Forge(Protocol):
         ...
 
     async def publisher_key(self, repository: Authority) -> PublicKey:
-        """Return the key that the repository says it signs with: `keys/publisher.pub` on its default branch."""
+        """Return the key that the repository publishes as its signing key: `keys/publisher.pub` on its default branch."""
         ...
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
@@ -121,7 +129,7 @@ class Forge(Protocol):
 
 
 def tag_of(name: Fqn, version: str) -> str:
-    """Return the tag of a version: `v1.2.0`, or `connectors/slack/v1.2.0` if the artifact has a place in its repository."""
+    """Return the tag of a version: `v1.2.0`, or `connectors/slack/v1.2.0` if the artifact is in a folder of its repository."""
     return "/".join((*name.path[2:], f"v{version}"))
 
 
@@ -133,7 +141,7 @@ def versions_in(tags: Sequence[object], name: Fqn) -> tuple[str, ...]:
 
 
 def newest(versions: Sequence[str], *, prerelease: bool = False) -> str | None:
-    """Return the last version that is no pre-release, or with `prerelease` the last; None if there is none."""
+    """Return the last version that is not a pre-release, or with `prerelease` the last of all; None if no version qualifies."""
     wanted = [version for version in versions if prerelease or "-" not in version.partition("+")[0]]
     return wanted[-1] if wanted else None
 
@@ -146,12 +154,15 @@ def _is_version(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Quote a text as one segment of a path, slashes too (RFC 3986, section 2.1)."""
+    """Quote a text, slashes included, as one segment of a path (RFC 3986, section 2.1)."""
     return quote(text, safe="")
 
 
 class Way:
-    """A client of one forge: `storage` are the hosts that it keeps files on; `token` is sent as a header to its own host only."""
+    """A client of one forge.
+
+    `storage` are the hosts where the forge stores files; `token` is sent as a header to the forge only.
+    """
 
     def __init__(
         self,
@@ -179,7 +190,10 @@ class Way:
     async def archive(
         self, url: str, within: Sequence[str], accept: str | None, progress: Progress | None
     ) -> bytes | None:
-        """Return the file at `url`; None if there is none. A redirect stays below one of `within`, or goes to the storage."""
+        """Return the file at `url`; None if the file is missing.
+
+        A redirect must stay below a prefix in `within`, or go to the storage.
+        """
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         for _ in range(_MAX_REDIRECTS + 1):
             answer = await self._web.get(url, headers=headers, limit_bytes=MAX_ARCHIVE_BYTES, progress=progress)
@@ -191,7 +205,7 @@ class Way:
         raise not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
 
     async def maybe_json(self, url: str, of: type[_T], most: int = MAX_JSON_VALUES) -> _T | None:
-        """Return JSON of that shape, with at most `most` values; None if there is nothing at `url`. No redirect is followed."""
+        """Return JSON of type `of` with at most `most` values; None if there is nothing at `url`. No redirect is followed."""
         answer = await self._web.get(
             url, headers=(*self._headers, ("Accept", "application/json")), limit_bytes=MAX_JSON_BYTES
         )
@@ -204,14 +218,14 @@ class Way:
             raise not_understood(url, f"unexpected answer: {error}") from None
 
     async def maybe_page(self, url: str, of: type[_T], most: int) -> list[_T] | None:
-        """Return one page of a list, which has at most the number of entries requested. Otherwise as in `maybe_json`."""
+        """Return one page of a list, with at most the requested number of entries. Otherwise behaves as `maybe_json`."""
         found = await self.maybe_json(url, list[of])  # type: ignore[valid-type]  # a type as a value
         if found is not None and len(found) > most:
             raise not_understood(url, f"a page of {len(found)} entries, although {most} were requested")
         return found
 
     async def maybe_pages(self, url: str, of: type[_T], pages: int = MAX_PAGES) -> list[_T] | None:
-        """Return the first `pages` of a list, each as in `maybe_page`; None if one of them is missing."""
+        """Return the first `pages` of a list, each read as by `maybe_page`; None if a page is missing."""
         found: list[_T] = []
         for number in range(1, pages + 1):
             page = await self.maybe_page(f"{url}?per_page={_PER_PAGE}&page={number}", of, _PER_PAGE)
@@ -223,7 +237,7 @@ class Way:
         return found
 
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
-        """Return a text file; None if there is none. No redirect is followed."""
+        """Return the text file at `url`; None if the file is missing. No redirect is followed."""
         found = await self.maybe_answer(url, limit_bytes, accept)
         try:
             return None if found is None else found.body.decode()
@@ -231,13 +245,13 @@ class Way:
             raise not_understood(url, "not valid UTF-8") from None
 
     async def maybe_answer(self, url: str, limit_bytes: int, accept: str | None = None) -> Answer | None:
-        """Return a successful answer; None if there is nothing at `url`. No redirect is followed."""
+        """Return a successful response; None if there is nothing at `url`. No redirect is followed."""
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         answer = await self._web.get(url, headers=headers, limit_bytes=limit_bytes)
         return None if answer.status == 404 else self._ok(url, answer)
 
     def _next(self, url: str, answer: Answer, within: Sequence[str]) -> str:
-        """Return the target of the answer's redirect. AileronError if it must not be followed."""
+        """Return the target of the response's redirect. Raises AileronError if the redirect must not be followed."""
         target = urljoin(url, answer.headers.get("location", ""))
         # Compared as text, and not parsed: so it does not matter what another reader than egress would make of it. The allowed
         # prefixes end in a slash, so that the host ends there for every reader.
@@ -247,7 +261,7 @@ class Way:
         raise _elsewhere(url, target)
 
     def _ok(self, url: str, answer: Answer) -> Answer:
-        """Return the answer if it is successful. Otherwise AileronError with what it says, and what to do."""
+        """Return the response if it is successful. Otherwise raise AileronError with the forge's message, and what to do."""
         status, left = (
             answer.status,
             answer.headers.get("x-ratelimit-remaining", answer.headers.get("ratelimit-remaining")),
@@ -264,10 +278,13 @@ class Way:
 
 
 class Repositories(abc.ABC):
-    """The common part of forges of repositories with releases. Each says where things are, and which releases count."""
+    """The common part of forges with repositories and releases. Each subclass says where things are, and which releases count."""
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """Return the archive of that version. AileronError(not_found) names the versions that exist."""
+        """Return the archive of that version.
+
+        Raises AileronError(not_found) with the existing versions if the version is missing.
+        """
         found = await self._maybe_archive(name, version, progress)
         if found is None:
             raise no_version(name, version, await self._versions_there(name))
@@ -282,7 +299,7 @@ class Repositories(abc.ABC):
         return key_in(await self._maybe_file(repository, KEY_PATH, "HEAD", MAX_KEY_BYTES), repository)
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """Return a file of the repository at a ref. `latest` is the release that the forge calls so."""
+        """Return a file of the repository at a ref. `latest` is the release that the forge calls its latest."""
         if ref == "latest":
             tag = await self._maybe_latest(repository)
             if tag is None:
@@ -323,14 +340,17 @@ def _elsewhere(url: str, target: str) -> AileronError:
 
 
 def check_ref(ref: str) -> str:
-    """Return a tag or commit as given. ValueError if it is none."""
+    """Return a valid tag or commit unchanged. Raises ValueError if `ref` is neither."""
     if not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref.endswith(("/", ".")):
         raise ValueError(f"{ref!r} is not a tag, a commit or 'latest'")
     return ref
 
 
 def key_in(text: str | None, repository: Authority) -> PublicKey:
-    """Parse the text of `keys/publisher.pub`. AileronError (not_found) if it was missing, (invalid_request) if it is no key."""
+    """Parse the text of `keys/publisher.pub`.
+
+    Raises AileronError (not_found) if it is missing, (invalid_request) if it is no key.
+    """
     if text is None:
         raise _absent(f"{repository} has no {KEY_PATH} on its default branch: its publisher does not sign")
     try:
@@ -345,12 +365,12 @@ MAX_KEY_BYTES: Final = MAX_KEY_FILE_BYTES
 
 
 def no_repository(repository: Authority) -> AileronError:
-    """Return the error that no repository of that name can be seen."""
+    """Return the error that no repository of that name is visible."""
     return _absent(f"no repository {repository}, or reading it needs a token")
 
 
 def no_release(repository: Authority) -> AileronError:
-    """Return the error that the repository has no release, and so no latest one."""
+    """Return the error that the repository has no release, and so no latest release."""
     return _absent(f"{repository} has no release: give a tag or a commit after the @")
 
 
@@ -360,7 +380,7 @@ def no_file(repository: Authority, path: str, ref: str) -> AileronError:
 
 
 def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
-    """Return the error that the version was not published, with the versions that were."""
+    """Return the error that the version was not published, with the published versions."""
     if there:
         listed = ", ".join(reversed(there[-_MAX_TOLD:]))
         known = f"there are {listed}" + (f" and {len(there) - _MAX_TOLD} older" if len(there) > _MAX_TOLD else "")
@@ -379,13 +399,13 @@ def _absent(problem: str) -> AileronError:
 
 
 def _origin_of(url: str) -> str:
-    """Return the origin of a checked address: up to the first slash of its path."""
+    """Return the origin of a checked address, that is everything before the first slash of its path."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def _told(url: str) -> str:
-    """Return an address for people, without parts that may be secret: a signed query, a user."""
+    """Return an address for people, without the parts that may be secret: a signed query, and a user."""
     scheme, _, rest = url.partition("?")[0].partition("#")[0].partition("://")
     authority, slash, path = rest.partition("/")
     return visible(f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"[:300])
@@ -431,5 +451,5 @@ def _external(url: str, status: int, *, retriable: bool) -> AileronError:
 
 
 def not_understood(url: str, problem: str) -> AileronError:
-    """Return the error that the answer of an address is not understood."""
+    """Return the error that the response from an address is not understood."""
     return AileronError(FailureClass.INVALID_REQUEST, f"{_told(url)}: {problem}", boundary=Boundary.EXTERNAL)

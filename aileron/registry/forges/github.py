@@ -1,7 +1,7 @@
 """GitHub: releases with an asset `aileron.tar.gz`, at github.com or a server of its kind.
 
-Without a token, requests go to the pages that browsers use, which have no tight limit; with one, to the API, which also shows
-what is private. Listing versions takes the API in any case.
+Without a token, requests go to the pages that browsers use, which have no tight limit; with a token, to the API, which also shows
+private repositories. Listing versions takes the API in any case.
 
 Source: GitHub REST API, "Releases", "Release assets", "Contents"; docs/reference/forges.md.
 """
@@ -46,7 +46,7 @@ class _Release(msgspec.Struct, frozen=True):
 
 
 class GitHub(Repositories):
-    """A GitHub server, and one token or none."""
+    """A client of a GitHub server, with a token or without."""
 
     def __init__(self, web: Web, settings: GitHubSettings, token: Secret | None = None) -> None:
         self._url = settings.url
@@ -66,7 +66,7 @@ class GitHub(Repositories):
         return await self._pages.archive(url, (page,), None, progress)
 
     async def _tags(self, repository: Authority) -> list[str]:
-        """Return the tags of releases that are no drafts and have the archive."""
+        """Return the tags of releases that are not drafts and have the archive."""
         releases = await self._calls.maybe_pages(f"{self._repository(repository)}/releases", _Release)
         if releases is None:
             raise no_repository(repository)

@@ -1,4 +1,4 @@
-"""GitLab: releases with a link named `aileron.tar.gz` by its file path, at gitlab.com or a server of one's own.
+"""GitLab: releases with a link named `aileron.tar.gz` by its file path, at gitlab.com or a self-hosted server.
 
 Source: GitLab REST API, "Releases", "Repository files", and "Permanent links to release assets"; docs/reference/forges.md.
 """
@@ -39,7 +39,7 @@ class _Project(msgspec.Struct, frozen=True):
 
 
 class GitLab(Repositories):
-    """A GitLab server, and one token or none."""
+    """A client of a GitLab server, with a token or without."""
 
     def __init__(self, web: Web, settings: GitLabSettings, token: Secret | None = None) -> None:
         self._url = settings.url
@@ -68,7 +68,7 @@ class GitLab(Repositories):
         return [one.tag_name for one in await self._releases(repository)]
 
     async def _maybe_latest(self, repository: Authority) -> str | None:
-        """Return the tag of the release that GitLab lists first, by its date."""
+        """Return the tag of the release that GitLab lists first by date."""
         releases = await self._releases(repository, pages=1)
         return releases[0].tag_name if releases else None
 
@@ -83,7 +83,7 @@ class GitLab(Repositories):
         return await self._way.maybe_text(url, limit_bytes)
 
     def _project(self, repository: Authority) -> str:
-        """Return the project's address in the API: the path of a project is one segment there."""
+        """Return the project's address in the API, where the path of a project is one segment."""
         return f"{self._url}/api/v4/projects/{quoted('/'.join(repository.path))}"
 
 

@@ -48,21 +48,24 @@ __all__ = ["Dated", "Hub"]
 
 
 class Dated(NamedTuple):
-    """An index, and when its file was written according to the server (RFC 3339), if it says so."""
+    """An index, and the time (RFC 3339) at which its file was written, if the server reports that."""
 
     content: Index
     as_of: str | None
 
 
 class Hub:
-    """The Hub that config.toml names."""
+    """A client of the Hub that is configured in config.toml."""
 
     def __init__(self, web: Web, settings: HubSettings) -> None:
         self._url = settings.url
         self._way = Way(web, settings.url or "")
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """Return the archive of that version. AileronError(not_found) names the versions that exist."""
+        """Return the archive of that version.
+
+        Raises AileronError(not_found) with the existing versions if the version is missing.
+        """
         place = self._place(name.path)
         found = await self._way.archive(f"{place}/{quoted(version)}/{ARCHIVE}", (), None, progress)
         if found is None:
@@ -70,7 +73,7 @@ class Hub:
         return found
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """Return the listed versions, the oldest first. AileronError(not_found) if the Hub has no such name."""
+        """Return the listed versions, the oldest first. Raises AileronError(not_found) if the Hub has no such name."""
         listed = await self._listed(name)
         if listed is None:
             raise AileronError(
@@ -84,7 +87,7 @@ class Hub:
         return key_in(await self._way.maybe_text(f"{place}/{KEY_PATH}", MAX_KEY_BYTES), repository)
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """Return a file of the repository in the directory that the ref names. There is no `latest`."""
+        """Return a file of the repository in the directory that the ref names. A Hub has no `latest`."""
         place = self._place(repository.path)
         if ref == "latest":
             raise AileronError(
@@ -99,11 +102,14 @@ class Hub:
 
     @property
     def address(self) -> str:
-        """Address of the Hub. AileronError(invalid_request) if config.toml names none."""
+        """Address of the Hub. Raises AileronError(invalid_request) if config.toml specifies none."""
         return self._base()
 
     async def index(self) -> Dated:
-        """Return the Hub's index. AileronError (not_found) if it has none, (invalid_request) if it is not valid."""
+        """Return the Hub's index.
+
+        Raises AileronError (not_found) if the Hub has none, (invalid_request) if the index is not valid.
+        """
         url = f"{self._base()}/{INDEX}"
         found = await self._way.maybe_answer(url, MAX_INDEX_BYTES)
         if found is None:
@@ -117,7 +123,10 @@ class Hub:
         return Dated(index, _maybe_time(found.headers.get("last-modified")))
 
     async def document(self, name: Fqn, version: str, kind: Kind) -> tuple[str, bytes]:
-        """Return a version's manifest.toml or action.md, unread, and its address. AileronError(not_found) if it is missing."""
+        """Return a version's manifest.toml or action.md, unparsed, and its address.
+
+        Raises AileronError(not_found) if it is missing.
+        """
         file = MANIFEST if kind == "connector" else ACTION
         url = f"{self._place(name.path)}/{quoted(version)}/{file}"
         found = await self._way.maybe_answer(url, MAX_BYTES[file])
@@ -147,6 +156,6 @@ class Hub:
 
 
 def _maybe_time(text: str | None) -> str | None:
-    """Return a date of HTTP as RFC 3339; None if the text is no date."""
+    """Return an HTTP date as RFC 3339; None if the text is not a date."""
     moment = None if text is None else parse_http_date(text)
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
