@@ -1,18 +1,18 @@
-"""Alarms that a person must see before deciding about a run: contradictions, other accounts, blind copies, look-alike letters.
+"""Alarms that a person must see before deciding about a run, such as contradictions, other accounts and blind copies.
 
 Pure. An author names lines of a preview and arguments of an action with labels; if a line and an argument have the same label
-(or the line has the argument's name), they say the same thing in two ways, the service's and the agent's. Case, and whether words
-are joined by spaces, `_` or `-`, does not count; nor do spaces in the values, the zone in which the same moment is written, or
-the `#` before a channel's name. If the service has a name and an id (`Channel`, `Channel id`), the agent may say either.
+(or the line's label is the argument's name), both state the same fact, once by the service and once by the agent. Comparison
+ignores case, spaces versus `_` or `-`, spaces in the values, the zone in which a time is written, and the `#` before a channel's
+name. If the service has a name and an id (`Channel`, `Channel id`), the agent may give either.
 
-Under other labels two values contradict each other only if that is certain: both labels say where the call goes, both values
-are of one unmistakable form (recipients.py), and nothing that the agent names in that form is what the service has. So a list
-that the service spells out, a copy beside the recipient, a name for an id, or a link in the text are no contradictions.
+Under different labels, two values contradict each other only if that is certain: both labels name a destination, both values
+have the same unmistakable form (recipients.py), and no value that the agent gives in that form equals the service's. So a list
+that the service expands, a copy in addition to the recipient, a name for an id, or a link in the text are not contradictions.
 
 Rules
-- An alarm says what is wrong and where; the card shows the whole value below it.
-- Alarms are rare: a fact that is true of every call is no alarm.
-- A blind copy that the approved call had as well is no alarm. That it had it is the daemon's word; the copy is on the card.
+- An alarm says what is wrong and where; the card shows the complete value below the alarm.
+- Alarms are rare: a fact that is true of every call is not an alarm.
+- A blind copy that the approved call also had is not an alarm. Only the daemon vouches for that; the copy is shown on the card.
 
 Source: docs/reference/action-file.md (Preview). Not here: reading a preview (approvals/preview.py), letters of hosts (plan.py).
 """
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
 __all__ = ["NOT_LOADED", "Alarm", "alarms", "letter_alarms", "spelled"]
 
 _MAX_BRIEF: Final = 100
-"""Characters of each side of a contradiction: two lines of a small terminal. The card shows the whole value below."""
+"""Maximum number of characters of each side of a contradiction: two lines of a small terminal. The card shows the full value."""
 _NO_STATE: Final = "current state could not be loaded"
 _CANNOT: Final = "what it would do could not be tried, so it cannot be approved"
 _MOST_WORDS: Final = 3
-"""Look-alike words that an alarm lists for one value; one is enough to make a person look."""
+"""Maximum number of look-alike words that an alarm lists for one value; one is enough to make a person look."""
 
 
 class Alarm(NamedTuple):
-    """A warning of what is wrong and where; `brief` is its short form in a row of a list."""
+    """A warning that says what is wrong and where; `brief` is the short form for a row of a list."""
 
     text: str
     brief: str
 
 
 NOT_LOADED: Final = Alarm("current state not loaded", "")
-"""The warning that nobody has loaded the preview yet. Every run with a preview has it, so rows of a list leave it out."""
+"""The alarm that the preview has not been loaded yet. Every run with a preview has it, so rows of a list omit it."""
 
 
 def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
-    """Yield each alarm, the most important first. `than` is what differs from the most similar approved call."""
+    """Yield each alarm, the most important first. `than` has the differences from the most similar approved call."""
     fields: list[PreviewField] = []
     if plan.preview is not None:
         if preview is None:
@@ -81,7 +81,10 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
 
 
 def spelled(value: Any) -> str:
-    """Return a text as it is, unless it could be taken for something else: then, and for all other values, return JSON."""
+    """Return a text unchanged, unless it could be taken for another kind of value.
+
+    Return JSON for such a text and other values.
+    """
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value
     return spoken_number(value) or json.dumps(without_points(value), ensure_ascii=False)
@@ -101,7 +104,7 @@ def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
 
 
 def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterator[str]:
-    """Yield a contradiction if the service, under labels of its own, certainly has another destination than the agent said."""
+    """Yield a contradiction if a service's destination, under a label of its own, certainly differs from the agent's."""
     there = destinations(field.value) if is_destination(field.label) else None
     if there is None:
         return
@@ -119,7 +122,7 @@ def _names_of(one: LabelledArgument) -> set[str]:
 
 
 def _another_place(than: Compared) -> Iterator[Alarm]:
-    """Yield alarms for accounts and hosts that the call uses and the approved one did not."""
+    """Yield alarms for accounts and hosts that this call uses and the approved call did not."""
     for change in than.accounts:
         used = "none" if change.before is None else _brief(change.before)
         yield Alarm(f"another account: {_brief(change.after)}; the approved call used {used}", "another account")
@@ -129,9 +132,7 @@ def _another_place(than: Compared) -> Iterator[Alarm]:
 
 
 def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) -> Iterator[str]:
-    """Yield recipients that the others do not see, in arguments and in what the service has,
-    except those of the approved call.
-    """
+    """Yield recipients that other recipients do not see, from arguments and preview, except those of the approved call."""
     handed_on = _handed_on_blind(plan)
     approved: list[Any] = []
     for one in given_of(plan):
@@ -148,7 +149,7 @@ def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) ->
 
 
 def _handed_on_blind(plan: Plan) -> set[str]:
-    """Return the names of the arguments, whatever they are called, that a step passes on as a blind copy."""
+    """Return the names of the arguments that a step passes on as a blind copy, whatever the arguments are called."""
     action = action_in(plan.action_text)
     steps = () if action is None else action.steps
     said = (text for step in steps for value in blind_copies("", step.inputs) for text in _texts(value))
@@ -191,8 +192,9 @@ def _or_nothing(found: str | None) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the beginning of a value, and how much more there is.
-    A text is in quotes, so that it cannot pass for the words around it.
+    """Return the beginning of a value, and the number of further characters.
+
+    A text is quoted, so that it cannot be taken for the words around it.
     """
     text = with_codes(without_gaps(spelled(value)))
     shown = text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"
@@ -200,7 +202,7 @@ def _brief(value: Any) -> str:
 
 
 def letter_alarms(name: str, value: Any) -> Iterator[Alarm]:
-    """Yield alarms for letters that look like others and hidden characters, in a value or nested in it."""
+    """Yield alarms for look-alike letters and hidden characters in a value or nested in it."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if text.isascii() and text.isprintable():
         return

@@ -1,12 +1,13 @@
 """Numbers as a person reads them: `10,000,000`, never `10000000.0`.
 
-Pure. JSON has one kind of number, and a file's `number` comes as a float. Its spelling in a plan, which is signed, does not
-change. An integer is grouped only if its name says that it is an amount: years, ports and ids are numbers too.
+Pure. JSON has only one kind of number, and the value of an input of type `number` is a float. The number's spelling in a plan,
+which is signed, does not change. An integer is grouped only if its name says that it is an amount, because years, ports and ids
+are integers too.
 
 >>> spoken_number(10000000.0), spoken_number(1249.5), spoken_number(2026, "year"), spoken_number(10_000_000, "Amount")
 ('10,000,000', '1,249.5', None, '10,000,000')
 
-Not here: a number in JSON (keys `f`, `r`), and one that came as a text.
+Not here: numbers in JSON (keys `f`, `r`), and numbers given as text.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ _AMOUNTS: Final = frozenset(
         *("salary", "payment", "deposit", "refund", "credit", "debit", "discount", "tax", "value", "limit"),
     }
 )
-"""Words in the name of an argument that make it an amount."""
+"""Words in the name of an argument that mark its value as an amount."""
 _MOST_DIGITS: Final = 21
-"""Digits before the point; a larger number stays in the form with an exponent, which is shorter."""
+"""Maximum number of digits before the point; a larger number keeps its exponent form, which is shorter."""
 
 
 def spoken_number(value: Any, name: str = "") -> str | None:
-    """Return a float, or an amount, with its thousands apart; None for other values."""
+    """Return a float, or an amount, with grouped thousands; None for other values."""
     if isinstance(value, float):
         exact = Decimal(repr(value))
         if not exact.is_finite() or exact.adjusted() >= _MOST_DIGITS or exact.adjusted() < -_MOST_DIGITS:
@@ -56,7 +57,7 @@ def spoken_number(value: Any, name: str = "") -> str | None:
 
 
 def without_points(value: Any) -> Any:
-    """Return a value in which whole numbers are integers: `{"amount": 3.0}` has a 3."""
+    """Return a value in which whole numbers are integers: `{"amount": 3.0}` becomes `{"amount": 3}`."""
     if isinstance(value, dict):
         return {name: without_points(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,17 +1,17 @@
-"""The card: a question laid out for a screen, with a sentence that says what would happen, and below it only what decides.
+"""The card: a question laid out for a screen, with a sentence that says what would happen, then the facts to decide by.
 
-Pure; every surface shows the same card in the same order, and only lays it out. Every text in it has been made harmless
-(model/visible.py): a surface may print it, and must not interpret it.
+Pure; every surface shows the same card in the same order, and only lays it out. Every text in it has been escaped
+(model/visible.py): a surface may print the text, and must not interpret it.
 
     headline · verdict · alarms · essentials (a few short lines that are never scrolled away) · sections · proof
 
 Rules
-- Facts that the runtime knows stand first; words of the agent stand last, in a section of their own, as not verified.
-- Nothing is cut: a surface that shows less says how much less. Empty facts are left out.
-- The proof (how it runs, what is signed) is folded: one key shows it, and nobody needs to read it before they decide.
-- A mark is a word or a sign as well as a tone: no tone is the only sign of anything.
+- Facts that the runtime knows come first; the agent's own words come last, in a separate section, marked as not verified.
+- Nothing is cut: a surface that shows less says how much is missing. Empty facts are left out.
+- The proof (how the run works, what is signed) is folded: one key shows it, and nobody needs to read it before deciding.
+- Every mark is a word or a sign in addition to a tone (colour), so that a tone is never the only sign.
 
-Source: docs/reference/console.md, docs/adr/0045-one-card.md. Not here: the sentence (headline.py), how loud it is (weight.py),
+Source: docs/reference/console.md, docs/adr/0045-one-card.md. Not here: the sentence (headline.py), its prominence (weight.py),
 whether the digest covers what is shown (signed_view.py), colours, keys.
 """
 
@@ -75,24 +75,25 @@ __all__ = [
 ]
 
 _CREDENTIAL: Final = re.compile(r"\Acredential of ")
-"""Beginning of a difference of accounts, which the daemon calls credentials (approvals/difference.py)."""
+"""Beginning of a difference between accounts, which the daemon calls credentials (approvals/difference.py)."""
 _OF_NUMBERS: Final = ("larger", "smaller")
-"""Kinds of difference that only numbers have (approvals/difference.py):
-the earlier value is then a number, not a text of digits.
+"""Kinds of difference that only numbers have (approvals/difference.py).
+
+For these, the earlier value is a number, not a text of digits.
 """
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
-"""Beginnings of Aileron's own lines, and of lines that look like these."""
+"""Beginnings of Aileron's own lines, and of lines that look like Aileron's."""
 _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "NO LIMIT: ", "LOOKS LIKE ", "UNSIGNED")
-"""Beginnings of a consent's facts that are alarms (subject.py, registry/consent.py)."""
+"""Beginnings of the facts about a consent that are alarms (subject.py, registry/consent.py)."""
 _MOST_ALARMS: Final = 3
-"""Alarms of a consent that are lifted above the scrolling part, which has all of them as well."""
+"""Maximum number of a consent's alarms shown above the scrolling part, which also contains all alarms."""
 _SHORT: Final = {"credential": "account"}
 _OF_CONSENT: Final = frozenset({"account", "goes to", "token goes to"})
-"""Facts of a consent that are never scrolled away."""
+"""Names of a consent's facts that are never scrolled away."""
 _PROOF: Final = frozenset(
     {"hash", "commitment", "limits", "algorithm", "model", "action file", "accepted", "compared with"}
 )
-"""Facts of a consent that identify it: they are signed, and one key shows them."""
+"""Names of the facts that identify a consent: they are signed, and shown only when a person presses a key."""
 _WITHDRAWN: Final = {
     "action_file": "you can remove the action; what it has already done cannot be undone",
     "connector": "you can remove it",
@@ -109,17 +110,17 @@ _WITHDRAWN: Final = {
 
 
 class Tone(enum.StrEnum):
-    """The meaning of a line."""
+    """The meaning of a line, which a surface shows by style."""
 
     PLAIN = "plain"
     MARKED = "marked"
-    """A verdict to be noticed; the line begins with `~ ` or `» `."""
+    """A verdict that should be noticed; the line begins with `~ ` or `» `."""
     ALARM = "alarm"
-    """A warning to look at; the line begins with `! `."""
+    """A warning that a person should read; the line begins with `! `."""
     CHANGED = "changed"
-    """A difference from last time; the line begins with `≠ `."""
+    """A difference from the approved call; the line begins with `≠ `."""
     QUOTED = "quoted"
-    """A line of other people's text: a surface puts a bar before each row of it."""
+    """Text from another source; a surface puts a bar before each row of it."""
     SOFT = "soft"
 
 
@@ -127,21 +128,21 @@ _TONES: Final = {Weight.LIGHT: Tone.PLAIN, Weight.MARKED: Tone.MARKED, Weight.HE
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line that is safe to print, without its bar."""
+    """A line that is safe to print. It does not contain the bar that a surface puts before quoted text."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A name with its lines. Without a line, the fact is left out."""
+    """A named fact with its lines. A fact that has no line is left out."""
 
     name: str
     lines: tuple[Line, ...]
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Facts under a title. `is_said` marks other people's words, which are boxed and not verified."""
+    """Facts under a title. `is_said` marks the words of other parties, which are boxed and not verified."""
 
     title: str
     facts: tuple[Fact, ...]
@@ -149,11 +150,11 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A question, laid out.
+    """A question, laid out for a screen.
 
     `headline` is a sentence, `source` says where its values come from, `verdict` says in a word what the request does. `word`
-    is what a person types in the second step of the heaviest requests; None if a key is enough. `called` is a short name.
-    `proof` is folded.
+    is what a person must type to approve the most serious requests; None if pressing a key is enough. `called` is a short name.
+    `proof` is folded at first.
     """
 
     headline: tuple[Span, ...]
@@ -180,10 +181,10 @@ def card_of(
     edited: Sequence[Change],
     when: Callable[[str | None], str],
 ) -> Card:
-    """Return the card of a question about `content`, which was made from it (signed_view.py).
+    """Return the card of a question. `content` is the plan or subject that the question contains (signed_view.py).
 
-    `preview` is what the person can see of the current state; None if it was not read. `edited` has the person's changes to
-    the request. `when` spells a moment.
+    `preview` is what the person can see of the current state; None if the preview was not read. `edited` has the person's
+    changes to the request. `when` formats a time.
     """
     if content is None:
         return _of_unreadable(question)
@@ -229,7 +230,7 @@ def _run_essentials(
     than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Fact]:
-    """Yield the facts that decide, besides the sentence and the alarms."""
+    """Yield the facts to decide by, in addition to the sentence and the alarms."""
     if edited:
         yield Fact("edited", tuple(line for change in edited for line in _change(change).lines))
     yield _fact("goes to", hosts_of(plan.steps) or "nowhere: no network")
@@ -296,7 +297,7 @@ def _wider(wider: int, changes: int) -> str:
 
 
 def consent_alarms(question: Question, subject: Subject) -> list[str]:
-    """Return all alarms of a consent, as its card has them. Those of a grant need `granted_text` in the question."""
+    """Return all alarms of a consent, as on its card. The alarms of a grant need `granted_text` in the question."""
     granted = granted_action(subject, question.granted_text or None) if isinstance(subject, GrantConsent) else None
     facts = [_fact(name, value) for name, value in subject_facts(subject, None, str) if value is not None]
     found = [*_alarms_in([*facts, *_left_open(question, subject, granted)]), *_letters_of_names(subject)]
@@ -313,10 +314,10 @@ def _letters_of_names(subject: Subject) -> Iterator[Line]:
 
 
 def _left_open(question: Question, subject: Subject, granted: ActionFile | None) -> Iterator[Fact]:
-    """Yield what a grant does not limit.
+    """Yield the arguments that a grant does not limit.
 
-    If the file is unknown and the grant was decided, yield nothing: the file may have changed, and nobody is asked about it
-    again.
+    If the file is unknown and the grant was already decided, yield nothing, because the file may have changed since and nobody
+    is asked about the grant again.
     """
     if not isinstance(subject, GrantConsent) or (granted is None and not waits(question)):
         return
@@ -328,8 +329,9 @@ def _left_open(question: Question, subject: Subject, granted: ActionFile | None)
 
 
 def _of_unreadable(question: Question) -> Card:
-    """Return the card of a question that is unreadable because another version asked it:
-    as received, since its meaning is unknown.
+    """Return the card of a question that cannot be parsed because another version of Aileron asked it.
+
+    The card shows the question as received, because its meaning is unknown.
     """
     return Card(
         headline=(Span(visible(title_of(question))),),
@@ -401,14 +403,17 @@ def _run_proof(
 
 
 def found_facts(fields: Iterable[PreviewField]) -> Iterator[Fact]:
-    """Yield what a preview found, by its author's labels, without empty fields."""
+    """Yield the fields that a preview found, under the author's labels, without empty fields."""
     for field in fields:
         if field.value is not None:
             yield Fact(visible(field.label), _found_lines(field.value))
 
 
 def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None = None) -> Fact:
-    """Return an argument, whole. `change` says how it differs from an approved call, and the earlier value."""
+    """Return the complete argument as a fact.
+
+    `change` has the kind of difference from the approved call, and the earlier value.
+    """
     name = one.label or one.name
     if not is_same_name(name, one.name):
         name = f"{name} ({one.name})"
@@ -419,7 +424,10 @@ def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None =
 
 
 def _was(how: str, before: str | None, name: str = "") -> Line:
-    """Return how an argument differs from that of the approved call; the earlier value alone says that it is another one."""
+    """Return a line that says how an argument differs from that of the approved call.
+
+    For a plain change, the line has only the earlier value, which implies that the argument changed.
+    """
     if before is None:
         return _line(f"≠ {how}", Tone.CHANGED)
     said = "" if how in ("new", "changed") else f"{how}, "
@@ -428,7 +436,7 @@ def _was(how: str, before: str | None, name: str = "") -> Line:
 
 
 def _number(text: str, name: str) -> str:
-    """Return a number that a difference has as JSON, spelled like the number beside it."""
+    """Return a number from a difference, which has it as JSON, formatted like the number that it is shown with."""
     try:
         return spoken_number(json.loads(text), name) or text
     except ValueError:
@@ -441,7 +449,7 @@ def _difference(
     than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Line]:
-    """Yield lines about the differences. Another account or host is an alarm already, so only its name stands here."""
+    """Yield lines about the differences. A different account or host is already an alarm, so only its name is shown here."""
     found = question.difference
     if not found:
         yield Line("first time for this action", Tone.PLAIN)
@@ -487,7 +495,7 @@ def _said(question: Question) -> Iterator[Section]:
 
 
 def _settled(plan: Plan) -> Iterator[Fact]:
-    """Yield the values that no argument sets, and that every run of this action has."""
+    """Yield the values that no argument sets, and that are the same in every run of this action."""
     for name, value in settled_of(plan):
         yield Fact(visible(name), value_lines(value))
 
@@ -502,7 +510,10 @@ def _steps(plan: Plan) -> Iterator[Fact]:
 
 
 def value_lines(value: Any, name: str = "") -> tuple[Line, ...]:
-    """Return a value from outside, whole; a time also in the person's time zone. `name` is the value's name."""
+    """Return the lines of an untrusted value, uncut.
+
+    A time is also shown in the person's time zone. `name` is the value's name.
+    """
     if (number := spoken_number(value, name)) is not None:
         return (Line(number),)
     if isinstance(value, str) and "\n" in value:
@@ -513,31 +524,40 @@ def value_lines(value: Any, name: str = "") -> tuple[Line, ...]:
 
 
 def _theirs(text: str) -> Line:
-    """Return a line from outside, quoted if it, or text after a gap in it, could pass for one of Aileron's own lines."""
+    """Return a line of untrusted text.
+
+    It is quoted if it, or text after a gap in it, could be taken for one of Aileron's own lines.
+    """
     shown = visible(with_codes(text))
     return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
 
 
 def _found_lines(text: str) -> tuple[Line, ...]:
-    """Return a value that a preview found. It is always text, so quotes only mean that it is empty or has blanks at its ends."""
+    """Return the lines of a value that a preview found.
+
+    The value is always text, so quotes only mean that it is empty or has blanks at its ends.
+    """
     if spoken_time(text) is not None:
         return value_lines(text)
     return value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
 
 
 def text_lines(text: str) -> tuple[Line, ...]:
-    """Return the lines of a text, each quoted."""
+    """Return the lines of a text, each marked as quoted."""
     return tuple(Line(line, Tone.QUOTED) for line in visible_lines(with_codes(text)))
 
 
 def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
-    """Return a fact in the command line's form: a text, or several, with a bar before words from outside."""
+    """Return a fact in the command line's form: one text or several, with a bar before untrusted text."""
     values = [value] if isinstance(value, str) or value is None else value
     return Fact(visible(name), tuple(_line(as_text(one), Tone.PLAIN) for one in values))
 
 
 def _line(text: str, tone: Tone) -> Line:
-    """Return a text as one line, with the tone that its mark says, if it has one. Blanks in it push nothing out of sight."""
+    """Return a text as one line, with the tone that its leading sign stands for.
+
+    No blanks in the text can push a part out of sight.
+    """
     shown = visible(text)
     if shown.startswith(BAR):
         return Line(shown.removeprefix(BAR), Tone.QUOTED)

@@ -1,7 +1,7 @@
-"""Lines that show what has changed, one change a line: of arguments, files, manifests, settings.
+"""Lines that show the changes to arguments, files, manifests or settings, one change per line.
 
-Pure. `more` says how to see the rest if something is too long; None shows everything. Not here: what counts as a change
-(approvals/difference.py, actions/widening.py).
+Pure. `more` is the command that shows the rest of a text that is cut; if it is None, nothing is cut. Not here: what counts as a
+change (approvals/difference.py, actions/widening.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["change_lines", "is_on_one_line"]
 
 _MAX_CHANGES = 30
-"""Lines of one comparison; a screen has 24."""
+"""Maximum number of lines for one comparison; a screen has 24."""
 _MAX_SIDE = 160
-"""Characters of each side of a change: two lines."""
+"""Maximum number of characters for each side of a change: two lines."""
 _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 
 def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: bool = False) -> list[str]:
-    """Return the lines of all changes, as `where: before → after`. With `marks`, those that widen say so."""
+    """Return the lines of all changes, as `where: before → after`. With `marks`, lines of widening changes are marked."""
     lines: list[str] = []
     listed = list(changes)
     for number, change in enumerate(listed):
@@ -47,21 +47,21 @@ def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: b
 
 
 def is_on_one_line(text: str) -> bool:
-    """Return whether both sides of an arrow can stand on one line.
+    """Return whether a text can stand on the same line as an arrow between the old and the new value.
 
     Letters that are written from right to left change the order around an arrow between them, so that a reader sees the new
-    value on its left (Unicode, UAX 9). Such values stand on two lines.
+    value on its left (Unicode, UAX 9). Such values are shown on two lines.
     """
     return "\n" not in text and not any(unicodedata.bidirectional(one) in _FROM_THE_RIGHT for one in text)
 
 
 def _digits(pin: str | None) -> str:
-    """Return the first characters of a hash, enough to tell it from another."""
+    """Return the first characters of a hash, enough to tell two hashes apart."""
     return f"{str(pin).removeprefix('sha256:')[:12]}…"
 
 
 def _change(where: str, before: str | None, after: str | None, more: str | None) -> list[str]:
-    """Return both sides on one line if that is short; otherwise one side below the other."""
+    """Return the old and the new value on one line if they are short; otherwise one below the other."""
     if before is None or after is None:
         side, word = (after, "new, ") if before is None else (before, "gone, was ")
         return _side(f"{where}{word}", str(side), more)

@@ -1,13 +1,14 @@
-"""Comparison of a call with the most similar approved one, sorted for its card.
+"""Comparison of a call with the most similar approved call, sorted for the card.
 
-Pure. The daemon found the differences (approvals/difference.py), and nobody signs them: they can make a person look longer, and
-anything that the daemon leaves out is on the card nevertheless.
+Pure. The daemon computes the differences (approvals/difference.py), and nobody signs them. They only draw a person's attention,
+and the card also shows every value for which the daemon reports no difference.
 
 Rules
-- If there is no such call, or none that can be compared, nothing counts as approved before.
-- Arguments that the person edited since are not compared.
+- If there is no approved call, or none that can be compared, nothing counts as approved before.
+- Arguments that the person edited since then are not compared.
 
-Source: docs/reference/consents.md (Against an earlier call). Not here: how it is drawn (card.py), what is an alarm (alarms.py).
+Source: docs/reference/consents.md (Against an earlier call). Not here: how differences are shown (card.py), which of them are
+alarms (alarms.py).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _HOST: Final = "host (new)"
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Differences from the approved call.
+    """The differences of a call from the most similar approved call.
 
-    `arguments` maps a name to the kind of difference and the earlier value; `others` has the changes of anything but
+    `arguments` maps a name to the kind of difference and the earlier value; `others` has the changes except those of
     arguments, accounts and hosts; `edited` has the names of the arguments that the person edited.
     """
 
@@ -41,16 +42,17 @@ class Compared(msgspec.Struct, frozen=True):
     hosts: tuple[Change, ...]
     others: tuple[Change, ...]
     is_known: bool
-    """True if there is such a call, and it could be compared."""
+    """True if there is an approved call that could be compared."""
     edited: frozenset[str]
 
     def had(self, name: str) -> bool:
-        """Return whether a person approved exactly this value of the argument in that call."""
+        """Return whether a person approved exactly this value of the argument in the approved call."""
         return self.is_known and name not in self.arguments and name not in self.edited
 
 
 def compared(question: Question, edited: Sequence[Change]) -> Compared:
-    """Return the differences that the daemon found for a question.
+    """Return the differences that the daemon computed for a question.
+
     `edited` has the person's changes to the question since then.
     """
     found = question.difference
@@ -75,6 +77,6 @@ def compared(question: Question, edited: Sequence[Change]) -> Compared:
 
 
 def argument_in(change: Change) -> tuple[str, str] | None:
-    """Return the argument that a difference is about, and how it differs; None if it is about something else."""
+    """Return the name of the argument that a difference is about, and how it differs; None if it is about something else."""
     match = _ARGUMENT.fullmatch(change.where)
     return None if match is None else (match[1], match[2])

@@ -1,19 +1,19 @@
-"""The steps of one decision, from a question that arrived to the words for its result, the same on every surface.
+"""The steps of one decision, from a received question to the text for its result. They are the same on every surface.
 
-Pure: no terminal, no socket, no key. Each step makes a value, which the next one takes; a surface only shows, asks, signs, sends.
+Pure: no terminal, no socket, no key. Each step makes a value for the next step; a surface only shows, asks, signs and sends.
 
     review_of ─► Review ─► with_preview ─► card ─► UnsignedDecision ─(signed, sent)─► settled_words
 
 Rules
-- A decision is about the digest of what a `Review` has, with the preview that it has.
-- A question that cannot be shown in full can be decided by nobody, whether decisions are signed here or not.
-- An approval includes what was read: if decisions are signed, a question with a preview is not approved without it.
+- A decision is about the digest of a `Review`'s content together with its preview.
+- Nobody can decide a question that cannot be shown in full, whether decisions are signed here or not.
+- An approval covers the preview: if decisions are signed, a question with a preview is not approved before that was read.
 - A run that changes only what a preview showed cannot be approved without such a preview (`why_no_yes`); the daemon would refuse.
-- A denial needs no key: without a reason, and if a signature would take a passphrase, it is a withdrawal, which is unsigned and
-  can only refuse. A reason is sent to the agent in the person's name, so it is signed.
+- A denial needs no key. If it has no reason, and a signature would take a passphrase, it is sent as a withdrawal, which is
+  unsigned and can only refuse. A reason is sent to the agent in the person's name, so a denial with a reason is signed.
 
-Source: docs/reference/signed-decisions.md, docs/reference/console.md. Not here: how a question looks (card.py), when a key
-counts (tui/guard.py), signatures (approver/signing.py), whether they count (daemon/decisions/service.py).
+Source: docs/reference/signed-decisions.md, docs/reference/console.md. Not here: how a question looks (card.py), when a key press
+counts (tui/guard.py), signatures (approver/signing.py), their verification (daemon/decisions/service.py).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
 ONLY_WITH_PREVIEW: Final = (
     "not available: only what a preview showed is changed, so each run is approved with its preview"
 )
-"""Message in place of a question for a standing grant."""
+"""Message shown instead of a question for a standing grant if an action changes only what a preview showed."""
 
 
 class UnsignedDecision(msgspec.Struct, frozen=True):
-    """A person's decision about what they were shown, which `digest` covers. `head` is the newest row of the record."""
+    """A person's decision about what they were shown, which `digest` covers. `head` is the newest row of the ledger."""
 
     approval_id: str
     digest: str
@@ -64,15 +64,15 @@ class UnsignedDecision(msgspec.Struct, frozen=True):
 
     @property
     def as_sent(self) -> Decision:
-        """The decision in the form that is sent if decisions are unsigned."""
+        """The decision in the form in which an unsigned decision is sent."""
         return Decision(decision=self.decision, digest=self.digest, reason=self.reason)
 
 
 class Review(msgspec.Struct, frozen=True, eq=False):
-    """A question as a surface has it, with what was read for it. It never changes: each step makes another.
+    """A question as a surface holds it, with the preview that was read. It is immutable: each step makes a new review.
 
-    `content` is the plan of a run, or the subject of a consent; None if it cannot be read here. `edited` has the person's
-    changes to the request.
+    `content` is the plan of a run, or the subject of a consent; None if the content cannot be parsed here. `edited` has the
+    person's changes to the request.
     """
 
     question: Question
@@ -81,11 +81,11 @@ class Review(msgspec.Struct, frozen=True, eq=False):
     edited: tuple[Change, ...] = ()
     preview: Preview | None = None
     _cards: dict[Callable[[str | None], str], Card] = msgspec.field(default_factory=dict)
-    """Cards that were made, by `when`: hostile text can take a second, and a surface uses a card in more than one place."""
+    """Cards already made, by `when`; hostile text can take a second to format, and a surface uses a card more than once."""
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of a run; None for a consent."""
+        """The plan of a run; None if the question is about a consent."""
         return self.content if isinstance(self.content, Plan) else None
 
     @property
@@ -95,37 +95,41 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_run(self) -> bool:
-        """True if the question is about a gated run, not a consent."""
+        """True if the question is about a gated run, False if it is about a consent."""
         return is_run(self.question)
 
     @property
     def waits(self) -> bool:
-        """True if it can still be decided, unless its time is over."""
+        """True if the question can still be decided. (Its expiry is not checked.)"""
         return waits(self.question)
 
     @property
     def title(self) -> str:
-        """Kind and name; hostile text."""
+        """Kind and name of the question's subject; untrusted text."""
         return title_of(self.question)
 
     @property
     def asker(self) -> str:
-        """The agent or command that asks; hostile text."""
+        """Agent or command that asks; untrusted text."""
         return asker_of(self.question)
 
     @property
     def has_preview(self) -> bool:
-        """True if a preview is read for the person before they decide. Only the plan says that, no flag beside it."""
+        """True if a preview is read for the person before they decide.
+
+        Only the plan determines this, not the question's other fields.
+        """
         return self.plan is not None and self.plan.preview is not None
 
     @property
     def is_unread(self) -> bool:
-        """True if a preview has to be read before an approval, and was not."""
+        """True if a preview must be read before an approval, and has not been read."""
         return self.has_preview and self.is_signed and self.preview is None
 
     @property
     def why_no_yes(self) -> str | None:
-        """Reason why approving this as it is here would have no effect; None if none is known. Hostile text.
+        """Reason why approving this review as it is here would have no effect; None if none is known. Untrusted text.
+
         A denial is always possible.
         """
         if self.plan is None or not self.plan.changes_only_seen:
@@ -141,30 +145,31 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def lends(self) -> bool:
-        """True if the run uses a credential, so that the vault has to be open."""
+        """True if the run uses a credential, so that the vault must be unlocked."""
         return self.plan is not None and any(step.grant.credential for step in self.plan.steps)
 
     @property
     def plan_digest(self) -> str:
-        """Digest of the shown plan or subject, with which its preview is requested."""
+        """Digest of the shown plan or subject; the preview is requested with this digest."""
         return self.question.digest
 
     @property
     def digest(self) -> str:
-        """Digest that a decision is about: of the preview if one was read, which covers the plan;
-        otherwise of the plan or subject.
+        """Digest that a decision is about.
+
+        If a preview was read, the digest covers the plan and the preview; otherwise it covers the plan or subject.
         """
         seen = None if self.preview is None else self.preview.digest
         return self.question.digest if seen is None else seen
 
     @property
     def closed(self) -> str | None:
-        """Reason in words why it can no longer be decided; None if it still can."""
+        """Reason in words why the question can no longer be decided; None if it still can."""
         return closed_words(self.question)
 
     @property
     def edits(self) -> list[tuple[str, tuple[Change, ...]]]:
-        """The person's edits that were not decided about: the digest of each, with its changes."""
+        """The person's edits that were not decided about: the digest of each edit, with its changes."""
         versions = (
             (edit.digest, msgspec.structs.replace(self.question, plan=edit.plan)) for edit in self.question.edits or ()
         )
@@ -172,13 +177,13 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def as_json(self) -> str:
-        """The whole question as harmless JSON, for people who want to see it as it is."""
+        """The complete question as escaped JSON, for people who want to see the original."""
         return visible_json(msgspec.json.format(msgspec.json.encode(self.question), indent=2).decode())
 
     def card(self, when: Callable[[str | None], str]) -> Card:
-        """Return the card that a person reads; `when` spells a moment.
+        """Return the card that a person reads; `when` formats a time.
 
-        Its `word` is what they type to approve; None if a key is enough.
+        The card's `word` is what the person must type to approve; None if a key press is enough.
         """
         if when not in self._cards:
             from aileron.review.card import card_of  # 4 ms, and a decision without a look at the card needs none
@@ -187,20 +192,20 @@ class Review(msgspec.Struct, frozen=True, eq=False):
         return self._cards[when]
 
     def with_preview(self, preview: Preview | None) -> Review:
-        """Return a review with the preview that was read for it."""
+        """Return a copy of this review with the preview that was read."""
         return Review(self.question, self.content, self.is_signed, self.edited, preview)
 
     def decided(self, decision: Literal["approve", "deny"], reason: str | None) -> UnsignedDecision:
-        """Return the decision about exactly this."""
+        """Return the decision about exactly the content of this review."""
         return UnsignedDecision(self.id, self.digest, decision, reason, self.question.head)
 
 
 def review_of(question: Question, *, is_signed: bool, edit: str | None = None) -> Review:
-    """Return a question as it is shown; with `edit`, with the person's own version of that digest in place of the original.
+    """Return the review of a question. With `edit`, it has the person's edited version with that digest instead of the original.
 
-    If it is to be signed, it has nothing that its digest does not cover. The digest is computed here: MismatchError if the
-    question has another. A decided question has the digest that was signed, with the preview of that time: nobody decides
-    about it again, and it is shown as far as possible.
+    If `is_signed`, the review has only content that its digest covers. The digest is computed here; raises MismatchError if the
+    question has another digest. A question that was already decided has the signed digest and the preview of that time; it
+    cannot be decided again, and is shown as far as possible.
     """
     if not waits(question):
         return as_told(question)
@@ -211,24 +216,25 @@ def review_of(question: Question, *, is_signed: bool, edit: str | None = None) -
 
 
 def as_told(question: Question) -> Review:
-    """Return a question for viewing only: nothing of it was checked, and nobody decides about it."""
+    """Return the review of a question for viewing only. The question is not checked, and cannot be decided."""
     return Review(question, _content_if_any(question), is_signed=False)
 
 
 def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
     """Return whether a denial is sent as a withdrawal.
-    `has_key`: the key is open, so that signing takes nothing from the person.
+
+    `has_key` means that the key is unlocked, so that signing needs no passphrase.
     """
     return is_signed and not has_key and not reason
 
 
 def already_words(status: str | None) -> str:
-    """Return the message for a person who decides after somebody else has."""
+    """Return the message for a person whose decision came after another person's."""
     return f"already decided elsewhere: {state_words(str(status))}"
 
 
 def settled_words(settled: Settled, called: str, when: Callable[[str | None], str]) -> str:
-    """Return words for the result of a decision about the request that is named `called`."""
+    """Return the text for the result of a decision about the request that is named `called`."""
     if settled.error:
         return f"approved, but it failed: {settled.error.message}"
     held = f", held until {when(settled.held_until)} (can be withdrawn until then)" if settled.held_until else ""
@@ -243,7 +249,7 @@ def _content_if_any(question: Question) -> Plan | Subject | None:
 
 
 def _changes(asked: Plan | Subject | None, edited: Plan | Subject | None) -> tuple[Change, ...]:
-    """Return the changes that a person's version of a plan makes to the request; none if one of the two cannot be read."""
+    """Return the changes that a person's version of a plan makes to the request; none if one of the two cannot be parsed."""
     if not (isinstance(asked, Plan) and isinstance(edited, Plan)):
         return ()
     from aileron.approvals.difference import differences

@@ -1,12 +1,13 @@
-"""Facts about the limits of a standing grant: arguments that it does not limit, and an end that is far away.
+"""Facts about the limits of a standing grant: unlimited arguments, and an end that is far in the future.
 
 Pure. The subject, which is signed, names the action's file by its digest and each limit by its argument. The other arguments
-are only in the file. So the daemon sends the file beside the subject, and it is used only if it has just that digest.
+are only in the file. So the daemon sends the file in addition to the subject, and the file is used only if it has that digest.
 
 Rules
-- An unlimited argument that says who is told, invited or paid is an alarm; any other is only listed. A text is seldom limited.
-- If the file that the grant names is not here, nobody can say what it leaves open, and that is an alarm as well.
-- The time to the end counts from when it was asked, which is the daemon's word; the end itself is signed, and shown.
+- An unlimited argument that names a recipient, an invitee or a payee is an alarm; any other is only listed, because a text is
+  seldom limited.
+- If the file that the grant names is missing, the unlimited arguments are unknown, which is an alarm too.
+- The time to the end counts from the request's time, which only the daemon states; the end itself is signed, and shown.
 
 Source: docs/reference/consents.md (Grants). Not here: whether a call is covered (approvals/grants.py).
 """
@@ -27,23 +28,23 @@ if TYPE_CHECKING:
 __all__ = ["far_end", "granted_action", "left_open"]
 
 _LONGEST_DAYS: Final = 366
-"""Days to an end that a person can mean: within a year. The daemon of this version asks for 30 days at most."""
+"""Longest plausible time to a grant's end, in days: a year. This version of the daemon asks for at most 30 days."""
 _MOST_NAMES: Final = 6
-"""Arguments that one line names; the action's file has all of them."""
+"""Maximum number of arguments that one line names; the action's file has all of them."""
 
 
 def granted_action(subject: GrantConsent, text: str | None) -> ActionFile | None:
-    """Return the action of a grant, as in its file; None if `text` is not the very file that the grant names."""
+    """Return the action of a grant, parsed from `text`; None if `text` is not exactly the file that the grant names."""
     if text is None or sha256_digest(text.encode("utf-8", "replace")) != subject.action_digest:
         return None
     return action_in(text)
 
 
 def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | None, str | None]:
-    """Return in words the arguments that a grant does not limit: those that are an alarm, and the rest.
-    None if there are none.
+    """Return in words the arguments that a grant does not limit: first those that are an alarm, then the others.
+    Each is None if there are no such arguments.
 
-    Both are None for a grant without any limit: other parts of its card say that.
+    Both are None for a grant without any limit, because other parts of its card say that.
     """
     if not subject.constraints:
         return None, None
@@ -61,7 +62,7 @@ def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | N
 
 def far_end(subject: GrantConsent, asked_at: str) -> str | None:
     """Return words such as `until 31 Dec 2099: 73 years` for an end more than a year after the request,
-    or one that is unreadable.
+    and words for an end that cannot be parsed.
 
     Return None for a nearer end.
     """

@@ -1,17 +1,17 @@
-"""The headline: one sentence that says what would happen, the first line of a card and the title of a row in a list.
+"""The headline: one sentence that says what would happen. It is a card's first line and a list row's title.
 
-Pure. The words are from the action's author (actions/summary.py), or from Aileron if the file has no summary. The values are
-from others, and each says from whom: the service, when the preview was read, or the agent. A text is always in quotes, which
-nothing inside it can close, so that no value can go on as if it were the sentence.
+Pure. The sentence's words are from the action's author (actions/summary.py), or from Aileron if the file has no summary. Its
+values are untrusted, and each states its source: the service, if the preview was read, or the agent. A text value is always
+quoted, and cannot close the quotes, so that no value can continue the sentence.
 
     Delete “Dentist”, Tue 24 Nov 2026, 10:00 CET
 
 Rules
-- If the preview found a value under a place's name, that value is shown, and never what the agent said.
-- Without a summary: the operation, then the arguments that tell this call from others; never an id or a date first.
-- In a list all values are the agent's: no preview was read for it, and nothing of it was signed.
+- If the preview found a value under a placeholder's name, that value is shown, and never the agent's.
+- Without a summary, the sentence is the operation, then the arguments that tell this call from others; never an id or date first.
+- In a list, all values are the agent's, because no preview was read for the list, and nothing in it is signed.
 
-Source: docs/reference/action-file.md (The summary). Not here: what decides (card.py), how it looks.
+Source: docs/reference/action-file.md (The summary). Not here: the facts to decide by (card.py), how the sentence looks.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "Span", "action_in", "cut_to_row", "headline_of", "quoted", "rows_of", "source_of", "spelled_out"]
 
 _MAX_VALUE: Final = 60
-"""Characters of one value: a title, an address, the beginning of a text."""
+"""Maximum number of characters of one value: a title, an address, or the beginning of a text."""
 _MAX_LOOKED: Final = 8192
-"""Characters of a value that are read to get its beginning: more than a person pads by hand, and read in some 0.1 ms."""
+"""Maximum number of characters that are read to find a value's beginning: more than anybody pads by hand; takes about 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
 _MAX_ROW: Final = 160
-"""Characters of a row; no list is wider."""
+"""Maximum number of characters of a row; no list is wider."""
 _MOST: Final = 3
-"""Arguments in a sentence without a summary."""
+"""Maximum number of arguments in a sentence for an action without a summary."""
 _BEFORE: Final = 6
-"""Characters shown before the first one in which two values of a list differ."""
+"""Number of characters shown before the first character in which two values of a list differ."""
 _TITLES: Final = ("title", "subject", "name", "summary", "to", "recipient", "recipients", "channel", "text", "query")
 _IS_ID: Final = re.compile(r"(.*_)?(id|uid|uuid|guid|key|hash|etag|href)", re.IGNORECASE)
 _CLOSING: Final = str.maketrans(dict.fromkeys('"“”„‟«»〝〞＂❝❞', "'"))
@@ -61,17 +61,17 @@ class Origin(enum.StrEnum):
     """The source of a part of the sentence."""
 
     WORDS = "words"
-    """The author of the action, or this program."""
+    """Source: the author of the action, or this program."""
     SAID = "said"
-    """The agent, in an argument: nobody checked it."""
+    """Source: the agent, in an argument that was not verified."""
     FOUND = "found"
-    """The service, when the preview was read."""
+    """Source: the service, when the preview was read."""
     MISSING = "missing"
-    """A missing value: only the preview would have it and was not read, or it is known to be empty."""
+    """A missing value: only the preview has it and was not read, or it is known to be empty."""
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A part of the sentence, safe to print. `name` is set only for a value."""
+    """A part of the sentence, safe to print. `name` is set only if the part is a value."""
 
     text: str
     origin: Origin = Origin.WORDS
@@ -79,7 +79,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
-    """Return the sentence about a plan, with the preview's values in its places if it was read."""
+    """Return the sentence about a plan. If the preview was read, its values fill the sentence's placeholders."""
     action = action_in(plan.action_text)
     fields = () if preview is None else preview.fields or ()
     values = _Values(plan.args, {as_compared(field.label): field.value for field in fields}, _labels_in(action))
@@ -91,7 +91,8 @@ def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
 
 def source_of(spans: Iterable[Span], *, is_edited: bool = False) -> str:
     """Return words for the sources of a sentence's values; empty if it has no values.
-    `is_edited`: the person changed the request.
+
+    `is_edited` means that the person changed the request.
     """
     by_origin: dict[Origin, list[str]] = {}
     for span in spans:
@@ -116,7 +117,10 @@ def spelled_out(spans: Iterable[Span]) -> str:
 
 @functools.lru_cache(maxsize=64)  # files of at most 256 KiB; a list has many questions about few actions
 def action_in(text: str) -> ActionFile | None:
-    """Return the action in this text of a file, installed or not; None if it cannot be read, as it may be of another version."""
+    """Return the action in the text of an action file, installed or not.
+
+    None if the text cannot be parsed, for example because it is for another version of Aileron.
+    """
     from aileron.actions.manifest import parse_action  # TOML and patterns, 8 ms
 
     try:
@@ -126,13 +130,14 @@ def action_in(text: str) -> ActionFile | None:
 
 
 def _labels_in(action: ActionFile | None) -> dict[str, str]:
-    """Return by argument the label that its author gave it, or its name."""
+    """Return a dict from each argument to the label that the author gave it, or else its name."""
     return {} if action is None else {spec.name: spec.label or spec.name for spec in action.inputs}
 
 
 class _Values(msgspec.Struct, frozen=True):
-    """Values for the places of a sentence. `found` has them by compared label (`as_compared`),
-    `labels` has labels by argument.
+    """Values for the placeholders of a sentence.
+
+    `found` has the preview's values by normalised label (`as_compared`); `labels` has labels by argument.
     """
 
     args: Mapping[str, Any]
@@ -140,7 +145,7 @@ class _Values(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
 
     def span(self, name: str, most: int = _MAX_VALUE) -> Span | None:
-        """Return the value under a name; None if it is known to be empty."""
+        """Return the value under a name; None if that is known to be empty."""
         argument = self._argument(name)
         for known in (name, *(() if argument is None else (argument, self.labels.get(argument, argument)))):
             if as_compared(known) in self.found:
@@ -153,7 +158,11 @@ class _Values(msgspec.Struct, frozen=True):
         return Span(f"({visible(name)} not loaded)", Origin.MISSING, visible(name)) if is_unread else None
 
     def _argument(self, name: str) -> str | None:
-        """Return the argument that a name means: one with this name or, spelled alike, a similar one. None if there is none."""
+        """Return the argument that a name refers to: one with exactly this name or, if there is none, one with an equivalent
+        name.
+
+        None if there is no such argument.
+        """
         known = {*self.args, *self.labels}
         return (
             name
@@ -175,8 +184,9 @@ def _filled(template: Sequence[Part], values: _Values, most: int = _MAX_VALUE) -
 
 
 def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: int = _MAX_VALUE) -> Iterator[Span]:
-    """Yield a sentence for a file without a summary:
-    the names of its operations, and the arguments that tell this call from others.
+    """Yield a sentence for an action without a summary.
+
+    It has the names of its operations, and the arguments that tell this call from others.
     """
     said = ", then ".join(visible(op.replace("_", " ")) for op in ops)
     yield Span(said[:1].upper() + said[1:])
@@ -190,7 +200,7 @@ def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: in
 
 
 def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str]:
-    """Return the names of the arguments, those first that say what it is about: titles, then short values that differ.
+    """Return the names of the arguments; first those that say what the call is about: titles, then short values that differ.
 
     Ids and dates come last.
     """
@@ -206,9 +216,9 @@ def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str
 
 
 def quoted(value: Any, most: int = _MAX_VALUE, name: str = "") -> str:
-    """Spell one value safely: a text in quotes that it cannot close, a time in the person's own zone, an amount, else JSON.
+    """Format one value safely: a text in quotes that it cannot close, a time in the person's own zone, an amount, or else JSON.
 
-    For several values, give the first and how many more there are. `name` is the argument whose value it is.
+    For several values, return the first and the number of others. `name` is the name of the argument.
     """
     if (moment := spoken_time(value)) is not None:
         return moment
@@ -222,7 +232,7 @@ def quoted(value: Any, most: int = _MAX_VALUE, name: str = "") -> str:
 
 
 def _beginning(text: str, most: int) -> str:
-    """Return at most `most` harmless characters of a text. A cut is visible, and no padding hides what follows it."""
+    """Return at most `most` escaped characters of a text. A cut is visible, and no padding can hide the text after it."""
     line = without_gaps(text[:_MAX_LOOKED].replace("\n", " ").strip())
     shown = visible(with_codes(line[: most + 1])) + ("…" if text[_MAX_LOOKED:].strip() else "")
     return _cut(shown, most)
@@ -237,7 +247,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class _Asked(msgspec.Struct):
-    """The part of a stored plan that a row is made of."""
+    """The part of a stored plan that a row is made from."""
 
     args: dict[str, Any] = {}
     action_text: str = ""
@@ -245,16 +255,16 @@ class _Asked(msgspec.Struct):
 
 
 class _AskedStep(msgspec.Struct):
-    """The name of a stored step's operation."""
+    """The operation's name in a stored step."""
 
     op: str = ""
 
 
 def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
-    """Return by id the sentence of each question, filled with the agent's arguments, in at most 160 characters.
+    """Return a dict from each question's id to its sentence with the agent's arguments, at most 160 characters long.
 
-    `asked` has the id, action and stored plan of each. Rows about one action that would read alike also get the arguments
-    that tell them apart. Questions without a plan have no row.
+    `asked` has the id, action and stored plan of each question. Rows about one action that would have the same text also get
+    the arguments that tell them apart. Questions without a plan have no row.
     """
     plans = {name: (action, plan) for name, action, stored in asked if (plan := _plan_in(stored)) is not None}
     by_action: dict[str, list[Mapping[str, Any]]] = {}
@@ -291,7 +301,7 @@ def _row(plan: _Asked, telling: Mapping[str, int]) -> str:
 
 
 def _alike(rows: Mapping[str, str]) -> list[str]:
-    """Return the names of the rows whose text another row has too."""
+    """Return the ids of the rows whose text is not unique."""
     by_text: dict[str, list[str]] = {}
     for name, row in rows.items():
         by_text.setdefault(row, []).append(name)
@@ -308,7 +318,7 @@ def _told_apart(row: str, args: Mapping[str, Any], telling: Mapping[str, int]) -
 
 
 def _from(value: Any, at: int, name: str) -> str:
-    """Return a part of a value that includes the character `at`, the first that differs."""
+    """Return a part of a value that includes the character at index `at`, the first that differs."""
     if (number := spoken_number(value, name)) is not None:
         return number
     text = value if isinstance(value, str) else _json(value)
@@ -317,7 +327,7 @@ def _from(value: Any, at: int, name: str) -> str:
 
 
 def _telling(each: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the names of the arguments that are not the same in all, each with the index of the first character that differs."""
+    """Return the arguments that are not the same in all calls, each with the index of the first character that differs."""
     spelled = [
         {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in each
     ]

@@ -1,13 +1,14 @@
 """Detection and marking of letters that look like those of another alphabet.
 
-Pure. A word in one alphabet is normal in some language. A word in two, or a mail address with letters outside ASCII, may be
-taken for another. Such a letter is shown as its code, in the sentence, in a row and in the value itself: `p<U+0430>ypal.com`.
+Pure. A word in one alphabet is normal in some language. A word that mixes two alphabets, or a mail address with letters outside
+ASCII, may be taken for another. Such a letter is shown as its code, in the sentence, in a row and in the value itself:
+`p<U+0430>ypal.com`.
 
 >>> with_codes("Привет, p\u0430ypal.com"), list(look_alikes("Привет"))
 ('Привет, p<U+0430>ypal.com', [])
 
-Source: Unicode Technical Standard 39 (mixed scripts). Not here: hosts that look like another (lookalike.py), what is an alarm
-(alarms.py).
+Source: Unicode Technical Standard 39 (mixed scripts). Not here: look-alike host names (lookalike.py), which findings are
+alarms (alarms.py).
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from typing import Final
 __all__ = ["look_alikes", "with_codes"]
 
 _MAX_BRIEF: Final = 100
-"""Characters of one piece that are listed: two lines of a small terminal. The card shows the whole value below."""
+"""Maximum number of characters listed of one suspicious piece: two lines of a small terminal. The card shows the full value."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
-"""Pattern of a piece between separators. It is one class with nothing after it, so that a megabyte is read only once."""
+"""Pattern of a piece between separators. It is a single character class, so that a megabyte of text is read only once."""
 _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
-"""Alphabets with letters that look like those of another."""
+"""Alphabets with letters that look like those of another alphabet."""
 
 
 def look_alikes(text: str) -> Iterator[str]:
-    """Yield mail addresses with letters outside ASCII, and hosts and words in more than one alphabet,
-    with such letters as codes.
+    """Yield mail addresses with letters outside ASCII, and hosts and words in more than one alphabet.
+
+    In the results, look-alike letters are shown as codes.
     """
     for piece in _PIECE.finditer(text):
         for _, found in _found_in(piece[0]):
@@ -39,7 +41,7 @@ def look_alikes(text: str) -> Iterator[str]:
 
 
 def with_codes(text: str) -> str:
-    """Return the text with such letters as codes; unchanged if it has none."""
+    """Return the text with look-alike letters as codes; unchanged if it has none."""
     return text if text.isascii() else _PIECE.sub(_marked, text)
 
 
@@ -52,7 +54,7 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def _found_in(piece: str) -> Iterator[tuple[int, str]]:
-    """Yield suspicious parts with their offset: a whole address, host or file name (a dot or @ inside), else single words."""
+    """Yield suspicious parts with their offsets: a complete address, host or file name (with a dot or @), else single words."""
     if piece.isascii():
         return
     whole = piece.strip("@.")

@@ -1,12 +1,12 @@
-"""Fields of the questions in a list: the sentence and verdict of each card, its worst alarm, and the questions that are alike.
+"""Fields of the questions in a list: for each its sentence, its verdict, its worst alarm, and which other questions are alike.
 
-Pure; runs in the daemon, so that every surface, and every program, gets the same. A row is made only of what the question
-itself says, without its preview and without a comparison with earlier calls. So a card can have alarms that its row has not.
+Pure; runs in the daemon, so that every surface, and every program, gets the same. A row is made only from the
+question itself, without its preview and without a comparison with earlier calls. So a card can have alarms that its row lacks.
 
 Rules
-- A question that cannot be read for a list counts as the worst, and its row has a mark.
-- A row has one alarm: the worst, in a few words, and how many more there are.
-- Questions that count as alike have no alarm, no conversation, and pay nothing (together.py).
+- A question that cannot be parsed for a list counts as the worst, and its row is marked.
+- A row shows one alarm, the worst, in a few words, and the number of further alarms.
+- Questions can count as alike only if they have no alarm and no conversation, and pay nothing (together.py).
 
 Source: docs/reference/http-api.md (A list), docs/reference/console.md (The list). Not here: what a row looks like (row.py).
 """
@@ -36,13 +36,13 @@ from aileron.review.weight import UNREADABLE, Verdict, consent_verdict_of, verdi
 __all__ = ["UNREAD", "listed"]
 
 UNREAD: Final = "open it to read it"
-"""Alarm of a question that is too long for a list, or of another version."""
+"""Alarm for a question that is too long for a list, or comes from another version of Aileron."""
 _NOTHING_COMPARED: Final = Compared({}, (), (), (), is_known=False, edited=frozenset())
 _WORST: Final = (
     *("look-alike letters", "look-alike host", "hidden characters", "runs without approval", "no limit", "far end"),
     *("blind copy", "unknown value", "unsigned", "allows more"),
 )
-"""Alarms, worst first: those of deception, then of missing limits, then of more than before."""
+"""Alarms in order, worst first: deception, then missing limits, then more permissions than before."""
 _OF_CONSENTS: Final = (
     ("look-alike letters", "look-alike letters"),
     ("(! not in plain letters", "look-alike letters"),
@@ -56,13 +56,16 @@ _OF_CONSENTS: Final = (
     ("UNSIGNED", "unsigned"),
     ("ALLOWS MORE: ", "allows more"),
 )
-"""Parts of the alarm texts on a consent's card, each with its short form in a row of a list."""
+"""Parts of the alarm texts on a consent's card, each with a short form for a row of a list."""
 _MOST_KEPT: Final = 1024
-"""Questions whose facts are kept, of some 2 KiB each: as many as can wait. A list is made with every piece of news."""
+"""Maximum number of questions whose facts are cached, as many as can wait; each takes about 2 KiB.
+
+They are cached because a list is made again after every change.
+"""
 
 
 class _Told(NamedTuple):
-    """Facts about one question that do not depend on the others in the list. `headline` is set only for a consent."""
+    """Facts about one question that do not depend on the other questions in the list. `headline` is set only for a consent."""
 
     verdict: Verdict
     briefs: tuple[str, ...]
@@ -72,18 +75,19 @@ class _Told(NamedTuple):
 
 _UNREADABLE: Final = _Told(UNREADABLE, (UNREAD,))
 _kept: dict[bytes, _Told] = {}
-"""Facts of questions, by a digest of the stored bytes.
-Emptied when full: they are soon computed again for questions that wait.
+"""Cached facts about questions, by a digest of the stored bytes.
+
+The cache is emptied when full, because the facts of waiting questions are quickly computed again.
 """
 
 
 def listed(
     rows: Sequence[tuple[ApprovalEntry, bytes | None, bool]], granted_text: Callable[[str], str | None] = lambda _: None
 ) -> list[ApprovalEntry]:
-    """Return the entries with their list fields.
+    """Return the entries with the fields for a list filled in.
 
-    Each row has an entry, its plan or subject as stored (None if it is too long), and whether a person edited it.
-    `granted_text` returns the file of an action by name; the file says what a grant leaves open.
+    Each row has an entry, its stored plan or subject (None if that is too long), and a flag that a person edited it.
+    `granted_text` returns the file of an action by name; the file shows which arguments a grant does not limit.
     """
     told = [_told(entry, stored, granted_text) for entry, stored, _ in rows]
     runs = [(entry.approval_id, str(entry.action), stored) for entry, stored, _ in rows if is_run(entry)]

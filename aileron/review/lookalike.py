@@ -1,10 +1,10 @@
-"""Detection of hosts whose name could be taken for a known one: it has all the known name's letters, or all but one.
+"""Detection of hosts whose name could be taken for a known host's, because it differs from that by at most one letter.
 
-Pure. It makes a person look, and allows or refuses nothing: a name that resembles no known one can be as bad.
+Pure. The result only draws a person's attention, and allows or refuses nothing, because other hosts can be just as bad.
 
 Rules
-- A host below the domain of a known one does not count as a look-alike: it has the same owner.
-- Dots and hyphens do not count, nor do `0` and `o`, or `1`, `i` and `l`.
+- A host below the domain of a known host does not count as a look-alike, because it has the same owner.
+- Dots and hyphens are ignored; `0` equals `o`, and `1`, `i` and `l` are equal.
 
 >>> looks_like("api.acme-example.test", ["api.acme.example"])
 'api.acme.example'
@@ -22,13 +22,14 @@ from typing import Final
 __all__ = ["looks_like"]
 
 _LEAST: Final = 6
-"""Letters that a known domain must have: shorter ones are part of many names."""
+"""Minimum number of letters of a known domain; shorter ones are part of many names."""
 _ALIKE: Final = str.maketrans({"0": "o", "1": "l", "i": "l", ".": None, "-": None})
 
 
 def looks_like(host: str, known: Iterable[str]) -> str | None:
-    """Return the known name, without port, that `host` can be taken for;
-    None if it belongs to one of their domains, or resembles none.
+    """Return the known host name, without port, that `host` could be taken for.
+
+    None if `host` is in the domain of a known host, or resembles none.
     """
     others = [(one, _domain(one)) for one in known]
     if any(host == domain or host.endswith(f".{domain}") for _, domain in others):
@@ -37,7 +38,7 @@ def looks_like(host: str, known: Iterable[str]) -> str | None:
 
 
 def _domain(host: str) -> str:
-    """Return the host without its first label if at least two remain: the domain in which its owner may have more hosts."""
+    """Return the host without its first label, if two labels remain: the domain in which its owner may have more hosts."""
     _, _, rest = host.partition(".")
     return rest if "." in rest else host
 
@@ -54,7 +55,7 @@ def _letters(name: str) -> str:
 
 
 def _is_one_off(one: str, other: str) -> bool:
-    """Return whether the two differ by one letter more, less, or changed."""
+    """Return whether the two texts differ by exactly one inserted, removed or changed letter."""
     short, long = sorted((one, other), key=len)
     if len(long) - len(short) > 1:
         return False

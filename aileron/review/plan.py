@@ -1,12 +1,12 @@
-"""Words for a plan, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
+"""Text about a plan for a person, used by `run --dry-run`, by `approval show`, and before a decision.
 
-Pure. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown on
-lines that cannot pass for Aileron's own.
+Pure. The daemon makes a plan, but its arguments come from an agent and its names from untrusted files. So every value is shown on
+lines that cannot be taken for Aileron's own.
 
 Rules
-- Every omission is told: if `more` names a command that shows all, a long value ends with how much is missing and that command;
-  if it is None, everything is shown.
-- A host whose name is not plain ASCII, or stands for one that is not, is marked: it may look like another.
+- Every omission is stated: if `more` is a command that shows everything, a long value ends with how much is missing and that
+  command; if `more` is None, nothing is cut.
+- A host whose name is not plain ASCII, or encodes one that is not, is marked, because it may look like another host.
 
 Source: model/plan.py. Not here: consents (subject.py), previews and differences (question.py).
 """
@@ -44,32 +44,32 @@ __all__ = [
 ]
 
 FactRow: TypeAlias = tuple[str, str | Sequence[str] | None]
-"""A name, and the line or lines about it; None if there is nothing to say."""
+"""A fact's name, and its line or lines; None if there is nothing to say."""
 _MAX_CHARACTERS = 600
-"""Characters of one value: eight lines of a terminal; an address, a title or a paragraph has fewer."""
+"""Maximum number of characters of one value: eight lines of a terminal. An address, a title or a paragraph has fewer."""
 _MAX_LINES = 12
-"""Lines of one value that has several: half of a small terminal."""
+"""Maximum number of lines of one value: half of a small terminal."""
 _MAX_ARGUMENTS = 40
-"""Arguments that are shown: two screens; actions declare a handful."""
+"""Maximum number of arguments that are shown: two screens; actions declare a handful."""
 
 
 def operations_of(steps: Iterable[Step]) -> list[str]:
-    """Return what the steps have done, in order: each operation, and the connector whose program does it."""
+    """Return what the steps do, in order: each operation, with the connector that runs it."""
     return [f"{step.op}, by {step.connector}" for step in steps]
 
 
 def hosts_of(steps: Iterable[Step]) -> list[str]:
-    """Return HOST:PORT of all hosts that the steps can reach, each once."""
+    """Return HOST:PORT of all hosts that the steps can reach, each at most once."""
     return _each(host_line(str(host)) for step in steps for host in step.grant.hosts)
 
 
 def accounts_of(steps: Iterable[Step], more: str | None = None) -> list[str]:
-    """Return the owners of the credentials that the steps use, and what their connectors need them for."""
+    """Return the owners of the credentials that the steps use, with the purpose that the connectors state."""
     return _each(line for step in steps for line in _credential(step.grant.credential, more))
 
 
 def preview_elsewhere(plan: Plan) -> list[str]:
-    """Return the hosts and accounts that the preview uses, but no step of the plan."""
+    """Return the hosts and accounts that the preview uses, but that no step of the plan uses."""
     if plan.preview is None:
         return []
     alone = (plan.preview.step,)
@@ -79,7 +79,7 @@ def preview_elsewhere(plan: Plan) -> list[str]:
 
 
 def preview_facts(plan: Plan) -> list[FactRow]:
-    """Return the facts about the preview: its operation, hosts and accounts. Empty if the plan has none."""
+    """Return the facts about the preview: its operation, hosts and accounts. Empty if the plan has no preview."""
     if plan.preview is None:
         return []
     alone = (plan.preview.step,)
@@ -93,8 +93,8 @@ def preview_facts(plan: Plan) -> list[FactRow]:
 def settled_of(plan: Plan) -> list[tuple[str, Any]]:
     """Return the values that steps get from the action's file itself, not from an argument, each with its place.
 
-    Places are compared, not values: an agent chooses its arguments, and could choose one that equals a value of the file.
-    Answers of earlier steps are in `unknown_of`; the file's words around them are here.
+    Places are compared, not values, because an agent could choose an argument that equals a value in the file. Results of
+    earlier steps are in `unknown_of`; the file's text around them is included here.
     """
     action = _action_of(plan)
     said = {} if action is None else {step.id: step.inputs for step in action.steps}
@@ -110,7 +110,7 @@ def settled_of(plan: Plan) -> list[tuple[str, Any]]:
 
 
 _NOTHING: Final = object()
-"""Marker: the file has no value in this place."""
+"""Marker that the file has no value in a place."""
 
 
 def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
@@ -138,7 +138,7 @@ def _spelled(value: Any) -> str:
 
 
 def unknown_of(plan: Plan) -> list[str]:
-    """Return each place that an earlier step's answer fills: nobody can be shown that value yet."""
+    """Return each place that is filled from an earlier step's result, which cannot be shown yet."""
     return [
         f"step {number}: {line}, not known yet"
         for number, step in enumerate(plan.steps, start=1)
@@ -147,7 +147,7 @@ def unknown_of(plan: Plan) -> list[str]:
 
 
 class LabelledArgument(NamedTuple):
-    """An argument, and the label that its author gave it."""
+    """An argument with the label that the action's author gave it."""
 
     name: str
     label: str | None
@@ -155,7 +155,7 @@ class LabelledArgument(NamedTuple):
 
 
 def given_of(plan: Plan) -> list[LabelledArgument]:
-    """Return the arguments in the order of the action's file."""
+    """Return the arguments with their labels, in the order of the action's file."""
     args, action = plan.args, _action_of(plan)
     if action is None:  # then in the plan's order
         return [LabelledArgument(name, None, value) for name, value in args.items()]
@@ -166,7 +166,7 @@ def given_of(plan: Plan) -> list[LabelledArgument]:
 
 
 def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str] | str:
-    """Return one line for each argument, and for a text of several lines one for each."""
+    """Return one line for each argument; a text of several lines takes one for each of them."""
     lines: list[str] = []
     for number, (name, value) in enumerate(args.items()):
         if more is not None and number == _MAX_ARGUMENTS:
@@ -180,9 +180,9 @@ def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str
 
 
 def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -> list[str]:
-    """Return a text of several lines, each marked as not Aileron's own.
+    """Return the lines of a text, each marked as untrusted.
 
-    If `more` shows all, it is cut after some lines, and the last ones say how much is missing.
+    If `more` is given, the text is cut after `lines` lines, and the last lines say how much is missing.
     """
     shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:lines])
     marked = [f"{BAR}{line}" for line in visible_lines(shown)]
@@ -192,7 +192,10 @@ def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -
 
 
 def cut(before: str, value: str, more: str | None = None) -> list[str]:
-    """Return `before` and a value of one line. If `more` shows all, a long one is cut, and more lines say how much is missing."""
+    """Return `before` followed by a value of one line.
+
+    If `more` is given, a long value is cut, and further lines say how much is missing.
+    """
     missing = len(value) - _MAX_CHARACTERS
     if more is None or missing <= 0:
         return [before + value]
@@ -200,7 +203,7 @@ def cut(before: str, value: str, more: str | None = None) -> list[str]:
 
 
 def host_line(host: str) -> str:
-    """Return HOST:PORT, with a warning if its name has, or stands for, letters outside ASCII."""
+    """Return HOST:PORT, with a warning if the host's name has, or encodes, letters outside ASCII."""
     name = host_name(host)
     if name.isascii() and not any(label.startswith("xn--") for label in name.lower().split(".")):
         return host
@@ -208,12 +211,12 @@ def host_line(host: str) -> str:
 
 
 def host_name(host: str) -> str:
-    """Return HOST:PORT without its port."""
+    """Return the host's name from HOST:PORT."""
     return host.rpartition(":")[0] or host
 
 
 def _in_letters(name: str) -> str:
-    """Return what a browser might show for an `xn--` name (RFC 3492), with letters outside ASCII as code points."""
+    """Return the text that a browser might show for an `xn--` name (RFC 3492), with letters outside ASCII as code points."""
     labels = []
     for label in name.split("."):
         try:
@@ -225,7 +228,7 @@ def _in_letters(name: str) -> str:
 
 
 def missing_lines(count: int, what: str, more: str) -> list[str]:
-    """Return how much is not shown, and the command that shows it, on a line of its own to be copied."""
+    """Return lines that say how much is not shown, with the command that shows it on a line of its own, to be copied."""
     return [f"… {count:,} more {what}:", more]
 
 
@@ -251,7 +254,7 @@ def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> 
 
 
 def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
-    """Return the places that answers of earlier steps fill: nobody knows these values yet."""
+    """Return the places that are filled from results of earlier steps, whose values are not known yet."""
     lines: list[str] = []
     for place in places:
         values = [part for part in place.parts if not isinstance(part, str)]
@@ -261,8 +264,9 @@ def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
 
 
 def _hash(pin: str, more: str | None) -> str:
-    """Return a pin. If `more` shows all of it, return 12 digits and an ellipsis:
-    beside name and version they tell two pins apart.
+    """Return a pin. If `more` is given, return 12 digits and an ellipsis.
+
+    Together with name and version, so many digits suffice to tell two pins apart.
     """
     return pin if more is None else f"{pin[:19]}…"
 
@@ -272,7 +276,7 @@ def _each(names: Iterable[str]) -> list[str]:
 
 
 def _logins(use: CredentialUse | None) -> list[FactRow]:
-    """Return where the supervisor logs in with the credential, and what it can execute there."""
+    """Return where the supervisor logs in with the credential, and which commands it can execute there."""
     if use is None or not use.need.logins:
         return []
     return [
@@ -282,7 +286,7 @@ def _logins(use: CredentialUse | None) -> list[FactRow]:
 
 
 def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
-    """Return the owner of the credential, its name, and what its connector needs it for; empty if none is used."""
+    """Return the owner of the credential, its name, and its connector's stated purpose; empty if no credential is used."""
     if use is None:
         return []
     whose = f"{use.whose}{', which only reads' if use.login == 'read_only' else ''}"

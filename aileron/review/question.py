@@ -1,13 +1,13 @@
-"""Words about a question in the queue: its name, its asker, its tags in a list, and its differences from an approved call.
+"""Text about a question in the queue: its name, its asker, its tags in a list, and its differences from an approved call.
 
-Pure. A question is the daemon's answer to `GET /v1/action-approvals/{id}`, with words of agents and strangers in it. A digest
-covers a plan, a subject and a preview. Everything beside them (who asks, what was approved before, what the agent says) is the
-daemon's or the agent's word and is not signed.
+Pure. A question is the daemon's response to `GET /v1/action-approvals/{id}`, and contains untrusted text. A digest
+covers a plan, a subject and a preview. All other parts (who asks, what was approved before, what the agent says) are only
+claimed by the daemon or the agent, and are not signed.
 
 Rules
 - A preview that failed is shown as failed, with its reason.
 
-Not here: the plan itself (plan.py), what a consent is about (subject.py), how it is decided (decision_flow.py).
+Not here: the plan itself (plan.py), the subject of a consent (subject.py), deciding (decision_flow.py).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ KINDS: Final = {
     "tool_change": "changed tool",
     "host": "host",
 }
-"""Name of each kind of row."""
+"""Displayed name of each kind of entry."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}
 _STATES: Final = {
     "pending_approval": "waiting for you",
@@ -71,32 +71,32 @@ _STATES: Final = {
     "cancelled": "withdrawn",
     "unknown": "outcome unknown",
 }
-"""Name of each status (model/outcome.py RunStatus)."""
+"""Displayed name of each status (model/outcome.py, RunStatus)."""
 
 
 def is_run(entry: ApprovalEntry) -> bool:
-    """Return whether the entry is about a gated run, not a consent."""
+    """Return whether the entry is about a gated run rather than a consent."""
     return entry.kind == "action"
 
 
 def waits(entry: ApprovalEntry) -> bool:
-    """Return whether the entry can still be decided, unless its time is over."""
+    """Return whether the entry can still be decided. Its expiry is not checked."""
     return entry.status == "pending_approval"
 
 
 def name_of(entry: ApprovalEntry) -> str:
-    """Return the subject's name: the action of a run, or the name of what a consent changes."""
+    """Return the subject's name: the action of a run, or the name of what a consent is about."""
     return entry.action or entry.name or entry.kind
 
 
 def title_of(entry: ApprovalEntry) -> str:
-    """Return kind and name, as lists and confirmations have them: `send-mail`, `binding basic/mail/home`."""
+    """Return kind and name as in lists and confirmations: `send-mail`, `binding basic/mail/home`."""
     name = name_of(entry)
     return name if is_run(entry) or name == entry.kind else f"{KINDS.get(entry.kind, entry.kind)} {name}"
 
 
 def state_words(status: str) -> str:
-    """Return a status in words; an unknown one unchanged."""
+    """Return a status in words; an unknown status unchanged."""
     return _STATES.get(status, status)
 
 
@@ -110,8 +110,9 @@ def closed_words(question: Question) -> str | None:
 
 
 def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
-    """Return by id the tags of waiting entries, in Aileron's words: asked back, identical to others, part of a group.
-    Most have none.
+    """Return a dict from the ids of waiting entries to their tags, in Aileron's words: asked back, identical, part of a group.
+
+    Most entries have no tag.
     """
     listed = [entry for entry in entries if waits(entry)]
     same = Counter((entry.kind, entry.digest) for entry in listed)
@@ -136,12 +137,12 @@ def session_of(entry: ApprovalEntry) -> str | None:
 
 
 def agent_of(entry: ApprovalEntry) -> str:
-    """Return the asker for a column of a list: the agent, only its session if no more is known, or `a command`."""
+    """Return the asker for a column of a list: the agent, its session if the agent is unknown, or `a command`."""
     return entry.agent or session_of(entry) or "a command"
 
 
 def asker_of(entry: ApprovalEntry) -> str:
-    """Return the asker in words: `claude in /home/you/work`, only its session if no more is known, or a local command."""
+    """Return the asker in words: `claude in /home/you/work`, its session if no more is known, or a local command."""
     if entry.agent:
         return f"{entry.agent} in {entry.folder}" if entry.folder else entry.agent
     session = session_of(entry)
@@ -156,7 +157,7 @@ def unread_text(question: Question) -> str:
 def difference_lines(
     question: Question, edited: Sequence[Change], more: str | None, when: Callable[[str | None], str]
 ) -> list[str] | str | None:
-    """Return the differences from the most similar approved call, if the question has that; `when` spells a moment.
+    """Return the differences from the most similar approved call, if the question contains them; `when` formats a time.
 
     `edited` has the person's changes since then, which the differences do not include.
     """
@@ -177,7 +178,7 @@ def difference_lines(
 
 
 def edit_lines(edits: Iterable[tuple[str, Iterable[Change]]], more: str | None) -> list[str] | None:
-    """Return lines for edited arguments that nobody has decided about yet: each digest, with its changes."""
+    """Return lines for the edits that nobody has decided about yet: each digest, with its changes."""
     lines: list[str] = []
     for number, (digest, changes) in enumerate(edits, start=1):
         lines += [f"{number}, not decided: {digest}", *(f"  {line}" for line in change_lines(changes, more))]

@@ -1,18 +1,18 @@
-"""Recipients of what a call sends: which names of arguments and lines mean them, and which values are unmistakable.
+"""Recipients in a call: which names of arguments and lines denote recipients, and which values are unmistakable.
 
-Pure. Names are compared as everywhere (actions/summary.py). Only names are known: an author may use another one.
+Pure. Names are compared in normalised form (actions/summary.py). Only known names are recognised; an author may use others.
 
 Rules
-- A value is a blind copy if its own name says so, wherever it is nested: nothing is guessed from values.
-- Two values are compared only if both are of one unmistakable form. A name, an id and an address of one person differ, and
-  are no contradiction.
+- A value is a blind copy if its own name says so, at any depth; nothing is guessed from values.
+- Two values are compared only if both have the same unmistakable form. A name, an id and an address of one person differ, but
+  do not contradict each other.
 
 >>> list(blind_copies("Bcc", "ann@example.com")), list(blind_copies("message", {"to": "a@b.c", "bcc": ["d@e.f"]}))
 (['ann@example.com'], [['d@e.f']])
 >>> destinations("Ann <Ann@example.com>"), destinations("#general"), destinations("Ann")
 (('address', frozenset({'ann@example.com'})), ('channel', frozenset({'#general'})), None)
 
-Source: docs/reference/action-file.md (Preview). Not here: which of these are alarms (alarms.py), how many there are (touched.py).
+Source: docs/reference/action-file.md (Preview). Not here: which recipients are alarms (alarms.py), their number (touched.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aileron.review.several import several
 __all__ = ["blind_copies", "destinations", "is_destination", "says_who_gets_it"]
 
 _BLIND: Final = re.compile(r"bcc\w*|\w+bcc|(blind|blindcarbon|hidden)(copy|copies|recipient|recipients)\w*")
-"""Pattern of a blind copy's name, without its spaces: `bcc`, `Blind copy to`, `bccRecipients`, `mail_bcc`."""
+"""Pattern of a name for blind copies, with its spaces removed: `bcc`, `Blind copy to`, `bccRecipients`, `mail_bcc`."""
 _DESTINATIONS: Final = frozenset(
     {
         *("to", "goes to", "sent to", "send to", "sends to", "posted to", "post to", "posts to"),
@@ -40,7 +40,7 @@ _GETS_IT: Final = _DESTINATIONS | {
     *("attendees", "invited", "guests", "members", "assignee", "assignees", "email", "emails", "address", "addresses"),
     *("phone", "phone number", "iban", "payee", "beneficiary", "url", "host", "webhook", "forward to", "share with"),
 }
-"""Names of values that say who is told, invited or paid."""
+"""Names of values that say who is notified, invited or paid."""
 _FORMS: Final = {
     "address": re.compile(r"(?:[^@<>]*<)?([^\s@<>,;]+@[^\s@<>,;]+)>?\s*"),
     "channel": re.compile(r"(#[^\s#,;]+)"),
@@ -50,7 +50,7 @@ _FORMS: Final = {
 
 
 def blind_copies(name: str, value: Any) -> Iterator[Any]:
-    """Yield each value under a name of blind copies: the value itself, or values nested in it, without empty ones."""
+    """Yield each non-empty value under a name for blind copies: the value itself, or values nested in it."""
     waiting = deque([(name, value)])
     while waiting:
         called, one = waiting.popleft()
@@ -64,19 +64,17 @@ def blind_copies(name: str, value: Any) -> Iterator[Any]:
 
 
 def is_destination(name: str) -> bool:
-    """Return whether a name says where a call goes, and nothing else: two such names of one call mean the same."""
+    """Return whether a name says only where a call goes. Two such names in one call mean the same."""
     return as_compared(name) in _DESTINATIONS
 
 
 def says_who_gets_it(name: str) -> bool:
-    """Return whether a name says who is told, invited or paid, openly or not."""
+    """Return whether a name says who is notified, invited or paid, openly or not."""
     return as_compared(name) in _GETS_IT or _BLIND.fullmatch(as_compared(name).replace(" ", "")) is not None
 
 
 def destinations(value: Any) -> tuple[str, frozenset[str]] | None:
-    """Return the form that all parts of a value have, and the parts in that form, in lower case;
-    None if they have no common form.
-    """
+    """Return the form that all parts of a value have, and the parts in lower case; None if the parts have no common form."""
     found = several(value)
     parts = value if isinstance(value, list) else [value] if found is None else found.parts
     for form, pattern in _FORMS.items():

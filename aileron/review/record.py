@@ -1,8 +1,8 @@
-"""A run on record, as a person views it afterwards: how it ended, and every request that it sent.
+"""The record of a run, as a person views it afterwards: how the run ended, and every request that it sent.
 
-Pure; the console and the page show the same. Every text has been made harmless (model/visible.py).
+Pure; the console and the page show the same. Every text has been escaped (model/visible.py).
 
-Source: docs/reference/audit-events.md. Not here: where the record is read (daemon/, over `GET /v1/audit/{id}`).
+Source: docs/reference/audit-events.md. Not here: reading the record (daemon/, over `GET /v1/audit/{id}`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Left", "Record", "record_of", "requests_of", "result_lines"]
 
 _OF_REQUESTS: Final = ("egress.sending", "egress.denied", "egress.finished")
 _MAX_RESULT: Final = 20_000
-"""Characters of a result that are shown; `aileron audit show` has all of it."""
+"""Maximum number of characters of a result that are shown; `aileron audit show` prints the complete result."""
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A request of a connector.
+    """A request that a connector sent or tried to send.
 
-    `at` is RFC 3339; `where` is HOST:PORT, sizes are of the bodies. `ended` is the HTTP status, the class of the failure, or
-    that nothing is known of it.
+    `at` is RFC 3339; `where` is HOST:PORT, sizes are those of the bodies. `ended` is the HTTP status, the failure's class, or
+    words for an unknown outcome.
     """
 
     at: str
@@ -47,11 +47,11 @@ class Left(msgspec.Struct, frozen=True):
     note: str | None = None
     is_bad: bool = False
     is_denied: bool = False
-    """True if the egress engine did not let it out."""
+    """True if the egress engine denied the request."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A run: its state, its events in order, and its requests. `is_cut` means that the record has more than this."""
+    """A recorded run: its state, its events in order, and its requests. `is_cut` means that the ledger has more than this."""
 
     audit_id: str
     status: str
@@ -60,19 +60,19 @@ class Record(msgspec.Struct, frozen=True):
     requests: tuple[Left, ...]
     is_cut: bool
     came_back: tuple[str, ...] | None = None
-    """Lines of the result; None if there is none, or nobody asked for it."""
+    """Lines of the result; None if there is no result, or it was not requested."""
     left_out: int = 0
-    """Characters of the result that are left out."""
+    """Number of characters of the result that are left out."""
 
 
 def result_lines(result: Any) -> tuple[list[str], int]:
-    """Return the result of an operation in harmless lines, and how many characters are left out."""
+    """Return the escaped lines of an operation's result, and the number of characters that are left out."""
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
     return visible_lines(text[:_MAX_RESULT]), max(0, len(text) - _MAX_RESULT)
 
 
 def record_of(found: RecordOfRun, outcome: RunState | None = None) -> Record:
-    """Return the record in the answer of `GET /v1/audit/{id}`, with the result from `GET /v1/action-approvals/{id}/result`."""
+    """Return the record from the response to `GET /v1/audit/{id}` and the result from `GET /v1/action-approvals/{id}/result`."""
     has_result = outcome is not None and outcome.result is not UNSET
     came_back, left_out = result_lines(outcome.result) if has_result and outcome else (None, 0)
     return Record(

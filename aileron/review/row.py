@@ -1,15 +1,15 @@
-"""Text of a list's row for every surface: what it does, its worst alarm, and what it is about, in this order.
+"""Text of a row in a list, for every surface: the verdict, the worst alarm, and the question's title, in this order.
 
     Row.lead         ! PAYS  ! look-alike letters
     Row.title        Transfer 1,840.5 EUR to “N<U+043E>rthwind”
 
-Pure, and light: the console lists before it reads any question. The facts are the daemon's word (listed.py), and nobody signed
-them; the card of a question is made of what is signed.
+Pure, and fast, because the console lists questions before it reads any of them. The facts come from the daemon (listed.py) and
+are not signed; the card of a question is made from signed content.
 
 Rules
-- Surfaces lay rows out, and neither leave a mark out nor add one. The first part is cut last.
+- Surfaces lay rows out, and neither omit nor add a mark. If there is too little room, the first part of a row is cut last.
 - Rows that expire first come first.
-- A row without a verdict was not read for the list, and says that.
+- A row without a verdict says that its question was not read for the list.
 
 Source: docs/reference/console.md (The list). Not here: columns, colours, keys.
 """
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["Row", "common_asker", "group_title", "in_order", "rows_for"]
 
 _MAX_TITLE: Final = 400
-"""Characters of a title: 160 of the daemon's, of which each may be an escape; no list is wider."""
+"""Maximum number of characters of a title: the daemon's 160, of which each may become an escape. No list is wider."""
 _MAX_WORDS: Final = 40
-"""Characters of a verdict or an alarm, which are in Aileron's words."""
+"""Maximum number of characters of a verdict or an alarm, which are in Aileron's words."""
 _NOT_READ: Final = "! UNREAD"
 
 
 class Row(NamedTuple):
-    """The row of one question; every text is safe to show, and on one line.
+    """The row of one question. Every text is safe to show, and fits on one line.
 
     `weight` is the value of a `Weight` (review/weight.py). `alarm` is empty, or begins with `! `.
     """
@@ -57,29 +57,32 @@ class Row(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The whole row in one line."""
+        """The complete row in one line."""
         return "  ".join(part for part in (self.verdict, self.marks, self.title) if part)
 
 
 def rows_for(entries: Sequence[ApprovalEntry]) -> dict[str, Row]:
-    """Return the rows by id, in the order of `in_order`."""
+    """Return a dict from ids to rows, in the order of `in_order`."""
     tags = tags_of(entries)
     return {entry.approval_id: _row(entry, tags.get(entry.approval_id, "")) for entry in in_order(entries)}
 
 
 def in_order(entries: Iterable[ApprovalEntry]) -> list[ApprovalEntry]:
-    """Return the entries sorted by expiry, soonest first; those that expire together in the order in which they were created."""
+    """Return the entries sorted by expiry, soonest first; entries that expire together are sorted by creation."""
     return sorted(entries, key=lambda entry: (entry.expires_at, entry.created_at, entry.approval_id))
 
 
 def common_asker(rows: Iterable[Row]) -> str | None:
-    """Return the asker of all rows, to be shown once and not in each; None if there are several, or no rows."""
+    """Return the asker that all rows share, to be shown only once; None if there are several askers, or no rows."""
     askers = {row.asker for row in rows}
     return askers.pop() if len(askers) == 1 else None
 
 
 def group_title(rows: Sequence[Row], name: str) -> str:
-    """Return the title of a group of alike rows: never that of one row, which would say too much."""
+    """Return the title of a group of alike rows.
+
+    It is never one row's title, which would suggest that all have the same values.
+    """
     differs = rows[0].differs
     what = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"
     return f"{name}, {what}"
@@ -101,6 +104,6 @@ def _row(entry: ApprovalEntry, tags: str) -> Row:
 
 
 def _line(text: str, most: int) -> str:
-    """Make a text harmless, on one line of at most `most` characters; a cut ends with an ellipsis."""
+    """Return a text escaped, on one line of at most `most` characters; a cut ends with an ellipsis."""
     shown = without_gaps(visible(text[: most + 1]))
     return shown if len(text) <= most else f"{shown[: most - 1]}…"

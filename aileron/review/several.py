@@ -1,6 +1,6 @@
 """Detection of values with several parts: the addresses of a mail, the members of a list.
 
-Pure. Source: docs/reference/console.md. Not here: the words about them (touched.py, headline.py).
+Pure. Source: docs/reference/console.md. Not here: the words about such values (touched.py, headline.py).
 
 >>> several("ann@example.com, Bob <bob@example.com>")
 Several(parts=['ann@example.com', 'Bob <bob@example.com>'], what='addresses')
@@ -18,19 +18,19 @@ __all__ = ["Several", "several"]
 _ADDRESS: Final = re.compile(r"[^@<>]*(?:<[^\s@<>,;]+|(?<=[^\s@<>,;]))@[^\s@<>,;]+>?\s*")
 """Pattern of an address in a list: `ann@example.com`, `Ann <ann@example.com>`.
 
-No two parts of it can match the same character, so a text that does not match is read only once.
+No two parts of the pattern can match the same character, so a text that does not match is read only once.
 """
 
 
 class Several(NamedTuple):
-    """Two or more parts, and the word for them together."""
+    """Two or more parts of a value, and the plural noun for the parts."""
 
     parts: list[Any]
     what: str
 
 
 def several(value: Any) -> Several | None:
-    """Return the parts of a value; None if it has only one, or none."""
+    """Return the parts of a value; None if it has fewer than two."""
     if isinstance(value, list):
         return Several(value, "items") if len(value) > 1 else None
     parts = re.split(r"[,;]", value) if isinstance(value, str) and "@" in value and "\n" not in value else []

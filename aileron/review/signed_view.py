@@ -1,8 +1,8 @@
-"""The signed view: a question in which a surface shows exactly what is signed, by a digest that it computes itself.
+"""The signed view: a question reduced to exactly the content that is signed, whose digest the surface computes itself.
 
-Pure; runs wherever a person decides with a key. If an approver exists, not even the daemon is trusted: any process of the
-same user may answer in its place. So a question is shown, and signed, in a form that has nothing that its digest does not
-cover.
+Pure; runs wherever a person decides with a key. If an approver exists, not even the daemon is trusted, because any process of the
+same user could respond in its place. So a question is shown, and signed, in a form that has only content that its digest
+covers.
 
 Source: docs/reference/signed-decisions.md (Which digest). Not here: the preview's digest (approver/signing.py).
 """
@@ -23,7 +23,10 @@ __all__ = ["content_of", "edited_view", "signed_view"]
 
 
 def content_of(question: Question) -> Plan | Subject:
-    """Return the plan or subject of a question. MismatchError if it cannot be shown in full: it is of another version or kind."""
+    """Return the plan or subject of a question.
+
+    Raises MismatchError if the content cannot be shown in full because it is of another version or kind.
+    """
     try:
         if is_run(question):
             return Plan.from_json(question.plan or {})
@@ -38,7 +41,7 @@ def content_of(question: Question) -> Plan | Subject:
 def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
     """Return the question with only the plan or subject that its digest covers, and with the name in it.
 
-    MismatchError if the digest is of something else, or if the question cannot be shown in full.
+    Raises MismatchError if the digest does not match the content, or if the question cannot be shown in full.
     """
     content = content_of(question)
     if isinstance(content, PasskeyConsent) and not _is_named_right(content):
@@ -65,7 +68,7 @@ def _not_whole(question: Question) -> MismatchError:
 
 
 def _is_named_right(passkey: PasskeyConsent) -> bool:
-    """Return whether a passkey's id, which a person compares, is that of the very key that would decide."""
+    """Return whether a passkey's id, which a person compares, matches the key that would decide."""
     try:
         return id_of(passkey) == passkey.key_id
     except PasskeyError:
@@ -73,7 +76,10 @@ def _is_named_right(passkey: PasskeyConsent) -> bool:
 
 
 def edited_view(question: Question, digest: str) -> Question:
-    """Return the question about the edited plan with this digest, in place of the original. MismatchError if there is none."""
+    """Return the question with the edited plan that has this digest, instead of the original.
+
+    Raises MismatchError if there is none.
+    """
     edits = question.edits or []
     for one in edits:
         if one.digest == digest:

@@ -1,12 +1,12 @@
-"""Words for a consent, as a person reads them before they approve: the most important first.
+"""Text about a consent for a person who decides about it, the most important facts first.
 
-Pure. All of it was written by others: authors of actions and connectors, services, and whatever answered for the daemon. The
-digest of a decision covers the whole subject.
+Pure. The whole content is untrusted: it comes from authors of actions and connectors, from services, and from the process that
+responded as the daemon. The digest of a decision covers the complete subject.
 
 Rules
 - Widening is marked by a word, not by a colour.
 
-Source: docs/reference/consents.md. Not here: runs (plan.py), the question around it (question.py).
+Source: docs/reference/consents.md. Not here: runs (plan.py), the question that contains the consent (question.py).
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ SYNCED: Final = {
     "possible": "possible, through the account it is kept in",
     "yes": "yes, through the account it is kept in",
 }
-"""Words for whether a passkey is on other devices too."""
+"""Words that say whether a passkey is also on other devices."""
 
 _MAX_FILE_LINES = 6
-"""Lines of an action's file: its facts stand above it, and the question below; a screen has 24."""
+"""Maximum number of lines of an action's file, which is shown between its facts and the question; a screen has 24 lines."""
 
 
 def conditions(constraints: Sequence[Constraint]) -> list[str]:
     """Return the conditions of a grant in words, such as `to is "mira@example.com"`.
 
-    The last one names the arguments that must not be given: `without bcc, cc`.
+    The last condition names the arguments that must not be given: `without bcc, cc`.
     """
     absent = [one.argument for one in constraints if _is_absent(one)]
     words = [_condition(one) for one in constraints if not _is_absent(one)]
@@ -86,19 +86,19 @@ def _condition(constraint: Constraint) -> str:
 
 
 def consent_headline(subject: Subject) -> tuple[Span, ...]:
-    """Return a sentence that says what would be allowed. Names were chosen by others and are in quotes."""
+    """Return a sentence that says what would be allowed. Names are untrusted, so they are quoted."""
     return tuple(
         Span(part) if isinstance(part, str) else Span(quoted(part[0]), Origin.SAID, "name") for part in _said(subject)
     )
 
 
 def names_in(subject: Subject) -> list[str]:
-    """Return the names in the sentence that others chose, unchanged."""
+    """Return the untrusted names in the sentence, unchanged."""
     return [part[0] for part in _said(subject) if isinstance(part, tuple)]
 
 
 def _said(subject: Subject) -> Iterator[str | tuple[str]]:
-    """Yield the words of the sentence, with each name as a tuple of one."""
+    """Yield the parts of the sentence: words as strings, and each name as a tuple with one string."""
     match subject:
         case ActionFileConsent():
             yield from ("Add the action " if subject.before is None else "Change the action ", (subject.name,))
@@ -158,14 +158,14 @@ def _changed_settings(subject: SettingsConsent) -> list[str]:
 
 
 def subject_changes(subject: Subject) -> tuple[Change, ...]:
-    """Return the changes since the previous consent, for the kinds of subject that have them."""
+    """Return the changes since the previous consent. Kinds of subject that are not compared have none."""
     return (
         subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent | ToolChangeConsent) else ()
     )
 
 
 def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None], str]) -> list[FactRow]:
-    """Return the name and value of each fact; a list for several lines, None if there is nothing to say."""
+    """Return the name and value of each fact; the value is a list for several lines, or None if there is nothing to say."""
     match subject:
         case ActionFileConsent():
             return list(_of_action_file(subject, more))
@@ -192,7 +192,7 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
 
 
 def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
-    """Yield the owner of a credential, and all uses of it. A sign-in has no secret yet that anybody could name."""
+    """Yield the owner of a credential, and all uses of the credential. A sign-in has no secret name yet."""
     connector, is_sign_in = subject.connector, subject.commitment is not None
     yield "binding", f"{subject.name}{', replacing the existing one' if subject.replaces else ''}"
     if is_sign_in:
@@ -214,7 +214,7 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
 
 
 def binding_lines(subject: BindingConsent) -> list[str]:
-    """Return one binding for a list of many: who can use which secret as whom, and on a second line for what.
+    """Return the lines for one binding in a list of many: connector, secret and account; then a line for hosts and form.
 
     >>> binding_lines(BindingConsent(name="basic/mail/me", connector="github://acme/mail", secret="pw", username="ada",
     ...                              reaches=("mail.example:443",), wire="basic"))
@@ -238,7 +238,7 @@ def binding_lines(subject: BindingConsent) -> list[str]:
 
 
 def _among_others(value: str | Sequence[str]) -> str:
-    """Return the text of a value among several facts in a line: in quotes if it has the separator in it."""
+    """Return the text of a value that is shown among several facts in a line: quoted if it contains the separator."""
     values = (value,) if isinstance(value, str) else value
     return ", ".join(json.dumps(one, ensure_ascii=False) if "; " in one else one for one in values)
 
@@ -294,10 +294,10 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
 
 
 def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
-    """Return the intent and whether runs need approval, from the very text that is signed; None if it cannot be read.
+    """Return the intent and the need for approval, from exactly the signed text; None for both if it cannot be parsed.
 
-    A run without approval is no alarm if every step only reads, as the author says, unless the file allows more than the one
-    before it.
+    A run without approval is not an alarm if the author declares that every step only reads, unless the file allows more than
+    its previous version.
     """
     action = action_in(text)
     if action is None:
@@ -310,7 +310,7 @@ def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
 
 
 def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactRow]:
-    """Yield the claimed publisher and the proof of it, before what the connector would be allowed."""
+    """Yield the claimed publisher and its proof, before what the connector would be allowed to do."""
     yield "signature", subject.signature
     yield "connector", f"{subject.name}@{subject.version}"
     yield "publisher", subject.publisher
@@ -357,7 +357,7 @@ def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | Non
 
 
 def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
-    """Yield the claimed passkey, and what to compare: nothing proves where it is."""
+    """Yield the claimed facts about a passkey, and what to compare, because there is no proof of where the passkey is."""
     yield "passkey", subject.name
     yield "key", subject.key_id
     yield "compare", "this key with the one on your page; approve only if you created it just now"
@@ -370,7 +370,7 @@ def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
 
 
 def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[FactRow]:
-    """Yield what has changed, before the whole definition: both are the connector's word, and it repeats the server's."""
+    """Yield the changes, before the complete definition. Both are only the connector's claim, which repeats the server's."""
     yield "tool", f"{subject.op} of {subject.connector}@{subject.version}"
     yield "found by", f"a run of {subject.action}; no action has used the tool since"
     yield (
@@ -384,7 +384,7 @@ def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[Fa
 
 
 def _of_host(subject: HostConsent) -> Iterator[FactRow]:
-    """Yield the destination, and what follows: only the agent and the host know what is in the connection."""
+    """Yield the destination, and the consequence that only the agent and the host know the content of the connection."""
     yield "goes to", host_line(subject.destination)
     yield "agent", f"{subject.agent} in {subject.folder}"
     yield (
@@ -395,7 +395,7 @@ def _of_host(subject: HostConsent) -> Iterator[FactRow]:
 
 
 def _indented(definition: str) -> str:
-    """Return the definition as indented JSON with every value; unchanged if it is no JSON."""
+    """Return the definition as indented JSON with every value; unchanged if it is not JSON."""
     try:
         return json.dumps(json.loads(definition), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
@@ -412,7 +412,7 @@ def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
 
 
 def _look_alikes(subject: ConnectorUpdateConsent) -> list[str]:
-    """Return warnings for new hosts that could be taken for one that the connector reached before."""
+    """Return warnings for new hosts that could be taken for hosts that the connector already reached."""
     new = [change.after for change in subject.changes if change.where == "reaches" and change.after is not None]
     known = [host_name(host) for host in subject.reaches if host not in new]
     names = dict.fromkeys(map(host_name, new))

@@ -1,15 +1,15 @@
-"""The card for several requests of one action that differ in little: a table of what differs, and the rest once.
+"""The card for several requests of one action that differ only a little: a table of the differences, and the rest once.
 
-Pure. Approving them together approves each of exactly these, each with a decision and a signature of its own, and gives no
-permission for a fourth. Every reason to look at one of them longer keeps it out.
+Pure. Approving requests together approves exactly these, each with its own decision and signature, and permits no
+further request. A request with any reason for closer inspection is not included.
 
 Rules
-- The card has everything that has to be read before an approval: whole arguments, what the preview found, what the file sets.
-- They are alike if only values of arguments differ: file, connectors, hosts, accounts and operations are the same.
-- A request with an alarm, an edit, or a conversation is decided by itself.
+- The card has everything that must be read before an approval: complete arguments, the preview, and values set by the file.
+- Requests are alike if only values of arguments differ: file, connectors, hosts, accounts and operations are the same.
+- A request with an alarm, an edit, or a conversation is decided separately.
 
-Source: docs/reference/console.md (Approving several), docs/adr/0047-fewer-keys.md. Not here: one by itself (card.py), what is
-sent (decision_flow.py), the list and its marks (tui/queue.py).
+Source: docs/reference/console.md (Approving several), docs/adr/0047-fewer-keys.md. Not here: the card of a single request
+(card.py), what is sent (decision_flow.py), the list and its marks (tui/queue.py).
 """
 
 from __future__ import annotations
@@ -49,33 +49,34 @@ __all__ = [
 ]
 
 MOST_TOGETHER: Final = 10
-"""Requests on one card: a screen or two, which a person still reads."""
+"""Maximum number of requests on one card: a screen or two, which a person still reads."""
 MOST_DIFFERENT: Final = 4
-"""Arguments that can differ: with more of them the requests are not alike, and nobody reads a table of them."""
+"""Maximum number of arguments that can differ; nobody reads a table with more, so such requests do not count as alike."""
 MOST_ALIKE: Final = 2
-"""Arguments that can differ in a list's group, such as a recipient and a name;
-with more of them one row says too little of it.
+"""Maximum number of arguments that can differ within a list's group, such as a recipient and a name.
+
+With more differences, one row would say too little about the group.
 """
 MOST_TEXT: Final = 32_768
-"""Characters of the arguments of one request, as JSON: longer ones are not read beside others."""
+"""Maximum size of one request's arguments as JSON, in characters; longer ones are not readable together with others."""
 _LEAST: Final = 2
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """A refusal to approve these together; `why` is for a person."""
+    """A refusal to approve the requests together; `why` is the reason, for a person."""
 
     why: str
 
 
 def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card | Apart:
-    """Return the card of requests that are alike, in the given order; or `Apart`, if they are to be decided one by one."""
+    """Return the card of requests that are alike, in the given order; or `Apart` if they must be decided one by one."""
     if (why := why_apart(reviews, when)) is not None:
         return Apart(why)
     return _laid_out(reviews, [review.card(when) for review in reviews], _plans(reviews))
 
 
 def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
-    """Return why these cannot be approved together; None if they can."""
+    """Return why these requests cannot be approved together; None if they can."""
     if (why := _why_unlike(reviews, _plans(reviews))) is not None:
         return why
     for number, review in enumerate(reviews, start=1):
@@ -86,22 +87,23 @@ def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> s
 
 
 class Likeness(NamedTuple):
-    """Digests that make plans alike: one of everything but the arguments, and one of each argument by its name."""
+    """Digests that show whether plans are alike: one of everything except the arguments, and one of each argument by name."""
 
     shape: bytes
     arguments: Mapping[str, bytes]
 
 
 class Alike(NamedTuple):
-    """Requests that a list shows as one; `differs` names the arguments that are not the same in all."""
+    """Requests that a list shows as one row; `differs` names the arguments that are not the same in all of the requests."""
 
     names: list[str]
     differs: list[str]
 
 
 def likeness_of(plan: Plan) -> Likeness | None:
-    """Return the digests of a plan; None if it pays, since no sum should be a row below another,
-    or if its arguments are too long.
+    """Return the digests of a plan; None if its arguments are too long, or if it pays.
+
+    A payment is never grouped, because a sum must not be hidden in another request's row.
     """
     if len(_json(plan.args)) > MOST_TEXT or verdict_of(plan).word == Effect.PAY:
         return None
@@ -112,9 +114,10 @@ def likeness_of(plan: Plan) -> Likeness | None:
 
 
 def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
-    """Return the groups that a list shows and selects, in order: they could be approved together, and differ in less.
+    """Return the groups that a list shows and selects, in order.
 
-    The caller leaves out requests with an alarm or a conversation.
+    The requests of a group could be approved together, and differ in at most MOST_ALIKE arguments. The caller leaves out
+    requests with an alarm or a conversation.
     """
     by_shape: dict[bytes, list[Alike]] = {}
     for name, likeness in likenesses.items():
@@ -133,7 +136,7 @@ def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
 
 
 def _plans(reviews: Sequence[Review]) -> list[Plan]:
-    """Return the plans of those that are runs."""
+    """Return the plans of those reviews that are about runs."""
     return [review.plan for review in reviews if review.plan is not None]
 
 
@@ -185,7 +188,7 @@ def _laid_out(reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[
 
 
 def _essentials(cards: Sequence[Card]) -> tuple[Fact, ...]:
-    """Return the essential facts that are the same in all; the others stand with each request."""
+    """Return the essential facts that are the same in all cards; the others are shown with each request."""
     return tuple(fact for fact in cards[0].essentials if all(fact in card.essentials for card in cards))
 
 
@@ -212,15 +215,16 @@ def _sections(
 
 
 def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
-    """Return the lines of one request: its sentence, the sources of its values,
-    and the essential facts that are not the same in all.
+    """Return the lines of one request.
+
+    They are its sentence, the sources of its values, and the essential facts that are not the same in all requests.
     """
     source = () if card.source is None else (card.source,)
     return (Line(card.sentence), *source, *(line for fact in card.essentials for line in _of_its_own(fact, shared)))
 
 
 def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
-    """Yield a fact that is not the same in all. Its name is left out for `touches` and `compared`, which need none."""
+    """Yield a fact that is not the same in all requests. `touches` and `compared` are shown without their names."""
     if fact in shared:
         return
     first, *more = fact.lines
@@ -233,7 +237,7 @@ def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
 
 
 def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
-    """Return an argument with its value in each request."""
+    """Return the named argument as a fact with its value in each request."""
     label = next(one.label or one.name for each in given if (one := each.get(name)) is not None)
     lines = [
         line
@@ -259,7 +263,7 @@ def _numbered(texts: Sequence[str]) -> Iterator[Fact]:
 
 
 def _different(plans: Sequence[Plan]) -> list[str]:
-    """Return the names of the arguments that are not the same in all."""
+    """Return the names of the arguments that are not the same in all plans."""
     return _names_that_differ([{name: _json(value) for name, value in plan.args.items()} for plan in plans])
 
 
@@ -269,7 +273,7 @@ def _names_that_differ(each: Sequence[Mapping[str, str | bytes]]) -> list[str]:
 
 
 def _shape(plan: Plan) -> Plan:
-    """Return a plan without the values of its arguments: this must be the same in all."""
+    """Return a plan without the values of its arguments. Plans that are alike must agree in this."""
     steps = tuple(msgspec.structs.replace(step, args={}) for step in plan.steps)
     preview = plan.preview and msgspec.structs.replace(
         plan.preview, step=msgspec.structs.replace(plan.preview.step, args={})

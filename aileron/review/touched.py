@@ -1,6 +1,7 @@
 """Numbers of things that a run touches: addresses that a mail goes to, members of a list.
 
-Pure. A single one is expected, and is not mentioned. Source: docs/reference/console.md. Not here: the values (card.py).
+Pure. A single address or member is expected, and is not mentioned. Source: docs/reference/console.md. Not here: the values
+(card.py).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ __all__ = ["touched_of"]
 
 
 def touched_of(plan: Plan, preview: Preview | None) -> list[str]:
-    """Return one line, such as `14 addresses in To, 3 items in labels`; none if nothing has several parts.
+    """Return one line, such as `14 addresses in To, 3 items in labels`; an empty list if no value has several parts.
 
-    If the preview found a value with the same name, it replaces the argument's.
+    If the preview found a value with the same name, that value replaces the argument's.
     """
     values = [(one.label or one.name, one.value) for one in given_of(plan)]
     if preview is not None and preview.fields is not None:

@@ -1,7 +1,7 @@
-"""The weight of a question: what its steps do, as the action's author says, and therefore how loudly it is asked.
+"""The weight of a question: how prominently to ask it, based on the effects of its steps as the action's author declares them.
 
-Pure. The effect is the author's word, like the whole file, and is signed; nothing is allowed or refused by it. An undeclared
-effect is as heavy as the heaviest, unless the file says that it can be undone.
+Pure. The author states the effect, like the rest of the file, and it is signed; it neither allows nor refuses anything. An
+undeclared effect counts as the heaviest, unless the file says that it can be undone.
 
 | effect | sign | second step |
 |---|---|---|
@@ -11,7 +11,7 @@ effect is as heavy as the heaviest, unless the file says that it can be undone.
 | a consent | `!` | a word |
 | a consent that only allows reading, or to a change that allows no more | `~` | a word |
 
-Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not here: how it is drawn.
+Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not here: how the weight is shown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["UNREADABLE", "Verdict", "Weight", "consent_verdict_of", "only_reads"
 
 
 class Weight(enum.StrEnum):
-    """The loudness of a question."""
+    """The prominence with which a question is asked."""
 
     LIGHT = "light"
     MARKED = "marked"
@@ -54,9 +54,9 @@ class Weight(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The verdict of a card: a word or two beside the sentence, shorter still in a row of a list.
+    """The verdict of a card: a word or two next to the sentence, with a shorter form for a row of a list.
 
-    `word` is what a person types to approve; None if a key is enough.
+    `word` is what a person must type to approve; None if a key press is enough.
     """
 
     text: str
@@ -82,7 +82,7 @@ _HEAVIEST_FIRST: Final = tuple(reversed(Effect))
 
 
 def verdict_of(plan: Plan) -> Verdict:
-    """Return the verdict of a run."""
+    """Return the verdict for a plan's run."""
     is_final = plan.approval.irreversible
     undo = "cannot be undone" if is_final else "can be undone"
     effects = _effects_of(plan)
@@ -101,10 +101,10 @@ def verdict_of(plan: Plan) -> Verdict:
 
 
 def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
-    """Return the verdict of a lasting permission.
+    """Return the verdict for a consent, that is, a lasting permission.
 
-    It always takes a typed word. It is no alarm if it allows nothing but reading, or no more than before. `granted` is the
-    action of a grant, if its file is known to be the one that the subject names.
+    Approving it always takes a typed word. The verdict is not an alarm if the consent allows only reading, or no more than
+    before. `granted` is the action of a grant, if its file is known to be the one that the subject names.
     """
     if isinstance(subject, HostConsent):
         return _OPENS
@@ -114,7 +114,7 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
 def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
     """Return whether a consent allows only reading, or no more than before, by the subject alone, which is signed.
 
-    Nobody can tell for a binding, a secret, a key, a passkey or settings: these are False.
+    The result is False for a binding, a secret, a key, a passkey or settings, for which this is unknown.
     """
     match subject:
         case ActionFileConsent() if subject.before is None:
@@ -134,13 +134,14 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
 
 
 def only_reads(action: ActionFile | None) -> bool:
-    """Return whether the author declares that every step only reads; False if the file cannot be read."""
+    """Return whether the author declares that every step only reads; False if the file cannot be parsed."""
     return action is not None and all(step.does is Effect.READ for step in action.steps)
 
 
 def _effects_of(plan: Plan) -> tuple[Effect, ...] | None:
-    """Return the effects of the steps, each once, the heaviest first; None if one is undeclared.
-    Reading counts only if it is the only one.
+    """Return the effects of the steps, each at most once, the heaviest first; None if one is undeclared.
+
+    READ is included only if there is no other effect.
     """
     action = action_in(plan.action_text)
     said = {} if action is None else {step.id: step.does for step in action.steps}
