@@ -1,12 +1,12 @@
-"""The last step of a run: execute the plan, and record the outcome before anybody is told.
+"""The last step of a run: execute the plan, and record the outcome before any caller is notified.
 
 Runs in the daemon. The only caller of the executor.
 
 Rules
 - `_conclude` turns errors into values in one place and writes the outcome, shielded from cancellation, before it returns.
-- A run that is interrupted (the daemon stops) is `unknown`: nobody can say whether it took effect, and nothing is guessed.
+- A run that is interrupted (the daemon stops) is `unknown`: nobody can say whether the run took effect, and nothing is guessed.
   The same plan is refused until a caller names that run (docs/adr/0039-what-may-have-happened.md).
-- A preview's output is for the person alone: the record has its digest, and a failure's class.
+- A preview's output is only for the person: the record has its digest, and the class of a failure.
 
 Source: docs/explanation/architecture.md. Not here: what a step does (executor/execute.py).
 """
@@ -35,16 +35,16 @@ from aileron.runs.progress import Board
 __all__ = ["CarryOut"]
 
 _PREVIEW_S: Final = 8.0
-"""Seconds for a preview: five for its step, which bounds itself, and the start of a jail on a busy machine."""
+"""Seconds to wait for a preview: five for its step, which limits itself, and the start of a jail on a busy machine."""
 _RECORD_S: Final = 30.0
-"""Seconds to record an outcome while being cancelled: enough for a full queue of a slow disk, and no more."""
+"""Seconds to record an outcome while the task is being cancelled: enough for a full queue of a slow disk."""
 _log = logging.getLogger(__name__)
 
 
 class CarryOut:
     """The execution of plans, one for each daemon.
 
-    `explained` adds to a failure a setting that would avoid it. `tool_changed` handles a connector's report that its server
+    `explained` adds to a failure the setting that would avoid it. `tool_changed` handles a connector's report that its server
     changed a tool, and returns the failure for the caller.
     """
 
@@ -65,12 +65,15 @@ class CarryOut:
         self._explained = explained
         self._tool_changed = tool_changed
         self._unrecorded: set[str] = set()
-        """Runs whose outcome a full disk kept from being recorded; no run starts on one, so at most those in progress."""
+        """Runs whose outcome was not recorded because of a full disk.
+
+        No run starts on a full disk, so at most those in progress.
+        """
 
     async def run(
         self, run_id: str, approved: ApprovedPlan, by: QueuedApproval | StandingGrant | None = None
     ) -> Outcome:
-        """Execute a run that is recorded as started; `by` is the decision or grant that let it through, and is used up first."""
+        """Execute a run that is recorded as started; `by` is the decision or grant that admitted the run, and is spent first."""
 
         async def work() -> Any:
             if by is not None:
@@ -87,7 +90,7 @@ class CarryOut:
     async def read(
         self, run_id: str, approved: ApprovedPlan, planned: PlannedPreview
     ) -> tuple[list[PreviewField] | None, Failure | None]:
-        """Execute a preview and return its fields, or its failure; neither is in the record of the run."""
+        """Execute a preview and return its fields, or its failure. Neither is in the record of the run."""
         seen: list[PreviewField] = []
 
         async def read() -> dict[str, str]:
@@ -106,7 +109,7 @@ class CarryOut:
     async def _conclude(
         self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]
     ) -> Outcome:
-        """Return the outcome of the work, after it was recorded in the form that `recorded` gives it."""
+        """Return the outcome of `work` after recording it in the form that `recorded` returns."""
         started = time.monotonic()
         try:
             outcome: Outcome = Succeeded(run_id=run_id, result=await work())
@@ -126,7 +129,7 @@ class CarryOut:
         return outcome if written == said else written
 
     async def _record(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
-        """Record the outcome and return it as recorded; if it cannot be recorded, return a failure that says so."""
+        """Record the outcome and return it as recorded; if recording fails, return a failure that says so."""
         try:
             with anyio.CancelScope(shield=True):
                 recorded = await self._audit.finished(run_id, outcome, ms)
@@ -137,14 +140,14 @@ class CarryOut:
         return recorded  # not in the `with`, which may swallow an exception
 
     async def close_unrecorded(self) -> None:
-        """Close as `unknown` the runs whose outcome could not be recorded. AileronError while they still cannot be."""
+        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError while they still cannot be."""
         for run_id in tuple(self._unrecorded):
             await self._audit.interrupted(run_id)
             self._unrecorded.discard(run_id)
 
 
 def _effects_of(journal: PreviewJournal, planned: PlannedPreview) -> list[PreviewField]:
-    """Return the changes that the supervisor itself saw, if the step can change only those; otherwise nothing."""
+    """Return the changes that the supervisor itself saw, if the step is limited to those; otherwise an empty list."""
     if not planned.step.changes_only_seen:
         return []
     match journal.effects:
@@ -164,7 +167,7 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 
 
 def _without_words(outcome: Outcome) -> Outcome:
-    """Reduce a preview's failure to its class: a connector's message may quote what only the person may see."""
+    """Reduce a preview's failure to its class, because a connector's message may quote content that only the person may see."""
     if isinstance(outcome, Succeeded):
         return outcome
     failure = Failure(

@@ -1,4 +1,4 @@
-"""Journals of the executor and the egress engine, as records of the audit: of a run in progress, and of spares.
+"""Journals of the executor and the egress engine that write records of the audit: for runs in progress, and for spares.
 
 Translates between their small Protocols, which know nothing of a ledger, and audit/log.py.
 """
@@ -18,11 +18,11 @@ from aileron.model.plan import ConnectorPin, Step
 __all__ = ["LedgerJournal", "PreviewJournal", "SparesJournal"]
 
 Note = Callable[[int | float, int | float | None, str | None], None]
-"""A function for each report of a connector: takes its `done`, `total` and `message`."""
+"""A function that receives each progress report of a connector: its `done`, `total` and `message`."""
 
 
 class LedgerJournal:
-    """The journal of one run. `note` takes a connector's reports of its progress, which are not recorded."""
+    """The journal of one run. `note` receives a connector's progress reports, which are not recorded."""
 
     def __init__(self, audit: Audit, run_id: str, note: Note | None = None) -> None:
         self._audit = audit
@@ -30,11 +30,11 @@ class LedgerJournal:
         self._note = note
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """Record that a jail is about to be told what to do; durable."""
+        """Record durably that a jail is about to receive its task."""
         await self._audit.started(self._run_id, step, attempt + 1, layers)
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """Record that a try failed in a way that may be temporary; durable."""
+        """Record durably that an attempt failed in a way that may be transient."""
         await self._audit.retried(self._run_id, step, attempt + 1, failure, delay_s)
 
     def of_step(self, step: Step) -> _StepJournal:
@@ -43,9 +43,11 @@ class LedgerJournal:
 
 
 class PreviewJournal(LedgerJournal):
-    """The journal of a preview: records what leaves, but not what a connector says, since it may repeat what it read.
+    """The journal of a preview.
 
-    `effects` are those that logins reported, in their order.
+    It records requests that leave, but no text of the connector, since that may repeat content that it read.
+
+    `effects` are the effects that logins reported, in the order of the reports.
     """
 
     def __init__(self, audit: Audit, run_id: str) -> None:
@@ -53,23 +55,23 @@ class PreviewJournal(LedgerJournal):
         self.effects: Final[list[EffectsReport]] = []
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """Record the class of a failed try's failure, without its message; durable."""
+        """Record durably the class of a failed attempt, without its message."""
         said = Failure(failure_class=failure.failure_class, message="not recorded", boundary=failure.boundary)
         await super().retried(step, attempt, said, delay_s)
 
     def of_step(self, step: Step) -> _StepJournal:
-        """Return the journal of a step, which omits what its connector says."""
+        """Return the journal of a step, which omits all text of the step's connector."""
         return _SilentJournal(self._audit, self._run_id, step, self.effects)
 
 
 class SparesJournal:
-    """The journal of spares: connectors that no run uses yet."""
+    """The journal of spares, that is of connectors that no run uses yet."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """Record that a spare was ended because it acted before its run; durable."""
+        """Record durably that a spare was ended because it acted before its run."""
         await self._audit.note(
             ConnectorActedEarly(
                 connector=pin.name, version=pin.version, hash=pin.hash, what=what, destination=destination
@@ -151,10 +153,10 @@ class _SilentJournal(_StepJournal):
         self._told = told
 
     async def effects(self, report: EffectsReport) -> None:
-        """Record the digest of the effects, and keep them for the person."""
+        """Record the digest of the effects, and store the effects for the person."""
         await super().effects(report)
         self._told.append(report)
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """Record only that there was an event."""
+        """Record that an event occurred, without its contents."""
         await super().connector_event("(a preview's)", {})

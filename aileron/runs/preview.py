@@ -1,7 +1,7 @@
-"""Previews: the state that the person is shown first, read in a jail with safe methods only, on record as runs of their own.
+"""Previews: the state that a person is shown before deciding. It is read in a jail with safe methods only, and recorded as a run.
 
-Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may request one (daemon/decisions/service.py), which
-of several is the newest (daemon/decisions/previews.py).
+Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may request a preview
+(daemon/decisions/service.py), which of several previews is the newest (daemon/decisions/previews.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from aileron.threads import in_thread
 __all__ = ["Previewed", "preview"]
 
 _PREVIEWER: Final = "approver"
-"""Session name that previews are recorded under: no agent's."""
+"""Session name under which previews are recorded; it belongs to no agent."""
 
 
 class Previewed(NamedTuple):
-    """The result of a preview of the plan of `plan_digest`: its `fields`, or the `problem` that kept it from being read."""
+    """The result of a preview of the plan with `plan_digest`: its `fields`, or the `problem` that prevented it."""
 
     plan_digest: str
     fields: list[PreviewField] | None
@@ -43,9 +43,10 @@ async def preview(
     executor: Executor,
     carry_out: CarryOut,
 ) -> Previewed:
-    """Read what the question's preview names, in a jail, with safe methods only; on record as a run of its own.
+    """Read the fields of the question's preview in a jail, with safe methods only, recorded as a separate run.
 
-    AileronError not_found; invalid_request if its action has no preview; busy if the question has its maximum of previews.
+    Raises AileronError: not_found; invalid_request if its action has no preview; busy at the question's maximum number of
+    previews.
     """
     frozen = await audit.frozen(approval_id, plan_digest)
     planned = frozen.plan.preview

@@ -1,12 +1,12 @@
-"""The progress of runs: the latest report of each, for all watchers.
+"""The progress of runs: the latest report of each run, for all watchers.
 
-Runs in the daemon's event loop. Reports are a connector's own words, which prove nothing: they are shown, no decision depends on
+Runs in the daemon's event loop. Reports are a connector's unverified claims: they are shown, no decision depends on
 them, and no record has them. They cannot contain a secret, since none enters a jail (docs/reference/egress.md#scrubbing).
 
 Rules
-- The latest report counts: watchers do not see each one, and a connector that reports without end costs only its frames.
-- A watcher is answered at most once in PERIOD_S.
-- Holds one entry for each run that is under way or watched, and nothing for the others.
+- Only the latest report counts: watchers do not see every report, and endless reports cost only their frames.
+- A watcher receives at most one report per PERIOD_S.
+- Holds one entry for each run that is in progress or watched, and nothing for other runs.
 
 Source: docs/reference/http-api.md, "States". Not here: the frame (aileron_sandbox.frames), what an agent sees (mcp/).
 """
@@ -25,15 +25,15 @@ from aileron.model.visible import visible
 __all__ = ["MAX_AMOUNT", "MAX_MESSAGE", "PERIOD_S", "Board", "Reported"]
 
 PERIOD_S: Final = 0.1
-"""Seconds between two answers to one watcher: faster than anybody reads, slow enough for a terminal and an agent's log."""
+"""Seconds between two reports to one watcher: faster than a person reads, slow enough for a terminal and an agent's log."""
 MAX_MESSAGE: Final = 200
-"""Characters of a connector's message: one line of a terminal."""
+"""Maximum number of characters in a connector's message: one line of a terminal."""
 MAX_AMOUNT: Final = 2**53
 """The largest integer that every JSON reader supports (RFC 8259 section 6)."""
 
 
 class Reported:
-    """The latest report of one run. `number` counts its reports from 1; 0: none yet."""
+    """The latest report of one run. `number` counts the run's reports from 1; 0 means none yet."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -42,7 +42,10 @@ class Reported:
         self._said: tuple[int | float, int | float | None, str | None] = (0, None, None)
 
     def note(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """Take a report of the connector. Cheap, as it may send many. Ignores one whose `done` is no amount, such as NaN."""
+        """Store a report of the connector.
+
+        This is cheap, as there may be many. A report whose `done` is no amount, such as NaN, is ignored.
+        """
         if not _is_amount(done):
             return
         self.number += 1
@@ -53,7 +56,7 @@ class Reported:
             self.changed = None
 
     def latest(self) -> Progress | None:
-        """Return the latest report; None before the first."""
+        """Return the latest report; None before the first report."""
         if not self.number:
             return None
         done, total, message = self._said
@@ -62,7 +65,7 @@ class Reported:
 
 
 def _is_amount(value: int | float) -> bool:
-    """Return whether every JSON reader supports this number, and a sum of a few is still finite. False for NaN."""
+    """Return whether every JSON reader supports this number, and a sum of a few such numbers is still finite. False for NaN."""
     return -MAX_AMOUNT <= value <= MAX_AMOUNT
 
 
@@ -74,7 +77,7 @@ class Board:
 
     @contextlib.contextmanager
     def on(self, run_id: str) -> Iterator[Reported]:
-        """Hold a run's reports for the length of the block: for the run itself, and for its watchers."""
+        """Keep a run's reports for the length of the block, for the run itself or for a watcher."""
         reported = self._runs.setdefault(run_id, Reported())
         reported.holders += 1
         try:
@@ -85,12 +88,15 @@ class Board:
                 del self._runs[run_id]
 
     def latest(self, run_id: str) -> Progress | None:
-        """Return the latest report of a run; None before the first, or if the run is not in progress."""
+        """Return the latest report of a run; None before the first report, or if the run is not in progress."""
         reported = self._runs.get(run_id)
         return None if reported is None else reported.latest()
 
     async def newer(self, run_id: str, seen: int) -> None:
-        """Wait for a report with a higher number than `seen`, at least PERIOD_S. Without one it never returns: set a deadline."""
+        """Wait at least PERIOD_S, and until a report has a higher number than `seen`.
+
+        This may never return, so set a deadline.
+        """
         at_the_earliest = anyio.current_time() + PERIOD_S
         with self.on(run_id) as reported:
             while reported.number <= seen:

@@ -1,4 +1,4 @@
-"""The path of a request: one invocation, taken as far as it goes without a person.
+"""The path of a request: one invocation, processed as far as possible without a person.
 
     1 resolve   pure: the file as it is now → Plan
     2 record    durable, before anything else
@@ -8,7 +8,7 @@
 Runs in the daemon. Nothing here waits for a person.
 
 Rules
-- Nothing happens that is not recorded: an invocation that does not resolve is one `refused` record and nothing else; one that
+- Nothing happens that is not recorded: an invocation that does not resolve gives one `refused` record and nothing else; one that
   is admitted at once is recorded as requested and started in one commit, before its jail is told anything.
 
 Source: docs/explanation/architecture.md.
@@ -39,7 +39,7 @@ __all__ = ["Requests"]
 class Requests:
     """The path of requests, one for each daemon.
 
-    `ask` queues a question about a file, and returns the approval's id; `asked` is called for each question about a run;
+    `ask` queues a question about a file and returns the approval's id; `asked` is called for each question about a run;
     `look` reloads the settings if they changed; `so_far` returns the state of a run.
     """
 
@@ -69,10 +69,10 @@ class Requests:
     async def request(
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
     ) -> Outcome | Pending | Running:
-        """Take one invocation as far as it goes without a person; call `announce` with the run id once it is recorded.
+        """Process one invocation as far as possible without a person; call `announce` with the run id once the run is recorded.
 
-        `is_wanted` is called once, before the record: a call that was withdrawn by then is refused as `cancelled`. AileronError
-        if nothing could be recorded, and so nothing was done.
+        `is_wanted` is called once before recording: a call that was withdrawn by then is refused as `cancelled`. Raises
+        AileronError if nothing could be recorded, and so nothing was done.
         """
         await self._look()
         earlier = await self._audit.earlier(invocation)
@@ -116,7 +116,10 @@ class Requests:
     async def _begin(
         self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]
     ) -> Outcome | Pending | Running:
-        """Record the run, then carry it out or ask a person. Repeated, with no record, if it may have taken effect before."""
+        """Record the run, then execute it or ask a person.
+
+        Raises Repeated, with no record, if the plan may have taken effect before.
+        """
         spent: set[str] = set()
         while True:  # at most once for each grant
             admitted = self._gate.admit(plan, spent=spent)
@@ -137,7 +140,7 @@ class Requests:
             return await self._carry_out.run(run_id, admitted.approved, by=admitted.grant)
 
     async def _with_question(self, error: AileronError) -> Failure:
-        """Return the failure; if a person's consent would fix it, ask them and name the question."""
+        """Return the failure. If a person's consent would fix it, ask the person and name the question in the failure."""
         if not isinstance(error, NotAgreed):
             return error.failure
         approval_id = await self._ask(error.subject)

@@ -1,7 +1,7 @@
-"""The path of an approved run: the frozen plan is carried out, exactly those bytes, once.
+"""The path of an approved run: exactly the bytes of the frozen plan are executed, and only once.
 
     1 the frozen plan, from the ledger
-    2 redeem the decision, once → ApprovedPlan
+    2 redeem the decision, at most once → ApprovedPlan
     3 carry out (carry_out.py)
 
 Runs in the daemon. Source: docs/explanation/architecture.md.
@@ -30,7 +30,7 @@ _MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, Fail
 
 
 class Held(AileronError):
-    """An approved run is still held so that it can be cancelled: it starts at `until` (s since the epoch)."""
+    """An approved run is still held so that a person can cancel it: it starts at `until` (s since the epoch)."""
 
     def __init__(self, approval_id: str, until: float) -> None:
         super().__init__(
@@ -50,11 +50,11 @@ async def resume(
     runnable: Runnable,
     carry_out: CarryOut,
 ) -> Outcome:
-    """Carry out what a person approved: the frozen bytes, once; call `announce` with the run id once it has started.
+    """Execute the frozen bytes that a person approved, at most once; call `announce` with the run id once the run has started.
 
     A plan that can no longer run (its action is disabled or gone, its binding another, its bytes not those that
-    were shown, its decision not the approver's) fails, and its decision is used up. AileronError if the decision is
-    unchanged: there is none to use, or the vault is locked; Held while it can still be cancelled.
+    were shown, its decision not the approver's) fails, and its decision is used up. Raises AileronError if the decision is
+    unchanged, because no decision can be used or the vault is locked; raises Held while the run can still be cancelled.
     """
     try:
         frozen = await audit.frozen(approval_id)

@@ -5,9 +5,9 @@ waits for a person.
 
 Rules
 - No person is asked about a call that cannot work: it is resolved, and its destinations checked, before any question.
-- A file that is wider than the one with the newest consent does not run: it is refused, and the person is asked. Nor does a
+- A file that is wider than the file with the newest consent does not run: it is refused, and the person is asked. Nor does a
   frozen plan that a file with consent does not give, even if it is signed: a person cannot see whose bytes a hash belongs to.
-- A plan that uses a tool which its server changed is refused before any question; one approved meanwhile, before it starts.
+- A plan that uses a tool which its server changed is refused before any question; a plan approved meanwhile, before it starts.
 
 Source: docs/explanation/architecture.md. Not here: making an invocation exact (actions/resolve.py).
 """
@@ -35,7 +35,7 @@ __all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runn
 _MAX_NAME: Final = 64
 _FEW_VALUES: Final = 200
 _LITTLE_TEXT: Final = 4096
-"""Characters of text and keys that are little: an agent's call has a few hundred."""
+"""Maximum number of characters of text and keys for a quick check: an agent's call has a few hundred."""
 _MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
 
 
@@ -43,15 +43,18 @@ class Actions(Protocol):
     """The installed actions."""
 
     def load_enabled(self, name: str) -> ActionFile:
-        """Return the file as it is now. AileronError not_found, action_disabled, invalid_request."""
+        """Return the current action file. Raises AileronError (not_found, action_disabled, invalid_request)."""
         ...
 
     def at_hand(self, name: str) -> ActionFile | None:
-        """Return the file as it was read last, if reading it again is quick; otherwise None."""
+        """Return the action file as last read, if reading it again is quick; otherwise None."""
         ...
 
     def check_enabled(self, name: str) -> None:
-        """Check that the action exists and is enabled, whatever its file says now. AileronError not_found, action_disabled."""
+        """Check that the action exists and is enabled, independent of its file.
+
+        Raises AileronError (not_found, action_disabled).
+        """
         ...
 
 
@@ -59,20 +62,20 @@ class Connectors(Protocol):
     """The installed connectors."""
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """Return the verified manifest of exactly these bytes."""
+        """Return the verified manifest of the connector with exactly this pin."""
         ...
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the manifest if no file has to be read for it; otherwise None."""
+        """Return the manifest if no file must be read to get it; otherwise None."""
         ...
 
 
 class Bindings(Protocol):
-    """The bound credentials, by name; and whether one could be lent now."""
+    """The bound credentials, by name, and whether a credential can be lent now."""
 
     @property
     def is_locked(self) -> bool:
-        """True while the vault is locked: then they are read from the file each time."""
+        """True while the vault is locked; bindings are then read from the file each time."""
         ...
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
@@ -80,7 +83,10 @@ class Bindings(Protocol):
         ...
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """Check that the binding is that of `since` (s since the epoch). AileronError binding_required, binding_failed."""
+        """Check that the binding is unchanged since `since` (s since the epoch).
+
+        Raises AileronError (binding_required, binding_failed).
+        """
         ...
 
     def check_unlocked(self) -> None:
@@ -92,36 +98,38 @@ class Agreements(Protocol):
     """The consents of the person."""
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
-        """Return the consent that this file needs before it runs, or None. AileronError vault_locked, hash_mismatch."""
+        """Return the consent that this file needs before it runs, or None. Raises AileronError (vault_locked, hash_mismatch)."""
         ...
 
     def is_as_agreed(self, action: ActionFile) -> bool:
-        """Return whether the file is word by word the one with a consent, or needs none: then `missing` is quick."""
+        """Return whether the file is identical to the file with a consent, or needs no consent: then `missing` is quick."""
         ...
 
     def check_settings(self) -> None:
-        """Check the consent for the settings in force. AileronError consent_required, vault_locked, hash_mismatch."""
+        """Check the consent for the settings in force. Raises AileronError (consent_required, vault_locked, hash_mismatch)."""
         ...
 
     def why_not_in_force(self, destination: str) -> str | None:
-        """Return why an exception in config.toml for this host:port is not in force; None if there is no such exception."""
+        """Return the reason why an exception in config.toml for this host:port is not in force; None if there is no
+        such exception.
+        """
         ...
 
 
 class Tools(Protocol):
-    """The tools that their servers changed, as far as this is known."""
+    """The tools that their servers are known to have changed."""
 
     def check(self, step: Step, action: str) -> None:
         """Raise AileronError(hash_mismatch) if the step's operation is suspended."""
         ...
 
     def accepted(self, pin: ConnectorPin, op: str) -> str | None:
-        """Return the digest of the changed tool that a person accepted last; None: none. AileronError vault_locked."""
+        """Return the digest of the changed tool that a person accepted last, or None. Raises AileronError(vault_locked)."""
         ...
 
 
 class NotAgreed(AileronError):
-    """The action's file is not the one that the person consented to; `subject` is the question for them."""
+    """The action's file is not the one that the person consented to; `subject` is the new question to the person."""
 
     def __init__(self, subject: ActionFileConsent) -> None:
         super().__init__(
@@ -153,11 +161,14 @@ class Runnable:
         self._settings = settings
 
     def adopt(self, settings: Settings) -> None:
-        """Apply settings to every invocation that is resolved or started after this."""
+        """Apply settings to every invocation that is resolved or started after this call."""
         self._settings = settings
 
     def resolve(self, invocation: Invocation) -> Plan:
-        """Return the plan for an invocation, from the files as they are now. Writes nothing. AileronError if there is none."""
+        """Return the plan for an invocation from the current files.
+
+        Writes nothing. Raises AileronError if the invocation does not resolve.
+        """
         self._agreements.check_settings()
         action = self._selected(invocation)
         plan = resolve(
@@ -179,7 +190,7 @@ class Runnable:
         return plan
 
     def _selected(self, invocation: Invocation) -> ActionFile:
-        """Return the action, if the caller can use it; for the caller, another action does not exist."""
+        """Return the action if the caller can use it; to the caller, any other action does not exist."""
         try:
             action = self._actions.load_enabled(invocation.action)
             if invocation.selection.admits(action):
@@ -195,8 +206,8 @@ class Runnable:
         )
 
     def is_quick(self, invocation: Invocation) -> bool:
-        """Return whether resolving takes less time than a thread would: the arguments are few, and a few small files that were
-        read before are read again, unchanged since.
+        """Return whether resolving takes less time than starting a thread: the arguments are few, and a few small files that were
+        read before and are unchanged since are read again.
         """
         if not _is_little(invocation.args):
             return False
@@ -212,9 +223,9 @@ class Runnable:
         return manifest is not None and (manifest.credential is None or not self._bindings.is_locked)
 
     def _check_tools(self, plan: Plan) -> None:
-        """Check that no operation of the plan or its preview is suspended, and that each uses the tool accepted last.
+        """Check that no operation of the plan or its preview is suspended, and that each operation uses the tool accepted last.
 
-        A plan that was approved before a change was accepted was about another tool: it must be requested again.
+        A plan that was approved before a change was accepted is about another tool, and must be requested again.
         """
         for step in _every_step(plan):
             self._tools.check(step, plan.action)
@@ -233,7 +244,7 @@ class Runnable:
                 )
 
     def _check_destinations(self, plan: Plan) -> None:
-        """Check that every step has a host it can reach. Not for a plan that asks nobody: egress refuses and records that."""
+        """Check that every step has a host it can reach. Skip a plan that asks nobody, because egress refuses and records it."""
         for step in plan.steps:
             if not self._connectors.manifest(step.connector).operation(step.op).network:
                 continue
@@ -245,7 +256,9 @@ class Runnable:
                 raise AileronError.of(self.with_setting(failure)) from None
 
     def with_setting(self, failure: Failure) -> Failure:
-        """Replace the message by why an exception in config.toml is not in force, if there is one that would fix the failure."""
+        """Return the failure with the reason why an exception in config.toml that would fix it is not in force, if
+        there is one.
+        """
         if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
             return failure
         destination = str(failure.details.get("requested")).removeprefix("network:")
@@ -253,14 +266,14 @@ class Runnable:
         return failure if why is None else msgspec.structs.replace(failure, message=why)
 
     def check_readable(self, plan: Plan) -> None:
-        """Check that the preview of this frozen plan can be read now. NotAgreed, AileronError."""
+        """Check that the preview of this frozen plan can be read now. Raises NotAgreed or AileronError."""
         self._agreements.check_settings()
         self._actions.check_enabled(plan.action)
         self._check_tools(plan)
         self._check_own(plan)
 
     def check_still(self, frozen: Frozen) -> None:
-        """Check that an approved plan can run as things are now. NotAgreed, AileronError."""
+        """Check that an approved plan can still run under the current conditions. Raises NotAgreed or AileronError."""
         self._agreements.check_settings()
         self._actions.check_enabled(frozen.plan.action)
         self._check_tools(frozen.plan)
@@ -275,7 +288,7 @@ class Runnable:
             self._check_own(frozen.plan)
 
     def _check_own(self, plan: Plan) -> None:
-        """Check that `plan` is what its own file gives, and that the person consented to that file.
+        """Check that `plan` is the result of its own file, and that the person consented to that file.
 
         The ledger could have been edited while no daemon ran, before anybody signed what it says: so the signature alone does not
         prove hosts, credentials, bytes, or that a step only reads.
@@ -296,7 +309,10 @@ def _every_step(plan: Plan) -> tuple[Step, ...]:
 
 
 def _is_little(args: dict[str, Any]) -> bool:
-    """Return whether arguments have few values and little text: checking more takes milliseconds. Counts no further than that."""
+    """Return whether arguments have few values and little text, because checking more takes milliseconds.
+
+    Counting stops at the limit.
+    """
     left: list[Any] = [args]
     values = characters = 0
     while left and values < _FEW_VALUES and characters < _LITTLE_TEXT:
@@ -314,7 +330,7 @@ def _is_little(args: dict[str, Any]) -> bool:
 
 
 def _check_exceptions(grant: Grant, settings: Settings) -> None:
-    """Check that every exception that was shown is still in the settings. AileronError consent_required."""
+    """Check that every exception that was shown is still in the settings. Raises AileronError(consent_required)."""
     gone = (grant.plain - settings.egress_private_plain) | (
         grant.private - settings.egress_private - settings.egress_private_plain
     )

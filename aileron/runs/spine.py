@@ -1,8 +1,8 @@
-"""The spine: the one path of every invocation.
+"""The spine (runs/spine.py): the only path of every invocation.
 
     request(invocation) -> Outcome | Pending     request.py     resolve, record, admit, carry out
-    resume(approval id) -> Outcome               resume.py      the frozen plan, redeemed once, carried out
-    preview(approval id) -> Previewed            preview.py     what the person is shown first, by a plan that only reads
+    resume(approval id) -> Outcome               resume.py      the frozen plan, redeemed once and executed
+    preview(approval id) -> Previewed            preview.py     the state for the person, read by a plan that only reads
 
 All three end in carry_out.py, the only caller of the executor; runnable.py checks whether a plan can run now.
 
@@ -38,10 +38,10 @@ __all__ = ["Spine"]
 
 
 class Spine:
-    """The path of every invocation, one for each daemon.
+    """The path of all invocations, one for each daemon.
 
-    `ask` queues a question about a file, and returns the approval's id; `asked` is called for each question about a run;
-    `look` reloads the settings if they changed; `tool_changed` is that of CarryOut.
+    `ask` queues a question about a file and returns the approval's id; `asked` is called for each question about a run;
+    `look` reloads the settings if they changed; `tool_changed` is passed to CarryOut.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Spine:
         )
 
     def adopt(self, settings: Settings) -> None:
-        """Apply settings to every invocation that is resolved or started after this."""
+        """Apply settings to every invocation that is resolved or started after this call."""
         self._runnable.adopt(settings)
 
     def resolve(self, invocation: Invocation) -> Plan:
-        """Return the plan for an invocation. Reads; writes nothing. AileronError if it does not resolve."""
+        """Return the plan for an invocation. Reads; writes nothing. Raises AileronError if the invocation does not resolve."""
         return self._runnable.resolve(invocation)
 
     async def request(
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
     ) -> Outcome | Pending | Running:
-        """Take one invocation as far as it goes without a person (Requests.request)."""
+        """Process one invocation as far as possible without a person (Requests.request)."""
         return await self._requests.request(invocation, announce, is_wanted)
 
     async def resume(self, approval_id: str, announce: Callable[[str], None]) -> Outcome:
-        """Carry out what a person approved (resume.py)."""
+        """Execute the plan that a person approved (resume.py)."""
         return await resume.resume(
             approval_id,
             announce,
@@ -121,23 +121,23 @@ class Spine:
         )
 
     async def close_unrecorded(self) -> None:
-        """Close as `unknown` the runs whose outcome could not be recorded. AileronError while they still cannot be."""
+        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError while they still cannot be."""
         await self._carry_out.close_unrecorded()
 
     async def so_far(self, run_id: str) -> Outcome | Pending | Running:
-        """Return the outcome or the current state of a run. AileronError(not_found)."""
+        """Return the outcome or the current state of a run. Raises AileronError(not_found) if the run does not exist."""
         row = await self._ledger.read(lambda snapshot: snapshot.run(run_id))
         if row is None:
             raise AileronError(FailureClass.NOT_FOUND, f"no run {run_id[:80]!r}")
         return await self._so_far(row)
 
     async def approved(self) -> list[str]:
-        """Return the approvals of the runs that can start and have not, the oldest first."""
+        """Return the approvals of the runs that can start and have not started, the oldest first."""
         rows = await self._ledger.read(lambda snapshot: snapshot.runs_in(RunStatus.APPROVED))
         return [row.approval for row in rows if row.approval is not None]
 
     async def party(self, approval_id: str) -> str:
-        """Return the party whose share the run of an approval counts against. AileronError(not_found)."""
+        """Return the party whose share the run of an approval counts against. Raises AileronError(not_found)."""
         return await self._audit.party(approval_id)
 
     async def _so_far(self, row: RunRow) -> Outcome | Pending | Running:

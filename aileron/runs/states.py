@@ -8,8 +8,8 @@
 
 Rules
 - No transition leads away from a final state, and nothing runs that was not approved, by a person or by the rules.
-- `approved` means that the run may start and has not: a run in this state after a crash has had no effect. A run that is refused
-  at the last moment (its action was disabled, its connector's bytes changed) fails from there.
+- `approved` means that the run may start and has not started: a run in this state after a crash has had no effect. A run
+  that is refused at the last moment (its action was disabled, its connector's bytes changed) fails from this state.
 - No transition leads from `running` to `expired` or `cancelled`: once a jail may have acted, the outcome is what it did, or
   `unknown`.
 
@@ -29,7 +29,7 @@ from aileron.model.outcome import RunStatus
 __all__ = ["INITIAL", "TRANSITIONS", "check_transition"]
 
 INITIAL: Final = frozenset({RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING})
-"""States in which a run can begin: a person is asked; admitted by the rules; admitted and started in one commit."""
+"""States in which a run can begin: a person is asked, the rules admit the run, or it is admitted and started in one commit."""
 
 TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
     RunStatus.PENDING_APPROVAL: frozenset(
@@ -47,9 +47,10 @@ TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
 
 
 def check_transition(current: RunStatus, new: RunStatus) -> None:
-    """Check that a run can go from `current` to `new`.
+    """Check that a run's status can change from `current` to `new`.
 
-    AileronError(already_decided) with `details.status` from a final state; AileronError(internal_error), a bug, otherwise.
+    Raises AileronError(already_decided) with `details.status` from a final state; otherwise AileronError(internal_error),
+    because the caller has a bug.
     """
     if new in TRANSITIONS[current]:
         return
