@@ -1,9 +1,9 @@
-"""An author's trials: operations run in the real jail, against answers from a file or a server on this machine.
+"""An author's trials. They run operations in the real jail, against answers from a file or from a server on this machine.
 
-cases.py the file of cases, as values (pure) · stub.py the answers, in the place of egress · bench.py the jail, one run, the
-verdict
+cases.py the file of cases, as values (pure) · stub.py the answers, in place of egress · bench.py the jail, one run, the verdict
 
-Runs in `aileron connector test`, on the author's own sources: no daemon, no home, no vault, no ledger. Nothing of the user's can
-be reached from here: with cases no request leaves at all, and `--upstream` is a server on loopback that gets a made-up
-credential. So this is no second path around the spine: docs/adr/0027-author-tools.md. Importing bench.py loads the HTTP client.
+Runs in `aileron connector test`, on the author's own sources: no daemon, no home, no vault, no ledger. No data of the user
+can be reached from here: with cases no request leaves the machine, and `--upstream` is a server on loopback that gets a
+made-up credential. So this is no second path around the spine (runs/spine.py); see docs/adr/0027-author-tools.md. Importing
+bench.py loads the HTTP client.
 """

@@ -1,4 +1,4 @@
-"""The real jail for an author's operations: one run after the other, each in a jail of its own, and the verdict on each.
+"""The real jail for an author's operations. Each run has a jail of its own, runs follow each other, and each gets a verdict.
 
 Runs in `aileron connector test`, in its main thread (a template dies with the thread that started it). The program is the
 author's and is as untrusted as any: it gets what the manifest asks for, by the executor's own code.
@@ -6,7 +6,7 @@ author's and is as untrusted as any: it gets what the manifest asks for, by the 
     with Bench(artifact) as bench:
         reports = bench.run(cases)
 
-A template is started once (100 ms), a case takes some milliseconds. There are no retries: a case is one try.
+A template is started once (100 ms); a case takes some milliseconds. A case is a single attempt, without retries.
 
 Not here: the format of a case (cases.py), answers (stub.py), credentials (made_up.py).
 """
@@ -63,12 +63,12 @@ __all__ = ["Attempt", "Bench", "LocalUpstream", "TrialReport", "artifact_of"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1")
 _MAX_SHOWN: Final = 600
-"""Characters of an output in a message, at most."""
+"""Maximum number of characters of an output in a message."""
 _T = TypeVar("_T")
 
 
 class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one case. `problem` is None if everything was as expected. `log` has the connector's log, line by line."""
+    """Result of one case. `problem` is None if the case went as expected. `log` has the lines of the connector's log."""
 
     case: str
     problem: str | None
@@ -77,7 +77,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one run: an output, or the failure that its caller would see."""
+    """Result of one run: an output, or the failure that the run's caller would see."""
 
     output: Any
     failure: Failure | None
@@ -85,16 +85,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalUpstream(msgspec.Struct, frozen=True):
-    """A server on this machine, which takes the place of the manifest's hosts."""
+    """A server on this machine that takes the place of the manifest's hosts."""
 
     address: HostPort
     is_plain: bool
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `http://localhost:PORT`, or https.
+        """Parse a URL of the form `http://localhost:PORT` or `https://localhost:PORT`.
 
-        Raises ValueError if it is not on loopback: a service is reached through the daemon.
+        Raises ValueError if the URL is not on loopback, because other services are reached only through the daemon.
         """
         try:
             url = parse_url(text)
@@ -113,7 +113,7 @@ class Bench:
     """A connector and a jail for it. Use it as a context manager, in the main thread."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Start the jail. Raises AileronError(sandbox_unavailable) if this machine has no jail."""
+        """Start the jail. Raises AileronError(sandbox_unavailable) if this machine cannot run jails."""
         self._artifact = artifact
         self._kind = program_kind(artifact.connector)
         with _no_jail():
@@ -135,7 +135,7 @@ class Bench:
         self._jails.close()
 
     def run(self, cases: Sequence[Case]) -> tuple[TrialReport, ...]:
-        """Run each case in its own jail, in order. Raises AileronError if there is no jail; a case that fails is a report."""
+        """Run each case in its own jail, in order. Raises AileronError if there is no jail; a failed case is only a report."""
 
         async def all_of_them() -> tuple[TrialReport, ...]:
             return tuple([await self._report(case) for case in cases])
@@ -145,9 +145,10 @@ class Bench:
     def call(
         self, op: str, args: dict[str, Any], upstream: LocalUpstream | None, settings: Settings | None = None
     ) -> Attempt:
-        """Run one operation and send its requests to `upstream`; without one, it can make none. AileronError as in `run`.
+        """Run one operation and send its requests to `upstream`. Without `upstream`, the operation cannot send any. Raises
+        AileronError as `run` does.
 
-        `settings`: has the certificate authority that issued the upstream's certificate.
+        `settings` has the certificate authority that issued the upstream's certificate.
         """
 
         async def once() -> Attempt:
@@ -229,11 +230,11 @@ class Bench:
 
 
 def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
-    """Build the sources and return the artifact, as an install would take it.
+    """Build the sources and return the artifact in the form in which an install would accept it.
 
-    Placeholders of a client, of logins and of a region get made-up values; that of hosts gets `hosts`, which are ignored if
-    the manifest names its own. Nothing logs in here.
-    AileronError(invalid_request), as from building.
+    The manifest's placeholders for a client, for logins and for a region get made-up values. The placeholder for hosts gets
+    `hosts`, which are ignored if the manifest has its own. No login takes place here. Raises AileronError(invalid_request) if
+    the sources cannot be built.
     """
     path = directory / MANIFEST
     try:
@@ -253,51 +254,51 @@ def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
 
 
 class _Nowhere(Unrecorded):
-    """A journal that drops everything: a trial has no effect to record."""
+    """A journal that drops everything, because a trial has no effects to record."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """Ignore the event: the test sees the output of the operation."""
+        """Ignore the event, because the test sees the output of the operation."""
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """Ignore the progress: no client watches it."""
+        """Ignore the progress, because no client watches it."""
 
 
 class _TestLender:
-    """A lender in place of the vault, with a made-up value of each kind, so that injecting and scrubbing are real."""
+    """A lender that replaces the vault. It has a made-up value of each kind, so that injecting and scrubbing are real."""
 
     def __init__(self, need: CredentialNeed | None, upstream: HostPort) -> None:
-        """Make up a credential for `need`, for this upstream; None: there is none."""
+        """Make a credential for `need` and this upstream. If `need` is None, there is no credential."""
         self._lent: Final = None if need is None else made_up(need)
         self._needles: Final = needles_for([] if self._lent is None else [self._lent], upstream)
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return True: the made-up credential never expires."""
+        """Return True, because the made-up credential never expires."""
         return True
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Return at once: the made-up credential does not have to be fetched."""
+        """Return at once, because the made-up credential does not have to be fetched."""
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Return False: there is no newer credential."""
+        """Return False, because there is no newer credential."""
         return False
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """Lend the made-up credential: the same one for each request."""
+        """Lend the made-up credential, the same for each request."""
         assert self._lent is not None, "a step has the credential that its manifest asks for"
         yield self._lent
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return the needles of the made-up credential."""
+        """Return the needles of the made-up credential: the texts that are scrubbed from answers."""
         return self._needles
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether there are needles of a made-up credential."""
+        """Return whether a made-up credential exists, and with it needles."""
         return bool(self._needles)
 
 
 def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: LocalUpstream | None) -> Grant:
-    """Return the grant that a run would get, except that the upstream takes the place of the declared hosts."""
+    """Return the grant that a run would get, except that the upstream replaces the declared hosts."""
     need = manifest.credential
     use = None
     if need is not None:
@@ -314,7 +315,7 @@ def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: L
 
 
 def _mismatch(case: Case, done: Attempt) -> str | None:
-    """Return why the attempt differs from what the case expects; None if it does not."""
+    """Return the difference between the attempt and the case's expectation, or None."""
     if done.failure is not None:
         return _wrong_failure(case, done.failure)
     if case.failure is not None:
@@ -332,14 +333,16 @@ def _wrong_failure(case: Case, failure: Failure) -> str | None:
 
 
 def _shown(value: Any, most: int | None = _MAX_SHOWN) -> str:
-    """Return the value as JSON, in which 1, 1.0 and true differ. `most` limits its characters; None: no limit."""
+    """Return the value as JSON, in which 1, 1.0 and true differ. `most` is the maximum number of characters; None means no
+    limit.
+    """
     text = json.dumps(value, ensure_ascii=False, default=repr, sort_keys=True)
     return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
 @contextlib.contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Collect the log lines of connectors while the context is open."""
+    """Collect the connectors' log lines while the context is open."""
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -372,7 +375,7 @@ def _no_jail() -> Iterator[None]:
 
 
 def _runtime() -> PythonRuntime:
-    """Return a runtime like the daemon's that imports less ahead: for a few jails, more does not pay."""
+    """Return a runtime like the daemon's that preloads fewer modules, because more would not pay off for a few jails."""
     sandbox = _folder("aileron_sandbox")
     packages = {
         "msgspec": _folder("msgspec"),

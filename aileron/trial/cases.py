@@ -12,13 +12,13 @@
     credential = "api_key"
     json = ["b", "a"]
 
-An operation that opens a stream has `[[case.stream]]`, one that opens a WebSocket `[[case.websocket]]`, with what is said on it
-(talk.py).
+An operation that opens a stream has `[[case.stream]]`, one that opens a WebSocket `[[case.websocket]]`, with the lines of its
+conversation (talk.py).
 
-Pure. The schema is closed, like those of manifests and actions: an unknown key is a mistake, and so is a case that
-expects nothing.
+Pure. The schema is closed, like those of manifests and actions: an unknown key is an error, and so is a case without an
+expectation.
 
-Source: docs/reference/connector-cases.md, checked against `SCHEMA`. Not here: running them (bench.py).
+Source: docs/reference/connector-cases.md, checked against `SCHEMA`. Not here: running cases (bench.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from aileron.trial.talk import Line, read_talk
 __all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "CaseWebSocket", "Cases", "parse_cases"]
 
 CASES: Final = "tests/cases.toml"
-"""Path below the connector's directory; files in `tests/` are not packed."""
+"""Path of the file below the connector's directory. Files in `tests/` are not packed."""
 _MAX_CASES: Final = 500
 _STATUS: Final = range(200, 600)
 _METHOD: Final = re.compile(r"[A-Z]{1,32}")
@@ -124,14 +124,14 @@ SCHEMA: Final = {
 
 
 class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is expected, and its answer. `path` has the query; `host` None: the manifest's first."""
+    """An expected request and its answer. `path` includes the query. A `host` of None means the manifest's first host."""
 
     method: str
     path: str
     host: HostPort | None = None
     credential: str | None = None
     sends: Any = msgspec.UNSET
-    """The JSON of its body, or its text; UNSET: any."""
+    """The expected body of the request, as JSON or text; UNSET means any body."""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
@@ -142,7 +142,7 @@ class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that is expected, and what is said on it. `host` None: the manifest's first."""
+    """An expected stream and the lines of its conversation. A `host` of None means the manifest's first host."""
 
     lines: tuple[Line, ...]
     host: HostPort | None = None
@@ -152,7 +152,7 @@ class CaseStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseWebSocket(msgspec.Struct, frozen=True, kw_only=True):
-    """A WebSocket that is expected, and what is said on it. `path` and `host` as for an exchange."""
+    """An expected WebSocket and the lines of its conversation. `path` and `host` are as in CaseExchange."""
 
     path: str
     lines: tuple[Line, ...]
@@ -165,7 +165,7 @@ class CaseWebSocket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of an operation. It expects `output`, or `failure` with at least these `details`."""
+    """A run of an operation. It must give `output`, or a `failure` whose details include `details`."""
 
     name: str
     op: str
@@ -179,14 +179,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cases(msgspec.Struct, frozen=True, kw_only=True):
-    """All cases of a file. `hosts` take the place of `bound-at-build`."""
+    """All cases of a file. `hosts` replace the manifest's `bound-at-build`."""
 
     hosts: tuple[HostPort, ...]
     cases: tuple[Case, ...]
 
 
 def parse_cases(text: str, *, file: str) -> Cases:
-    """Read one file of cases; `file` is its name in errors. AileronError(invalid_request) with line and fix."""
+    """Parse one file of cases. `file` is the file's name in errors. Raises AileronError(invalid_request) with the line and
+    a fix.
+    """
     table = read_document(text, SCHEMA, file=file, boundary=Boundary.USER)
     entries = table.tables("case")
     if not 0 < len(entries) <= _MAX_CASES:
@@ -222,9 +224,9 @@ def _case(entry: Table) -> Case:
 
 
 def _output(entry: Table) -> Any:
-    """Return the expected output as JSON has it; UNSET if a failure is expected.
+    """Return the expected output as JSON values, or UNSET if a failure is expected.
 
-    TOML has no null, so there are two ways to write it.
+    TOML has no null, so an output can also be written as text of JSON (`output_json`).
     """
     if "output_json" not in entry:
         return entry.value("output") if "output" in entry else msgspec.UNSET

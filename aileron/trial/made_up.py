@@ -1,15 +1,15 @@
-"""A made-up credential for each kind, which a test server gets in place of a real one.
+"""Made-up credentials, one of each kind. A test server gets such a credential in place of a real one.
 
-Runs in `aileron connector test`, in the place of the vault: it has the form in which a person would have stored it, so that it is
-injected, or signs, as a real one does.
+Runs in `aileron connector test`, in place of the vault. A made-up credential has the form in which a person would have stored
+a real one, so that it is injected, or signs, like a real one.
 
     lent = made_up(need)
 
 Rules
-- It is `MADE_UP_SECRET` wherever that is possible: an author's test server can know it, and check what was made with it. A client
-  certificate has a new key each time, and is signed with that key: no authority issued it.
+- The value is `MADE_UP_SECRET` wherever that is possible, so that an author's test server can know it, and check signatures.
+  A client certificate has a new key each time and is self-signed with that key.
 
-Source: docs/reference/connector-manifest.md. Not here: where it goes (egress/inject.py), real ones (vault/).
+Source: docs/reference/connector-manifest.md. Not here: injecting a credential (egress/inject.py), real credentials (vault/).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["MADE_UP_SECRET", "MADE_UP_USER", "made_up"]
 
 MADE_UP_SECRET: Final = "aileron-connector-test"  # noqa: S105  (what a test server is shown in the place of a credential)
 MADE_UP_USER: Final = "test"
-"""The user name, and the access key ID."""
+"""Made-up user name, also used as the access key ID."""
 _WITH_USER: Final = frozenset({"basic", "digest", "login", "aws_sigv4"})
 _DAY: Final = datetime.timedelta(days=1)
 
 
 def made_up(need: CredentialNeed) -> LentCredential:
-    """Return a credential that meets this need."""
+    """Return a made-up credential that meets this need."""
     return LentCredential(need.kind, Secret(_stored(need)), MADE_UP_USER if need.kind in _WITH_USER else None)
 
 
 def _stored(need: CredentialNeed) -> bytes:
-    """Return the value as it would be stored: the key of an HMAC is often written in another way."""
+    """Return the value in the form in which it would be stored. The key of an HMAC is often written in another encoding."""
     value = MADE_UP_SECRET.encode()
     match need:
         case CredentialNeed(kind="mtls"):
@@ -53,7 +53,7 @@ def _stored(need: CredentialNeed) -> bytes:
 
 
 def _certificate() -> bytes:
-    """Return a client certificate that is valid for a day, and its private key, in PEM."""
+    """Return a client certificate that is valid for a day, and its private key, both in PEM."""
     from cryptography import x509  # 40 ms, and only this kind needs it
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,10 +1,10 @@
-"""Answers of a case in the place of egress: the same rules apply, and no request leaves.
+"""Answers of a case, used in place of egress. The same rules apply, but no request leaves the machine.
 
-A request is admitted by egress/rules.py itself, against a grant made of the manifest like a run's. What passes is looked up
-among the exchanges of the case; each serves once, in any order, since several requests may be under way. A request that fits none
-ends the run: otherwise an operation that caught the error would pass.
+A request is admitted by egress/rules.py itself, against a grant that is made from the manifest as for a run. An admitted
+request is looked up among the exchanges of the case. Each exchange serves once, in any order, since several requests may be
+open. A request that matches no exchange ends the run; otherwise an operation that caught the error would pass.
 
-Not here: resolving, TLS, injecting and scrubbing, which have no part in what an operation does.
+Not here: resolving, TLS, injecting and scrubbing, which do not affect an operation.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = ["Stub"]
 
 _PIECE_BYTES: Final = 64 << 10
 _MAX_SHOWN: Final = 200
-"""Characters of a request's body in a message, at most."""
+"""Maximum number of characters of a request's body in a message."""
 
 
 class Stub:
-    """The connection of one case (executor/broker.py, WayOut). `problem` describes the first request that did not fit."""
+    """The connection of one case (executor/broker.py, WayOut). `problem` describes the first request that did not match."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Stub:
 
     @property
     def left_over(self) -> str | None:
-        """Description of expected exchanges, streams and WebSockets that did not come; None if all came."""
+        """Description of the expected exchanges, streams and WebSockets that were not used; None if all were used."""
         unused = ", ".join(map(str, (*self._left, *self.streams.left, *self.websockets.left)))
         return f"it never asked for {unused}" if unused else self.streams.unfinished or self.websockets.unfinished
 
@@ -74,7 +74,7 @@ class Stub:
     async def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[EgressResponse]:
-        """Yield the answer of the exchange that fits. AileronError as in egress, and if none fits."""
+        """Yield the answer of the matching exchange. Raises AileronError as egress does, and if no exchange matches."""
         meter.count_request()
         admitted = _admitted(request, grant)
         body = await _whole(request.body, meter)
@@ -87,9 +87,9 @@ class Stub:
     def answered(
         self, admitted: AllowedRequest, credential: str | None, meter: Meter, what: str, body: bytes = b""
     ) -> EgressResponse:
-        """Return the answer of the exchange that fits.
+        """Return the answer of the matching exchange.
 
-        AileronError if none does, with the words `what`, or if it is unreachable.
+        Raises AileronError with the words `what` if no exchange matches, and if the matching exchange is marked as unreachable.
         """
         exchange = self._taken(admitted, credential, body, what)
         if exchange.unreachable:
@@ -97,7 +97,7 @@ class Stub:
         return _answer(exchange, admitted, meter)
 
     def refuse(self, problem: str) -> NoReturn:
-        """End the run, and remember why."""
+        """End the run, and store the reason."""
         self.problem = self.problem or problem
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
@@ -116,14 +116,14 @@ class Stub:
 
 
 class _WebSockets:
-    """The WebSockets of one case; each serves once, in any order."""
+    """The WebSockets of one case. Each serves once, in any order."""
 
     def __init__(self, stub: Stub, websockets: tuple[CaseWebSocket, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
         self._first: Final = first
         self.left: Final = list(websockets)
         self.unfinished: str | None = None
-        """Description of the first one on which the connector left something unsaid."""
+        """Description of the first WebSocket on which the connector left expected lines unsent."""
 
     @contextlib.asynccontextmanager
     async def open(
@@ -131,7 +131,7 @@ class _WebSockets:
     ) -> AsyncIterator[Answer]:
         """Yield a WebSocket with the case's service at its other end, or the exchange that answers the handshake.
 
-        AileronError as in egress, and if there is neither.
+        Raises AileronError as egress does, and if the case has neither.
         """
         meter.count_request()
         admitted = _admitted_handshake(request, grant)
@@ -180,14 +180,14 @@ class _WebSockets:
 
 
 class _Streams:
-    """The streams of one case; each serves once, those to one host in their order."""
+    """The streams of one case. Each serves once; streams to the same host serve in their order."""
 
     def __init__(self, stub: Stub, streams: tuple[CaseStream, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
         self._first: Final = first
         self.left: Final = list(streams)
         self.unfinished: str | None = None
-        """Description of the first stream on which the connector left something unsaid."""
+        """Description of the first stream on which the connector left expected lines unsent."""
 
     @contextlib.asynccontextmanager
     async def open(
@@ -195,7 +195,7 @@ class _Streams:
     ) -> AsyncIterator[Stream]:
         """Yield a stream with the case's service at its other end.
 
-        AileronError as in egress, and if the case has no such stream.
+        Raises AileronError as egress does, and if the case has no such stream.
         """
         meter.count_request()
         destination = _admitted_stream(request, grant)
@@ -213,7 +213,7 @@ class _Streams:
 
 
 class _ScriptedStream(Stream):
-    """A stream whose other end follows the case's script, while `attend` runs beside it."""
+    """A stream whose other end follows the case's script. `attend` must run concurrently."""
 
     def __init__(self, script: Script, destination: HostPort, meter: Meter, deadline: float, stub: Stub) -> None:
         near, self._far = socket.socketpair()
@@ -225,9 +225,9 @@ class _ScriptedStream(Stream):
         self._to: Final = destination
 
     async def attend(self) -> None:
-        """Play the service until the connector has said everything; then end the stream.
+        """Play the service until the connector has sent all its lines; then end the stream.
 
-        AileronError if it says something else.
+        Raises AileronError if the connector sends something else.
         """
         await self._say(self._script.begin())
         while self._script.expected is not None:
@@ -239,7 +239,9 @@ class _ScriptedStream(Stream):
         self._far.shutdown(socket.SHUT_WR)
 
     def finish(self) -> str | None:
-        """Check all that the connector had sent when it closed the stream. Return what it left unsaid, in words, or None."""
+        """Check all data that the connector had sent when it closed the stream. Return a description of unsent expected
+        lines, or None.
+        """
         self.close()
         try:
             while data := self._far.recv(_PIECE_BYTES):  # everything has arrived: the other end is closed
@@ -265,7 +267,9 @@ class _ScriptedStream(Stream):
 
 
 def _admitted_stream(request: StreamRequest, grant: Grant) -> HostPort:
-    """Return the destination of a stream: a granted host and, if the grant has a credential, one of its logins. AileronError."""
+    """Return the destination of a stream. It must be a granted host and, if the grant has a credential, one of its logins.
+    Raises AileronError otherwise.
+    """
     destination: HostPort | None = None
     try:
         destination = request.checked_destination()
@@ -303,13 +307,13 @@ def _admitted_handshake(request: WebSocketRequest, grant: Grant) -> AllowedReque
 
 
 def _paths(admitted: AllowedRequest) -> tuple[str, str]:
-    """Return both paths that a case can state: as it was sent, and with a placeholder for a key, as in the ledger."""
+    """Return both paths that a case can state: the path as sent, and the path with a placeholder for a key, as in the ledger."""
     query = "" if admitted.url.query is None else f"?{admitted.url.query}"
     return admitted.url.target, admitted.recorded_path + query
 
 
 def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, grant: Grant) -> None:
-    """Check that a body that came in pieces has a place for the key that goes into it. AileronError as in egress."""
+    """Check that a body that arrived in pieces has a place for the key to be inserted. Raises AileronError as egress does."""
     if admitted.use is None or not isinstance(request.body, AsyncIterator):
         return
     try:
@@ -319,7 +323,7 @@ def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, g
 
 
 async def _whole(body: bytes | AsyncIterator[bytes] | None, meter: Meter) -> bytes:
-    """Return the request's body, counted against the budget piece by piece."""
+    """Return the complete body of the request. Each piece is counted against the budget."""
     if isinstance(body, bytes) or body is None:
         meter.count_up(len(body or b""))
         return body or b""
@@ -353,7 +357,7 @@ def _reader(body: bytes) -> Callable[[], Awaitable[bytes | None]]:
 
 
 def _answer(exchange: CaseExchange, admitted: AllowedRequest, meter: Meter) -> EgressResponse:
-    """Return the answer as egress passes it on: without fields of the connection alone, its body decoded if it is encoded."""
+    """Return the answer as egress passes it on: without header fields of the connection, and with its body decoded."""
 
     def broken(words: str) -> AileronError:
         return unreachable("exchange", admitted.url.destination, ConnectionProblem(words))

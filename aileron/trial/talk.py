@@ -1,4 +1,4 @@
-r"""The lines of a stream or WebSocket of a case, as RFCs write them: `S:` the service, `C:` the connector.
+r"""The lines of a stream or WebSocket of a case, written as in RFCs: `S:` marks the service's lines, `C:` the connector's.
 
     S: * OK ready
     C: {tag} LOGIN {user} {password}
@@ -7,16 +7,16 @@ r"""The lines of a stream or WebSocket of a case, as RFCs write them: `S:` the s
     C: .
     S: 250 taken
 
-Pure. Lines of a stream end with CR LF; on a WebSocket each is a message. `{name}` in a line of the connector is one word,
-whatever it is; in one of the service, the word that was last heard for it. `C: ...` is any number of lines, up to one that fits
-the next.
+Pure. Lines of a stream end with CR LF; on a WebSocket each line is a message. `{name}` in a line of the connector matches any
+single word. In a line of the service it stands for the word that it last matched. `C: ...` matches any number of lines, up to
+a line that matches the script's next line.
 
 >>> script = Script(read_talk(["S: hello", "C: {tag} NOOP", "S: {tag} OK"]))
 >>> script.begin(), script.hear(b"a1 NO"), script.hear(b"OP\r\n"), script.expected
 (b'hello\r\n', b'', b'a1 OK\r\n', None)
 
-Source: docs/reference/connector-cases.md. Not here: the stream (stub.py), the WebSocket (websocket_service.py). Not for binary
-protocols: a case for one could not be read.
+Source: docs/reference/connector-cases.md. Not here: the stream (stub.py), the WebSocket (websocket_service.py). Not for
+binary protocols, because their cases would not be readable.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = ["Line", "Script", "read_talk"]
 _ANY: Final = "..."
 _NAME: Final = re.compile(r"\{([a-z]+)\}")
 _MAX_LINES: Final = 2000
-"""Lines of one stream, at most; a person writes and reads them."""
+"""Maximum number of lines of one stream. A person writes and reads these lines."""
 _MAX_LINE: Final = 1 << 20
-"""Bytes of a line that a connector sends, at most: no protocol of lines has longer ones."""
+"""Maximum size in bytes of a line that a connector sends. No line-based protocol has longer lines."""
 _MAX_SHOWN: Final = 200
-"""Characters of a line in a message, at most."""
+"""Maximum number of characters of a line in a message."""
 
 
 class Line(NamedTuple):
-    """A line without its end. `is_service` is true if the service says it, else the connector does."""
+    """A line without its line end. `is_service` is true if the service sends the line, false if the connector does."""
 
     is_service: bool
     text: str
@@ -50,7 +50,9 @@ class Line(NamedTuple):
 
 
 def read_talk(talk: Sequence[str]) -> tuple[Line, ...]:
-    """Parse the lines of a talk. ValueError says which line is not valid, or could not be said."""
+    """Parse the lines of a conversation. Raises ValueError, which names the line, if a line is not valid or could never be
+    sent.
+    """
     lines: list[Line] = []
     heard: set[str] = set()
     for number, raw in enumerate(talk, start=1):
@@ -72,9 +74,9 @@ def read_talk(talk: Sequence[str]) -> tuple[Line, ...]:
 
 
 class Script:
-    """The service's part of a talk.
+    """The service's part of a conversation.
 
-    For a stream, call `begin` first, then `hear` for all data; for messages, `said`, then `hear_line`.
+    For a stream, call `begin` first, then `hear` for all data. For messages, call `said`, then `hear_line` for each message.
     """
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
@@ -84,15 +86,15 @@ class Script:
 
     @property
     def expected(self) -> str | None:
-        """The connector's next line, as it is written; None: it has said everything."""
+        """The connector's next line as written in the case; None if no further line is expected."""
         return self._left[0].text if self._left else None
 
     def begin(self) -> bytes:
-        """Return the service's first words, before it hears anything."""
+        """Return the data that the service sends before it receives any."""
         return _stream_of(self.said())
 
     def hear(self, data: bytes) -> bytes:
-        """Return the service's answer to this data. ValueError if the data is not what is expected."""
+        """Return the service's answer to this data. Raises ValueError if the data does not match the expected lines."""
         self._waiting += data
         said = b""
         while b"\n" in self._waiting:
@@ -103,14 +105,14 @@ class Script:
         return said
 
     def said(self) -> list[str]:
-        """Return the service's lines, up to the connector's next."""
+        """Return the service's lines up to the connector's next line."""
         said = []
         while self._left and self._left[0].is_service:
             said.append(_NAME.sub(lambda name: self._words[name[1]], self._left.pop(0).text))
         return said
 
     def hear_line(self, line: str) -> list[str]:
-        """Return the service's lines in answer to this one. ValueError if it is not what is expected."""
+        """Return the service's lines in answer to this line. Raises ValueError if the line does not match the expected one."""
         is_any = bool(self._left) and _is_any(self._left[0])
         expected = self._left[int(is_any)] if self._left else None
         found = None if expected is None else _pattern(expected).fullmatch(line)

@@ -1,7 +1,9 @@
-"""The service at the other end of a WebSocket of a case: it says and expects text messages, one for each line of a talk.
+"""The service at the other end of a case's WebSocket. It sends and expects one text message for each line of a conversation
+(talk.py).
 
-Runs in `connector test`, on a socket whose other end is a WebSocket of egress (egress/messages.py): what the connector sends is
-checked, bounded and counted as in a run. After the last line it closes, with 1000. Not here: which WebSocket it is (stub.py).
+Runs in `connector test`, on a socket whose other end is a WebSocket of egress (egress/messages.py): the connector's messages
+are checked, bounded and counted as in a run. After the last line the service closes the WebSocket with code 1000. Not here:
+the choice of the WebSocket (stub.py).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _NORMAL: Final = 1000
 
 
 class WebSocketService:
-    """The service of one WebSocket. `talk` runs beside the connector; call `finish` once the connector's end is closed."""
+    """The service of one WebSocket. `talk` runs concurrently with the connector; call `finish` after the connector's end is
+    closed.
+    """
 
     def __init__(self, sock: socket.socket, script: Script) -> None:
         self._wire: Final = Wire(sock)
@@ -37,7 +41,7 @@ class WebSocketService:
         """Description of the first message that differs from the expected one."""
 
     async def talk(self) -> None:
-        """Play the service until either end has closed the WebSocket, or the connector said something else than the case has."""
+        """Play the service until either end has closed the WebSocket, or a message of the connector differs from the case."""
         with contextlib.suppress(httpcore2.NetworkError):  # the other end is gone
             await self._wire.write(self._said(self._script.said()))
             while not self._is_over:
@@ -49,9 +53,9 @@ class WebSocketService:
             self._wire.close()
 
     def finish(self) -> str | None:
-        """Check what the connector had said when it closed its end.
+        """Check the messages that the connector had sent when it closed its end.
 
-        Return the line that it left unsaid, as in the case, or None.
+        Return the first expected line that the connector did not send, as written in the case, or None.
         """
         with contextlib.suppress(httpcore2.ReadError):  # everything has arrived
             while not self._is_over and (data := self._wire.read_waiting(_READ_BYTES)):
@@ -68,7 +72,7 @@ class WebSocketService:
             return b""
 
     def _answer(self, event: object) -> bytes:
-        """Return the answer to an event; ValueError if it is not what is expected."""
+        """Return the answer to an event. Raises ValueError if the event is not the expected one."""
         match event:
             case Ping():
                 return self._frames.send(event.response())
