@@ -1,10 +1,10 @@
-"""The activity screen: the last hour of each agent, and below it what happened, run by run; or every event, row by row.
+"""The activity screen: the last hour of each agent, and below it a story for each run; or every event, row by row.
 
-A widget. The person switches between stories and the ledger; the newest story stands first, the newest event last.
+A widget. The person switches between stories and the ledger. The newest story is first, the newest event last.
 
 Rules
-- The cursor stays on its story, or its event, whatever arrives; it follows new ones only from the end where they appear.
-- When a row arrives in the ledger, the rows that stand there are not drawn again.
+- The cursor stays on its story, or its event, whatever arrives. It follows new rows only from the end at which they appear.
+- When a row arrives in the ledger, existing rows are not drawn again.
 
 Not here: what happened (story.py), how it looks (story_rows.py, rendering.py), where events come from (news.py).
 """
@@ -33,7 +33,7 @@ _NOTHING: Final = "no runs yet: aileron launch AGENT starts an agent"
 
 
 class Activity(Container):
-    """The activity screen. `is_ledger` is true while it shows every event, and no stories."""
+    """The activity screen. `is_ledger` is true while the screen shows every event and no stories."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -49,7 +49,7 @@ class Activity(Container):
 
     @property
     def rows(self) -> Rows:
-        """The list that is shown, of the two."""
+        """The visible list: the stories or the ledger."""
         return self.query_one("#ledger" if self.is_ledger else "#stories", Rows)
 
     def turn(self) -> None:
@@ -59,7 +59,7 @@ class Activity(Container):
         self.rows.focus()
 
     def run_of(self, list_id: str | None, option_id: str | None) -> str | None:
-        """Return the run that a row of one of its lists is about, or None."""
+        """Return the run that a row of a list on this screen is about, or None."""
         if list_id == "stories":
             return self._runs.get(str(option_id))
         run = next((one.get("run") for one in self._events if f"e{one.get('seq')}" == option_id), None)
@@ -83,7 +83,7 @@ class Activity(Container):
             self._put(rows)
 
     def _put(self, rows: Sequence[tuple[str | None, Text]]) -> None:
-        """Put the rows in the list. The cursor stays on its story; if that was the first, it moves to the new first one."""
+        """Put the rows in the list. The cursor stays on its story; a cursor on the first story moves to the new first story."""
         shown = self.query_one("#stories", Rows)
         first = next((number for number, option in enumerate(shown.options) if not option.disabled), None)
         kept = None if shown.highlighted in (None, first) else shown.chosen()
@@ -99,7 +99,7 @@ class Activity(Container):
     # the ledger
 
     def show_events(self, events: Sequence[Mapping[str, Any]], width: int) -> None:
-        """Show only these events. The cursor stays on its event, if that is among them and was not the last."""
+        """Show only these events. The cursor stays on its event if these events include it and it was not the last."""
         shown = self.query_one("#ledger", Rows)
         kept = None if _is_at_end(shown) else shown.chosen()
         shown.clear_options()
@@ -111,7 +111,10 @@ class Activity(Container):
             shown.highlighted = names.index(kept) if kept in names else len(names) - 1
 
     def add_events(self, events: Sequence[dict[str, Any]], width: int) -> None:
-        """Add these events as rows below. Existing rows are not drawn again; rows over MOST_EVENTS are removed at the top."""
+        """Append a row for each of these events.
+
+        Existing rows are not drawn again; rows above the maximum of MOST_EVENTS are removed at the top.
+        """
         shown = self.query_one("#ledger", Rows)
         at, is_at_end = shown.highlighted or 0, _is_at_end(shown)
         options = _event_options(events[-MOST_EVENTS:], width)
@@ -125,7 +128,7 @@ class Activity(Container):
             shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
 
     def lay_out(self, width: int) -> None:
-        """Lay out the ledger for another width; stories are told anew for it."""
+        """Lay out the ledger for another width. The caller lays out the stories by another call of `tell`."""
         self.show_events(self._events, width)
 
 
@@ -134,5 +137,5 @@ def _event_options(events: Sequence[Mapping[str, Any]], width: int) -> list[Opti
 
 
 def _is_at_end(shown: Rows) -> bool:
-    """Return whether the cursor is on the last row, from where it follows new ones."""
+    """Return whether the cursor is on the last row; a cursor there follows new rows."""
     return shown.highlighted is None or shown.highlighted >= shown.option_count - 1

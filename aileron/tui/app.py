@@ -77,21 +77,27 @@ class Console(TogetherConsole):
         self._begin("news", self._follow)
 
     def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle a signal that ends the console. The event loop may miss it, blocked by a terminal that takes no output."""
+        """Handle a signal that ends the console.
+
+        The event loop may miss the signal while a terminal that takes no output blocks it.
+        """
         end_in_time()
         threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature in progress is completed
 
     def _hung_up(self) -> None:
         """Handle the loss of the terminal. Close the key first. Restore nothing here: reads from it would wait for ever.
 
-        The console ends by the signal itself: then its parent restores a terminal that still exists (approver/isolation.py).
+        The console ends by the signal itself, so that its parent process restores a terminal that still exists
+        (approver/isolation.py).
         """
         self.key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGHUP)
 
     def _fatal_error(self) -> None:
-        """Handle an unforeseen error. Textual would print every local, with previews and passphrases among them."""
+        """Handle an unforeseen error instead of Textual, which would print all local variables, including previews and
+        passphrases.
+        """
         self.key_session.close()
         self._exit_renderables.append(
             Text(
@@ -133,9 +139,10 @@ class Console(TogetherConsole):
         self.call_after_refresh(self._first_frame_is_drawn)
 
     def _went_on(self) -> None:
-        """Lock the key after the console was stopped and continued. Meanwhile its terminal was the shell's.
+        """Lock the key after the console was stopped and continued, because the shell had its terminal meanwhile.
 
-        A process that stops a console and continues it could have opened the terminal, and draw on it (approver/isolation.py).
+        A process that stops and continues the console may have opened the terminal meanwhile and could draw on it
+        (approver/isolation.py).
         """
         self._lock_for("the console was suspended")
         self._hooks.take()
@@ -144,7 +151,7 @@ class Console(TogetherConsole):
                 pass
 
     def push_screen(self, *given: Any, **named: Any) -> Any:
-        """Show a screen. Remove notifications first: they would hide what is to be read there."""
+        """Show a screen. Remove notifications first, because they would hide the text of the screen."""
         self.clear_notifications()
         return super().push_screen(*given, **named)
 
@@ -154,7 +161,7 @@ class Console(TogetherConsole):
         self._hooks.let_go()
 
     def on_resize(self) -> None:
-        """Lay out for the new size, but later: Textual sets `size` only after this event."""
+        """Schedule a layout for the new size, because Textual sets `size` only after this event."""
         self.guard.disturb(now=self.now())
         self.call_later(self._take_size)
 
@@ -167,7 +174,7 @@ class Console(TogetherConsole):
         self.call_after_refresh(self._view.paint)
 
     def _tick(self) -> None:
-        """Update what changes with time. Called each second."""
+        """Update everything that changes with time. The console calls this each second."""
         try:
             self._go_on()
         except NoMatches:  # the screen is being taken down
@@ -210,11 +217,11 @@ class Console(TogetherConsole):
         yield SystemCommand("Change theme (colours, colors, contrast)", "", self.action_change_theme)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key has its action now: keys about a question work only on the queue screen."""
+        """Return whether the action of a key is available now: keys about a question work only on the queue screen."""
         return self._pane == "queue" if action in frame.ABOUT_A_QUESTION and self.is_running else True
 
     def action_edit(self) -> None:
-        """Change the arguments in an editor; the result is another question, to be read and decided."""
+        """Let the person change the arguments in an editor. The result is another question, to be read and decided."""
         plan, name, refusal = None if self._review is None else self._review.plan, self.selected, self._refusal("deny")
         if refusal or plan is None or name is None:
             self._warn(refusal or "only runs have arguments to edit")
@@ -235,7 +242,11 @@ class Console(TogetherConsole):
         self._begin("edit", self._edited, name, wanted)
 
     async def _edited(self, name: str, args: dict[str, Any]) -> None:
-        """Send an edit. Not in the group of a question: the daemon reports it before it answers, and news would cancel this."""
+        """Send an edit.
+
+        This worker is not in the group `question`: the daemon reports the edit before it responds, and that news would cancel a
+        worker of the group.
+        """
         made = None
         try:
             made = await self._tried(self._daemon.edit, name, args)
@@ -250,7 +261,7 @@ class Console(TogetherConsole):
             self._tell(f"you moved on, so your edit of {name} was discarded", is_bad=True)
 
     def action_grant(self) -> None:
-        """Ask for a grant, so that the same needs no approval for a time: a question of its own."""
+        """Request a grant, so that the same call needs no approval for a time. The request is another question."""
         plan = None if self._review is None else self._review.plan
         if plan is None or self.card is None:
             return
@@ -303,7 +314,9 @@ class Console(TogetherConsole):
             self._begin("preview", self._read_preview)
 
     def action_undo(self) -> None:
-        """Withdraw a held approval at once; or an open question in two steps, because an agent asked it, and it is gone then."""
+        """Withdraw a held approval at once, or an open question after a confirmation, because an agent asked the question and
+        would lose it.
+        """
         entry = self._entry()
         if entry is None:
             self._warn("nothing is selected")
@@ -327,28 +340,28 @@ class Console(TogetherConsole):
             self._reload()
 
     def action_whole(self) -> None:
-        """Show full values, or only as much as usual."""
+        """Switch between full values and values of the usual length."""
         self._view.turn()
 
     def action_unread(self) -> None:
-        """Let the person decide without having read everything."""
+        """Record that the person decides without having read everything."""
         was_read = self.guard.is_read
         self.guard.read_to_end()
         self._show_frame()
         self._warn("everything was on screen" if was_read else "deciding without having read everything")
 
     def action_read_on(self) -> None:
-        """Scroll the question by a page, from the list too; on a narrow screen, only while the question is shown."""
+        """Scroll the question by a page, even with the cursor in the list. On a narrow screen, scroll only a visible question."""
         if self._view.display:
             self._view.read_on()
 
     def action_raw(self) -> None:
-        """Show the question as it came."""
+        """Show the question as the daemon sent it."""
         if self._review is not None:
             self.push_screen(Pages(Text(self._review.as_json)))
 
     def action_proof(self) -> None:
-        """Show or hide the proof: how it runs, and what is signed, below everything that matters."""
+        """Show or hide the proof below the card: how the action runs, and what is signed."""
         self._view.unfold()
 
     def action_difference(self) -> None:
@@ -361,7 +374,7 @@ class Console(TogetherConsole):
         self.push_screen(Pages(rendering.joined(rendering.difference_rows(lines, width))))
 
     def action_open_page(self) -> None:
-        """Open the question's page in the browser; copy its address to the clipboard if there is none."""
+        """Open the question's page in the browser; without a browser, copy the page's address to the clipboard."""
         address = page_of(self._status.web, self.selected) if self._status and self.selected is not None else None
         if address is None:
             self._tell("no web page for this request")
@@ -379,7 +392,7 @@ class Console(TogetherConsole):
             self._tell(f"could not open a browser for {address}", is_bad=True)
 
     def action_copy(self) -> None:
-        """Copy the id to the clipboard, if the terminal supports that."""
+        """Copy the question's id to the clipboard, if the terminal supports that."""
         if self.selected is not None:
             self.copy_to_clipboard(self.selected)
             self._tell(f"copied {self.selected}")
@@ -391,21 +404,21 @@ class Console(TogetherConsole):
             self._show_list()
 
     def action_group(self) -> None:
-        """Show questions that are alike as one line, or each by itself again."""
+        """Switch between one row for all questions that are alike and one row for each question."""
         self.queue.group()
         self._show_list()
 
     def action_next(self, step: int) -> None:
-        """Move to the next open question, or to the one before."""
+        """Move to the next open question, or to the previous open question."""
         self.queue.step(step)
 
     def action_filter(self) -> None:
-        """Open the field of the filter, which lists only questions with its words."""
+        """Open the input field of the filter; the list then shows only questions that contain its words."""
         self.default_screen.add_class("filtering")
         self.query_one("#filter", Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Set the filter."""
+        """Set the filter to the text of the input field."""
         if event.input.id == "filter":
             self._set_filter(event.value.strip())
             self._leave_filter()
@@ -448,7 +461,7 @@ class Console(TogetherConsole):
         return self.query_one("#list" if name == "queue" else f"#{name}")
 
     def action_ledger(self) -> None:
-        """Switch between every event as it is written, and what happened as stories."""
+        """Switch the activity screen between stories and the events of the ledger."""
         if self._pane == "activity":
             self._activity.turn()
             self._show_frame()
@@ -458,11 +471,11 @@ class Console(TogetherConsole):
             await self._fill_pane()
 
     def action_help(self) -> None:
-        """Show the keys."""
+        """Show the help screen, which lists the keys."""
         self.push_screen(Pages(Text(frame.HELP)))
 
     def action_key(self) -> None:
-        """Open the approver's key for a while, or lock it."""
+        """Open the approver's key for 15 minutes, or lock an open key."""
         from aileron.model.failure import AileronError
 
         self.key_session.look()
@@ -484,12 +497,12 @@ class Console(TogetherConsole):
         self._show_frame()
 
     def action_command_palette(self) -> None:
-        """Show all keys by name, unless a screen waits for an answer."""
+        """Show the list of all keys by name, unless a screen waits for an answer."""
         if self.screen is self.default_screen:
             self.push_screen(Palette())
 
     def action_vault(self) -> None:
-        """Unlock the vault, or lock it after a confirmation: a person in a hurry to lock it presses two keys."""
+        """Unlock the vault, or lock it after a confirmation. Locking takes only two key presses, for a person in a hurry."""
         vault = None if self._status is None else self._status.vault
         if vault is None or vault.locked or not vault.exists:
             self._begin("vault", self._turn_vault)
@@ -518,7 +531,7 @@ class Console(TogetherConsole):
         await self._refresh_now()
 
     def action_end(self) -> None:
-        """End a grant, or a session."""
+        """End the grant or the session under the cursor."""
         if self._pane not in ("grants", "sessions"):
             return
         name = self.query_one(f"#{self._pane}", Rows).chosen()
@@ -545,7 +558,7 @@ class Console(TogetherConsole):
         await self._refresh_now()
 
     async def run_action(self, *given: Any, **named: Any) -> bool:
-        """Run the action of a key, and report an unforeseen error: the console goes on."""
+        """Run the action of a key. Report an unforeseen error instead of ending the console."""
         try:
             return await super().run_action(*given, **named)
         except Exception as error:  # noqa: BLE001 - where a key press ends

@@ -1,8 +1,9 @@
-"""Base of the console's parts: its state, the screen around a question, and how work is started.
+"""Base class of the console's parts: the state, the screen around a question, and the start of workers.
 
-One class without keys; the parts build on it in a row: reading.py, telling.py, news.py, decisions.py, together.py, app.py.
+The class handles no keys. Each part derives from the previous one: reading.py, telling.py, news.py, decisions.py, together.py,
+app.py.
 
-Not here: what a question says, what the daemon tells, what a key does.
+Not here: the content of a question, news from the daemon, the actions of keys.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ __all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
 
 T = TypeVar("T")
 _MOST_SAID: Final = 160
-"""Cells of a passing notification: it stands over what is to be read, and an upstream may have written it."""
+"""Maximum number of cells of a temporary notification, because it covers text to be read and an upstream may have written it."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Answer(NamedTuple, Generic[T]):
-    """An answer of the daemon, whose value may be None."""
+    """An answer of the daemon. Its value may be None."""
 
     value: T
 
@@ -79,9 +80,10 @@ class Hooks:
         say: Callable[[str], None] = print,
         security_keys: SecurityKeyHooks | None = None,
     ) -> None:
-        """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` returns the
-        edited text, or raises ValueError. `say` prints text above a prompt. `security_keys` work at a terminal that the console
-        has left.
+        """`check` is called once before the first request to the daemon; an exception from `check` ends the console.
+
+        `edit` returns the edited text, or raises ValueError. `say` prints text above a prompt. `security_keys` are used while
+        the console has left the terminal.
         """
         self.check: Final = check
         self.ask: Final = ask
@@ -93,7 +95,7 @@ class Hooks:
 
 
 class ConsoleBase(App[None]):
-    """The console of one home, before it reads or decides anything."""
+    """The console of one home without its functions for reading and deciding, which subclasses add."""
 
     def __init__(
         self,
@@ -106,8 +108,9 @@ class ConsoleBase(App[None]):
         now: Callable[[], float] = time.monotonic,
         is_terminal: bool | None = None,
     ) -> None:
-        """`now` is the clock of key presses, in seconds. `is_terminal` says whether the console's terminal has a title and
-        notifications; None: as Textual finds it.
+        """`now` is the clock of key presses, in seconds.
+
+        `is_terminal` says whether the console's terminal has a title and notifications; with None, Textual's detection decides.
         """
         # With NO_COLOR, Textual would turn colours into greys, alarms into the darkest; with the terminal's own, none are left.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
@@ -137,11 +140,11 @@ class ConsoleBase(App[None]):
         self._is_checked = False
         self.lost: str | None = None
         self._is_asking = True
-        """True until the daemon has answered, or is known not to answer."""
+        """True until the daemon has answered its first request or is known to be unreachable."""
         self._quiet_until = 0.0
         self._is_terminal: Final = is_terminal
         self._titled: int | None = None
-        """Number of open questions in the terminal's title; None if the title is not ours."""
+        """Number of open questions in the terminal's title; None if the console has not set the title."""
         self._has_looked = False
         # State of the question under the cursor.
         self.selected: str | None = None
@@ -153,17 +156,19 @@ class ConsoleBase(App[None]):
         """Text that is printed above a passphrase prompt."""
         self.input_guard: Final = InputGuard()
         self._is_interrupted = False
-        """True once a signal has ended the program that has the terminal: no other signal interrupts until that is over."""
+        """True once a signal has ended the program that has the terminal; no further signal interrupts until the console has the
+        terminal again.
+        """
         self._pressed_at: float | None = None
         """Time of the key press whose action runs now."""
         self._untold: set[str] = set()
-        """Ids of settled questions whose outcome the daemon has not told."""
+        """Ids of settled questions whose outcome the daemon has not reported."""
         self._editing: set[str] = set()
         """Ids of questions whose edit is being sent."""
         self._has_record_shown = False
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters, and the one that makes all text readable, which is not needed without colours."""
+        """Return Textual's filters and, if there are colours, the filter that makes all text readable."""
         filters = super().get_line_filters()
         if self.no_color:
             return filters
@@ -194,7 +199,7 @@ class ConsoleBase(App[None]):
         return self.waiting[self.selected] if self.selected is not None and self.selected in self.waiting else None
 
     def _why_closed(self) -> str | None:
-        """Return why the question on the screen can no longer be decided; None if it can, or if there is none."""
+        """Return why the question on the screen can no longer be decided; None if it can be decided or no question is shown."""
         if self._review is None:
             return None
         entry = self._entry()
@@ -237,7 +242,7 @@ class ConsoleBase(App[None]):
         self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
 
     def _show_title(self, waiting: int) -> None:
-        """Show the number of open questions in the terminal's title, once the daemon has told it."""
+        """Show the number of open questions in the terminal's title once the daemon has reported the questions."""
         if not self._has_looked or waiting == self._titled:
             return
         from aileron.tui.terminal_signals import has_title, save_title, title  # after the first frame
@@ -257,7 +262,7 @@ class ConsoleBase(App[None]):
             self._tell_terminal(restore_title())
 
     def _tell_terminal(self, told: str) -> None:
-        """Send the terminal a sequence beside the screen. Do nothing if there is no terminal, as in a test."""
+        """Send the terminal an escape sequence that is not part of the screen. Do nothing without a terminal, as in a test."""
         is_terminal = not self.is_headless if self._is_terminal is None else self._is_terminal
         if is_terminal and self._driver is not None:
             self._driver.write(told)
@@ -280,7 +285,10 @@ class ConsoleBase(App[None]):
         return "unread" if self.guard.digest is not None and not self.guard.is_read else "queue"
 
     def _tabs(self) -> Iterator[tuple[str, str]]:
-        """Yield the screens, by name and title. With a filter, only the current one: the rest of the row shows the filter."""
+        """Yield the name and title of each screen.
+
+        With a filter, yield only the current screen, because the rest of the row shows the filter.
+        """
         for number, name in enumerate(frame.PANES, start=1):
             if name == self._pane:
                 yield name, f"[{number} {name}]"
@@ -348,16 +356,17 @@ class ConsoleBase(App[None]):
             shown.highlighted = 0
 
     def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
-        """Start `work` as a worker. Of a question, and of a run, a new one replaces the one before.
+        """Start `work` as a worker. In the groups `question` and `run`, a new worker replaces the previous one.
 
-        `work` is not passed as a coroutine: Python would warn about one that is never started because the console ends.
+        `work` is a function and not a coroutine, because Python would warn about a coroutine that never starts because the
+        console ends.
         """
         whole = functools.partial(work, *given, **named)
         begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
         self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
 
     async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work, and report an unforeseen error: a worker that raises would end the console."""
+        """Run the work. Report an unforeseen error, because a worker that raises an exception would end the console."""
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - where a task ends
@@ -373,7 +382,10 @@ class ConsoleBase(App[None]):
         self.notify(rendering.shown(without_gaps(words), _MOST_SAID), severity="warning", markup=False)
 
     async def _tried(self, work: Callable[..., T], *given: Any) -> Answer[T] | None:
-        """Return the daemon's answer; None if it refused or is gone, which the person is told."""
+        """Run `work` in a thread and return the daemon's answer.
+
+        If the daemon refuses or is gone, notify the person and return None.
+        """
         try:
             return Answer(await in_thread(work, *given))
         except (RequestRefused, GoneError) as error:
@@ -381,13 +393,14 @@ class ConsoleBase(App[None]):
             return None
 
     def _drop_preview(self) -> None:
-        """Remove the preview from the question: only the key may open it."""
+        """Remove the preview from the question, because previews may be shown only while the key is open."""
         if self._review is not None and self._review.preview is not None:
             self._review = self._review.with_preview(None)
 
     def _lock_for(self, why: str) -> None:
-        """Lock the key before others can open the terminal. A key that only reads previews stays open, as it is kept only
-        where others can press keys anyway.
+        """Lock the key before other processes can open the terminal.
+
+        A key that only reads previews stays open, because such a key exists only where other processes can press keys anyway.
         """
         if self.key_session.is_open:
             self.key_session.close()
@@ -397,7 +410,7 @@ class ConsoleBase(App[None]):
 
     @property
     def _is_ending(self) -> bool:
-        """True once the console has begun to end: on a signal, by a key, by a bug."""
+        """True once the console has begun to end because of a signal, a key press or a bug."""
         return self._exit or self._exception is not None
 
     def ask_away(self, question: str) -> Secret:
@@ -405,7 +418,9 @@ class ConsoleBase(App[None]):
             return self._hooks.ask(question)
 
     def _security_keys_away(self) -> SecurityKeyHooks | None:
-        """Return the hooks, changed so that security keys sign where the passphrase is typed, below what it is about."""
+        """Return hooks with which a security key signs outside the screen, as a passphrase is typed, below a text about the
+        decision.
+        """
         hooks = self._hooks.security_keys
         if hooks is None:
             return None
@@ -426,7 +441,7 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away_about(self) -> Iterator[None]:
-        """Leave the screen for the terminal, as a command has it, and print what the prompt is about."""
+        """Leave the screen, so that the terminal is as for a command, and print the subject of the prompt."""
         if self._is_ending:  # the person would see neither what it is for, nor the result
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
@@ -436,7 +451,7 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _asking_about(self, card: Card) -> Iterator[None]:
-        """Print the card above each passphrase prompt of this block: the screen is gone then."""
+        """Print the card above each passphrase prompt of this block, because the screen is not visible during a prompt."""
         rows = [Text(), *rendering.essential_rows(card, self.size.width - 1, MOST_TOP), Text()]
         self._above = "\n".join(row.plain.rstrip() for row in rows)
         try:
@@ -446,7 +461,10 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _no_echo(self) -> Iterator[None]:
-        """Drop what is typed after this block if it fails: the person may still be typing. Keys count again after a pause."""
+        """Drop keys that are pressed after this block if the block fails, because the person may still be typing.
+
+        Keys count again after a pause.
+        """
         well = False
         try:
             yield
@@ -455,9 +473,9 @@ class ConsoleBase(App[None]):
             self.input_guard.ended(now=self.now(), well=well)
 
     async def on_event(self, event: Event) -> None:
-        """Drop a key, or a paste, while the person may still be typing for a prompt that has gone.
+        """Drop a key press or a paste while the person may still be typing for a prompt that has ended.
 
-        A key that waited because the console was busy counts from when it was pressed.
+        For a key event that waited because the console was busy, the time of the key press counts.
         """
         if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self.input_guard.is_key(event.time):
             if self.input_guard.is_to_be_said():
@@ -470,7 +488,9 @@ class ConsoleBase(App[None]):
             self._pressed_at = None
 
     def _interrupted(self, number: int, _: object) -> None:
-        """Handle a signal while another program has the terminal: end that, and unless it was Ctrl-C, the console too."""
+        """Handle a signal while another program has the terminal: end that program and, unless the signal was Ctrl-C, the
+        console too.
+        """
         if number != signal.SIGINT:
             end_in_time()
             self.exit()
@@ -480,7 +500,10 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
-        """Leave the terminal to a passphrase prompt or an editor. A process that opens it meanwhile finds no key open."""
+        """Leave the terminal to a passphrase prompt or an editor.
+
+        The key is locked first, for another process could open the terminal meanwhile.
+        """
         self._lock_for("another program had the terminal")
         self._hooks.let_go()
         # The event loop's own handler would end the console, and have the passphrase asked for again.
@@ -507,7 +530,7 @@ class ConsoleBase(App[None]):
         raise NotImplementedError
 
     def _select(self, name: str | None) -> None:
-        """Select the question under the cursor, or none (reading.py)."""
+        """Select the question `name`, which is under the cursor; None selects no question (reading.py)."""
         raise NotImplementedError
 
     def _reload(self) -> None:
@@ -521,13 +544,16 @@ def _readable(*, is_native: bool, is_dark: bool) -> Readable:
 
 
 def is_over(entry: PendingEntry) -> bool:
-    """Return whether the question's time is over; False if it has no end."""
+    """Return whether the question has expired; False if it never expires."""
     left = seconds_left(entry.expires_at)
     return left is not None and left <= 0
 
 
 async def in_thread(work: Callable[..., T], *given: Any) -> T:
-    """Return the result of `work`, run in a thread that does not delay the end: a wait for news takes up to 20 s."""
+    """Run `work` in a thread and return its result.
+
+    The thread does not delay the console's end, although a wait for news takes up to 20 s.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

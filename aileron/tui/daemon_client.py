@@ -30,13 +30,18 @@ __all__ = ["DaemonClient", "GoneError", "RequestRefused"]
 
 _ROUTE: Final = ("v1", "action-approvals")
 _CARRY_OUT_S: Final = 60.0
-"""Seconds to wait for an approved change, which is carried out first: an installation unpacks and hashes 100 MiB at most."""
+"""Seconds to wait for the response to an approved change, which is executed first; an installation unpacks and hashes at most
+100 MiB.
+"""
 _DERIVATION_S: Final = 30.0
 """Seconds to wait for the vault's key: its derivation from the passphrase takes half a second, and more under load."""
 NEWS_S: Final = 20.0
-"""Seconds of one wait for news; the next follows it."""
+"""Seconds to wait for news in one request; the console then sends the next request."""
 MAX_NESTING: Final = 100
-"""Levels of an answer: no arguments of a person come near it; Python's own limit, less the calls of a screen, is some 900."""
+"""Maximum nesting depth of a response.
+
+No real arguments come near it; Python's recursion limit, less the calls of a screen, is some 900.
+"""
 _T = TypeVar("_T")
 
 
@@ -45,7 +50,10 @@ class GoneError(Exception):
 
 
 class RequestRefused(Exception):
-    """The daemon refused: class of the failure, message, and the present status of a question that was already decided."""
+    """The daemon refused a request.
+
+    Has the class of the failure, the message, and the status of a question that was already decided.
+    """
 
     def __init__(self, name: str, message: str, status: str | None = None) -> None:
         super().__init__(message)
@@ -55,7 +63,7 @@ class RequestRefused(Exception):
 
 
 class _NoAnswerError(RequestRefused):
-    """The answer does not have the type of its route."""
+    """The response does not have the type that its route declares."""
 
     def __init__(self, why: str) -> None:
         super().__init__("internal_error", f"unexpected answer from the daemon: {why}")
@@ -74,7 +82,7 @@ class DaemonClient:
         return Client(self.home)
 
     def start(self) -> None:
-        """Check that a daemon runs, or start one. GoneError."""
+        """Check that a daemon runs, or start one. Raises GoneError if that fails."""
         from aileron.client import DaemonUnreachable
 
         try:
@@ -83,7 +91,11 @@ class DaemonClient:
             raise GoneError(_why_gone(error)) from None
 
     def ask(self, kind: type[_T], method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> _T:
-        """Return the answer, as `kind`. RequestRefused, GoneError; nothing is sent twice, and no daemon is started."""
+        """Send a request and return the response as `kind`.
+
+        Raises RequestRefused if the daemon refuses, GoneError if it does not respond. No request is sent twice, and no daemon is
+        started.
+        """
         return _read(kind, self._ask(method, path, body, wait_s=wait_s))
 
     def _ask(self, method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> Any:
@@ -104,13 +116,13 @@ class DaemonClient:
         return answer.body
 
     def waiting(self) -> list[ApprovalEntry]:
-        """Return the questions that are open, or whose decision has not been used yet."""
+        """Return all questions that are open or whose decision has not been used yet."""
         from aileron.api.approvals import ApprovalList
 
         return self.ask(ApprovalList, "GET", _path_of(*_ROUTE)).approvals
 
     def question(self, approval_id: str) -> Question:
-        """Return a question, complete."""
+        """Return the complete question."""
         import msgspec
 
         from aileron.api.approvals import Question
@@ -119,7 +131,7 @@ class DaemonClient:
         return msgspec.structs.replace(found, approval_id=approval_id)
 
     def outcome(self, approval_id: str) -> RunState:
-        """Return the state of a question, and its result."""
+        """Return the state of a question, with its result."""
         from aileron.api.runs import RunState
 
         return self.ask(RunState, "GET", _path_of(*_ROUTE, approval_id, "result"))
@@ -131,7 +143,10 @@ class DaemonClient:
         return self.ask(RunState, "GET", _path_of("v1", "runs", run))
 
     def decide(self, approval_id: str, decision: Decision, *, is_run: bool) -> Settled:
-        """Send a decision, and return what was settled. GoneError also for an unusable answer, as the outcome is unknown."""
+        """Send a decision, and return the settled question.
+
+        Raises GoneError also for an unusable response, because the outcome is unknown then.
+        """
         from aileron.api.approvals import Settled
 
         wait_s = 0.0 if is_run else _CARRY_OUT_S
@@ -147,7 +162,7 @@ class DaemonClient:
         return self.ask(SealedPreview, "POST", _path_of(*_ROUTE, approval_id, "preview"), asked, wait_s=wait_s)
 
     def cancel(self, approval_id: str) -> Settled:
-        """Withdraw a question, or an approval that has not begun. GoneError as for `decide`."""
+        """Withdraw a question, or an approval whose run has not begun. Raises GoneError as `decide` does."""
         from aileron.api.approvals import Settled
         from aileron.api.body import Body
 
@@ -163,7 +178,10 @@ class DaemonClient:
         self._ask("POST", _path_of(*_ROUTE, approval_id, "ask"), AskBack(question=question))
 
     def edit(self, approval_id: str, args: dict[str, Any]) -> str:
-        """Return the digest of the plan with other arguments. RequestRefused if the action does not take them."""
+        """Send other arguments for a question and return the digest of the new plan.
+
+        Raises RequestRefused if the action does not accept the arguments.
+        """
         from aileron.api.approvals import Edited, EditRequest
 
         made = self.ask(Edited, "POST", _path_of(*_ROUTE, approval_id, "edit"), EditRequest(args=args))
@@ -172,7 +190,7 @@ class DaemonClient:
         return made.digest
 
     def grant(self, plan: Plan, uses: int, for_s: int) -> None:
-        """Ask for a grant of just this call: these arguments, and no others. It waits for a person as well."""
+        """Request a grant for exactly this call, that is for these arguments only. The grant needs a person's approval too."""
         from aileron.api.grants import AddGrant
         from aileron.model.consent import Constraint
         from aileron.review.headline import action_in
@@ -190,7 +208,7 @@ class DaemonClient:
         )
 
     def grants(self) -> list[GrantEntry]:
-        """Return the grants: what runs without asking."""
+        """Return the grants, which let actions run without a question."""
         from aileron.api.grants import GrantList
 
         return self.ask(GrantList, "GET", _path_of("v1", "grants")).grants
@@ -206,7 +224,7 @@ class DaemonClient:
         return self.ask(SessionList, "GET", _path_of("v1", "sessions")).sessions
 
     def end_session(self, session: str) -> None:
-        """End a session: its token opens nothing from then on."""
+        """End a session. Its token is invalid from then on."""
         from aileron.api.sessions import EndSession
 
         self._ask("POST", _path_of("v1", "sessions", session, "end"), EndSession())
@@ -236,19 +254,19 @@ class DaemonClient:
         return self.ask(RecordOfRun, "GET", _path_of("v1", "audit", audit_id))
 
     def newest(self, count: int) -> list[dict[str, Any]]:
-        """Return the newest events, the oldest of them first."""
+        """Return the newest `count` events in chronological order."""
         return self._events(f"limit={count:d}")[::-1]
 
     def before(self, seq: int, count: int) -> list[dict[str, Any]]:
-        """Return up to `count` events before that row, the oldest of them first."""
+        """Return up to `count` events before row `seq`, in chronological order."""
         return self._events(f"before={seq:d}&limit={count:d}")[::-1]
 
     def news(self, after: int) -> list[dict[str, Any]]:
-        """Return the events after that row, and wait for one; empty if none came in NEWS_S."""
+        """Wait up to NEWS_S for events after row `after` and return them; empty if none came."""
         return self._events(f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}", wait_s=NEWS_S)
 
     def _events(self, query: str, *, wait_s: float = 0.0) -> list[dict[str, Any]]:
-        """Return the events that have a number, because the next ones are requested by it."""
+        """Return the events of a query, without any that has no row number, because later requests refer to row numbers."""
         from aileron.api.audit import EventList
 
         listed = self.ask(EventList, "GET", f"/v1/audit?{query}", wait_s=wait_s).events
@@ -284,7 +302,7 @@ def _read(kind: type[_T], body: Any) -> _T:
 
 
 def _check_nesting(body: Any) -> None:
-    """Return if recursive code can process the answer. RequestRefused."""
+    """Check that recursive code can process the response. Raises RequestRefused if it is nested too deeply."""
     level = [body]
     for _ in range(MAX_NESTING):
         inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
@@ -295,7 +313,7 @@ def _check_nesting(body: Any) -> None:
 
 
 def _why_gone(error: Exception) -> str:
-    """Return words for a person: how to start a daemon if none runs; for other errors, what the system says."""
+    """Return a message for a person: how to start a daemon if none runs; for other errors, the system's message."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         return "aileron daemon start"
     said = error.strerror if isinstance(error, OSError) else None

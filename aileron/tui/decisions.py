@@ -1,4 +1,5 @@
-"""Approvals and denials on the screen: the first step, the second, and what is sent for exactly what was shown.
+"""Approvals and denials on the screen: the first step, the second step, and the decision that is sent about exactly what was
+shown.
 
 Rules
 - The second step is about the digest of the first, compared again with what is on the screen then.
@@ -62,11 +63,11 @@ class DecidingConsole(NewsConsole):
         self.push_screen(Confirm(facts, card.word, now=self.now), said)
 
     def action_deny(self) -> None:
-        """Deny the question, or all that are marked, with a reason."""
+        """Deny the question, or all marked questions, with a reason."""
         self._begin_no(ends_session=False)
 
     def action_deny_and_stop(self) -> None:
-        """Deny, and end the session that asked."""
+        """Deny the question, and end the session that asked it."""
         self._begin_no(ends_session=True)
 
     def _begin_no(self, *, ends_session: bool) -> None:
@@ -92,7 +93,9 @@ class DecidingConsole(NewsConsole):
         self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
 
     def _is_withdrawal(self, reason: str | None) -> bool:
-        """Return whether a denial with this reason is sent unsigned, because the key, or the vault that names it, is locked."""
+        """Return whether a denial with this reason is sent unsigned, because the approver's key, or the vault that names the
+        key, is locked.
+        """
         return is_withdrawal(
             reason, is_signed=self._is_signed, has_key=self.key_session.is_open and not self._is_vault_locked
         )
@@ -105,7 +108,7 @@ class DecidingConsole(NewsConsole):
     def _decision_refusal(self, decision: Literal["approve", "deny"], *, is_read: bool = False) -> str | None:
         """Return why no decision can be made now, or None. Only an approval needs an open vault.
 
-        `is_read`: the request to approve is read elsewhere than on the card under the cursor.
+        `is_read`: the person reads the request elsewhere than on the card under the cursor.
         """
         refusal = self._refusal("deny" if is_read else decision)
         if refusal is None and decision == "approve" and self._is_signed and self._is_vault_locked:
@@ -128,7 +131,9 @@ class DecidingConsole(NewsConsole):
         *,
         ends_session: bool = False,
     ) -> None:
-        """Decide, if exactly what was on the screen in the first step still is, and can still be decided."""
+        """Send the decision if the screen still shows exactly what it showed in the first step and the question can still be
+        decided.
+        """
         # The second step has a wait of its own: a movement on the screen below it does not count.
         refusal = self.guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
         if shown != (self.guard.shown, self.guard.digest) or self._review is None:
@@ -188,7 +193,7 @@ class DecidingConsole(NewsConsole):
         return made.is_done
 
     async def _passkeys(self, decision: Literal["approve", "deny"], kind: str) -> tuple[PasskeyKey, ...]:
-        """Return the passkeys that a security key may sign this with. Call it before the last check of what is shown."""
+        """Return the passkeys with which a security key may sign this decision. Call this before the last check of the screen."""
         return await in_thread(offered, self._daemon, self.key_session, decision, kind)
 
     async def _answer_to(
@@ -198,7 +203,7 @@ class DecidingConsole(NewsConsole):
         reason: str | None,
         passkeys: tuple[PasskeyKey, ...],
     ) -> Notice:
-        """Sign the decision if needed, and send it. Return the words about the result."""
+        """Sign the decision if needed, send it, and return a message about the result."""
         called = visible(review.title)
         try:
             if decision == "deny" and self._is_withdrawal(reason):

@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 NARROW: Final = 80
-"""Columns below which the list and a question are two screens."""
+"""Terminal columns below which the list and a question are two separate screens."""
 WIDE: Final = 104
-"""Columns from which they stand side by side."""
+"""Terminal columns from which the list and a question stand side by side."""
 MOST_BESIDE: Final = 79
-"""Most columns of a list beside a question, also in the style sheet: fewer than any list above a question has."""
+"""Maximum number of columns of a list beside a question, as in the style sheet. A list above a question always has more."""
 PANES: Final = ("queue", "activity", "grants", "sessions", "system")
 
 CSS: Final = """
@@ -153,7 +153,7 @@ ABOUT_A_QUESTION: Final = frozenset(
         *("read_on", "unread", "whole", "proof", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
     )
 )
-"""Actions that do nothing on the other screens."""
+"""Actions about a question, which do nothing on screens other than the queue."""
 
 HELP: Final = """\
 !   needs attention             ≠   differs from an approved call
@@ -178,4 +178,4 @@ OTHER   l  in activity: every event     x  end a grant or session
         L  unlock or lock the key       V  unlock or lock the vault
         z  mute for 10 minutes          Ctrl-P  all commands   q  quit
 """
-"""Help that fits a terminal of 24 rows and 80 columns with the box around it; what matters most stands first."""
+"""Help text that fits a terminal of 24 rows and 80 columns, including its box; the most important facts stand first."""

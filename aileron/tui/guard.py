@@ -1,13 +1,13 @@
-"""Guard of the keys that decide: a table of reasons why a key decides nothing, each of which a person can read.
+"""Guard of the keys that decide: a table of reasons why a key decides nothing, each with a message for the person.
 
-Pure; times are monotonic seconds, passed in. A key that is pressed at the wrong moment, was meant for something else, or
-arrives when the screen has just changed, decides nothing.
+Pure; times are monotonic seconds, passed in. A key that is pressed at the wrong moment, was meant for something else, or arrives
+when the screen has just changed, decides nothing.
 
 1. the daemon answers
 2. the question waits, and its time is not over
-3. what is shown is what would be decided: it came whole, and nothing has replaced it since
-4. it has stood there, unmoved, for SETTLED_S, and nothing else came up in that time; arrivals at the end of the list count once
-   in ARRIVALS_S, or an agent that asks all the time would keep a person from denying it
+3. the shown question is the one that would be decided: it was read completely, and nothing has replaced it since
+4. it has been on the screen, unmoved, for SETTLED_S, and nothing else appeared in that time; arrivals at the end of the list
+   count once in ARRIVALS_S, or an agent that asks all the time would keep a person from denying it
 5. all of it was on the screen, or the person said that they have not read all
 
 Source: docs/reference/console.md (What a key needs). Not here: the signature (key_session.py), the second step (screens.py).
@@ -28,13 +28,18 @@ from typing import Final
 __all__ = ["ARRIVALS_S", "SETTLED_S", "Guard"]
 
 SETTLED_S: Final = 0.4
-"""400 ms: longer than a key press on its way takes to arrive, shorter than a person reads anything."""
+"""Seconds that a question must be on the screen unchanged: longer than a key press takes to arrive, shorter than a person needs
+to read anything.
+"""
 ARRIVALS_S: Final = 2.0
-"""Seconds in which arrivals count once: keys then work for 1.6 of every two, time for both steps. Arrivals move nothing."""
+"""Seconds in which several arrivals count as one.
+
+Keys thus work for 1.6 s of every two, enough for both steps. Arrivals move nothing.
+"""
 
 
 class Guard:
-    """The guard of the screen: what is on it, and since when."""
+    """The guard of the screen. It stores the question on the screen and when that question appeared."""
 
     def __init__(self) -> None:
         self.shown: str | None = None
@@ -47,9 +52,10 @@ class Guard:
         self._problem: str | None = None
 
     def show(self, approval_id: str | None, digest: str | None, *, now: float, closed: str | None = None) -> None:
-        """Record that this question is on the screen now, with this digest; `closed` says why it can no longer be decided.
+        """Record that this question is on the screen now, with this digest. `closed` says why the question can no longer be
+        decided.
 
-        To show the same again changes nothing: a caller that draws another part of it calls `disturb`.
+        To show the same question again changes nothing. A caller that draws another part of the question calls `disturb`.
         """
         if (approval_id, digest) != (self.shown, self.digest):
             self._is_read = False
@@ -58,7 +64,7 @@ class Guard:
         self.shown, self.digest, self._closed, self._problem = approval_id, digest, closed, None
 
     def cannot_show(self, approval_id: str, why: str, *, now: float) -> None:
-        """Record that a question is on the screen which cannot be decided, and why."""
+        """Record that the question on the screen cannot be decided, and why."""
         self.show(approval_id, None, now=now)
         self._problem = why
 
@@ -67,7 +73,7 @@ class Guard:
         self._since = now
 
     def arrive(self, *, now: float) -> None:
-        """Record that something arrived at the end of the list, and moved nothing that was there."""
+        """Record that an entry arrived at the end of the list and moved no other entry."""
         if self._arrived_at is None or now - self._arrived_at >= ARRIVALS_S:
             self._since = self._arrived_at = now
 
@@ -82,20 +88,20 @@ class Guard:
         self._is_daemon_there = True
 
     def read_anew(self) -> None:
-        """Record that the question's card has changed: the person has not read the new one."""
+        """Record that the question's card has changed, so that the person has not read the new card."""
         self._is_read = False
 
     def read_to_end(self) -> None:
-        """Record that the end was on the screen, or that the person decides without it."""
+        """Record that the end of the card was on the screen, or that the person decides without having seen it."""
         self._is_read = True
 
     @property
     def is_read(self) -> bool:
-        """True if the person has nothing left to scroll to."""
+        """True if the person has seen the end of the card or decides without it."""
         return self._is_read
 
     def refusal(self, *, now: float, is_approval: bool = True) -> str | None:
-        """Return why a key decides nothing now; None if it may. A denial needs no reading."""
+        """Return why a key press decides nothing now; None if it may decide. For a denial, the card need not be read."""
         if not self._is_daemon_there:
             return "the daemon does not answer: nothing can be decided"
         if self.shown is None:

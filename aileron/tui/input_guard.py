@@ -25,25 +25,24 @@ from aileron.tui.key_session import REST_S
 __all__ = ["DEAF_S", "InputGuard"]
 
 DEAF_S: Final = 15.0
-"""Seconds after which keys count again, even if they never paused: by then a person has seen that no passphrase is asked for.
-"""
+"""Maximum seconds for which keys are dropped even without a pause: by then a person has seen that no passphrase is asked for."""
 
 
 class InputGuard:
-    """The filter: when keys count, from what was pressed so far."""
+    """The filter. It decides from earlier key presses which key presses count."""
 
     def __init__(self) -> None:
         self._began = self._until = self._at_most = -math.inf
         self._is_said = True
 
     def ended(self, *, now: float, well: bool) -> None:
-        """Record that the program that had the terminal has ended; `well` if it ended as the person wanted."""
+        """Record that the program that had the terminal has ended; `well` is true if it ended as the person wanted."""
         self._began = now
         if not well:
             self._until, self._at_most, self._is_said = now + REST_S, now + DEAF_S, False
 
     def is_key(self, pressed_at: float) -> bool:
-        """Return whether a key press counts. One that does not extends the time in which keys are dropped."""
+        """Return whether a key press counts. A dropped key press extends the time in which keys are dropped."""
         if pressed_at < self._began:
             return False
         if pressed_at < self._until:
@@ -52,6 +51,6 @@ class InputGuard:
         return True
 
     def is_to_be_said(self) -> bool:
-        """Return whether the person must be told that keys are dropped: once for each time."""
+        """Return whether the person must be notified that keys are dropped: true once for each interrupted prompt."""
         is_said, self._is_said = self._is_said, True
         return not is_said

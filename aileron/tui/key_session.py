@@ -1,7 +1,7 @@
-"""The approver's key while the console has it open: for how long, and for what.
+"""The approver's key while the console has the key open: how long it stays open, and what it may be used for.
 
-Runs in the console's own process, which no other process of the user can inspect. The passphrase is typed at the terminal
-itself (approver/isolation.py); there is no other way to enter it.
+Runs in the console's own process, which no other process of the user can inspect. The passphrase is typed at the terminal itself
+(approver/isolation.py); there is no other way to enter it.
 
 Rules
 - The key is open for 15 minutes at most, from the passphrase on (timed_key.py).
@@ -49,18 +49,18 @@ _TO_READ: Final = "to load previews for 15 minutes"
 
 @dataclasses.dataclass(frozen=True)
 class SecurityKeyHooks:
-    """The functions that a console needs to have a security key sign."""
+    """The functions that a console needs so that a security key can sign."""
 
     is_plugged_in: Callable[[], bool]
     ports: Callable[[], Sequence[Port]]
     offer: Callable[[str], Secret]
     """Prompt for a passphrase; Enter alone means that the security key signs."""
     person: Callable[[], contextlib.AbstractContextManager[Person]]
-    """Context with the person who has the security key, at this terminal."""
+    """Function that returns a context for the person who uses a security key at this terminal."""
 
 
 class _BrokenError(Exception):
-    """The terminal failed: no process interrupted the prompt."""
+    """The terminal failed, that is, no other process interrupted the prompt."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -68,9 +68,11 @@ class _BrokenError(Exception):
 
 
 class KeySession:
-    """The approver's key in one console. `ask` prompts a person for a passphrase; `who_else` says why a key press may be
-    another process's, or None. What is typed in a block of `no_echo`, or right after one that failed, goes nowhere else. Any
-    thread may use it.
+    """The approver's key in one console.
+
+    `ask` prompts a person for a passphrase; `who_else` says why a key press may come from another process, or returns None. Text
+    that is typed in a block of `no_echo`, or right after a block that failed, reaches no other part of the console. Any thread
+    may use a session.
     """
 
     def __init__(
@@ -90,14 +92,16 @@ class KeySession:
         self._clock: Final = clock
         self._who_else: Final = who_else
         self.not_kept: str | None = None
-        """Reason why no key is kept open here, as of the last check; None if one may be, or before the first check."""
+        """Reason why the last check found that no key may stay open here; None if a key may stay open, and before the first
+        check.
+        """
         self.key_id: str | None = None
-        """Id of the approver's key, as the daemon says; None if this home has no approver, or before the daemon has said it."""
+        """Id of the approver's key, as reported by the daemon; None if this home has no approver, and before the report."""
         self._deciding: Final[TimedKey[ApproverKey]] = TimedKey(clock, look=self.look)
         self._reading: Final[TimedKey[ReadingKey]] = TimedKey(clock)
-        """Key for previews, if the key for decisions may not be kept."""
+        """Key for previews, used if the key for decisions may not stay open."""
         self._broken_off: tuple[str, float] | None = None
-        """Subject of the last prompt that was interrupted, and when that was."""
+        """Subject of the last prompt that was interrupted, and the time of the interruption."""
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +110,7 @@ class KeySession:
 
     @property
     def may_read(self) -> bool:
-        """True if previews are loaded without a passphrase."""
+        """True if a preview can be loaded without a passphrase."""
         return self._deciding.is_open or self._reading.is_open
 
     @property
@@ -115,18 +119,18 @@ class KeySession:
         return self._deciding.left_s or self._reading.left_s
 
     def close(self, why: str | None = None) -> None:
-        """Forget the key. `why` is for a person who did not ask for that (`why_locked`)."""
+        """Wipe the key. `why` is the reason that `why_locked` returns for a person who did not lock the key."""
         self._deciding.close(why)
         self._reading.close()
 
     def why_locked(self) -> str | None:
-        """Return why the key was closed unasked since the last call, for a person; None if it was not."""
+        """Return the reason, for a person, if the key was closed since the last call without their request; otherwise None."""
         self._close_if_due()
         whys = (self._deciding.why_closed(), self._reading.why_closed())
         return next((why for why in whys if why is not None), None)
 
     def look(self) -> None:
-        """Check who else can type here now; if another process can, close the key that decides."""
+        """Check whether another process can type at this terminal now; if so, close the key that decides."""
         self.not_kept = self._who_else()
         if self.not_kept is not None:
             self._deciding.close(self.not_kept)
@@ -137,8 +141,8 @@ class KeySession:
 
     @contextlib.contextmanager
     def key(self, purpose: str, about: str = "") -> Iterator[ApproverKey]:
-        """Yield the key, and prompt for its passphrase if it is not open. `purpose` says what for, and `about` tells it from
-        any other use with the same purpose. AileronError for what is wrong with a passphrase.
+        """Yield the key, and prompt for its passphrase if the key is not open. `purpose` says what the key is used for, and
+        `about` distinguishes this use from others with the same purpose. Raises AileronError as `open` does.
 
         If the key is not kept open, it is wiped at the end of the block.
         """
@@ -149,14 +153,15 @@ class KeySession:
             yield key
 
     def _look_and_close(self) -> None:
-        """Check the terminal and the time before a use: a key that is open afterwards may be used."""
+        """Check the terminal and the time before the key is used. A key that is still open afterwards may be used."""
         self.look()
         self._close_if_due()
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[ApproverKey]:
-        """Yield the key that was just checked, or opened, and do not wipe it amid a signature; but after it, if it is not
-        kept.
+        """Yield the key that was just checked or opened.
+
+        The key is not wiped within the block, but at its end if no key may stay open.
         """
         with self._deciding.in_use() as key:
             try:
@@ -167,14 +172,17 @@ class KeySession:
 
     @property
     def may_offer(self) -> bool:
-        """True if a security key is plugged in, and the passphrase would be asked for: then it is worth asking for passkeys."""
+        """True if a security key is plugged in and the passphrase would be asked for; only then is a request for the passkeys
+        useful.
+        """
         keys = self._security_keys
         return keys is not None and not self.is_open and keys.is_plugged_in()
 
     @contextlib.contextmanager
     def signer(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[ApproverKey | SecurityKeys]:
-        """Yield the key, as `key` does; or the security key, if the person takes that. It is offered if these passkeys may
-        sign, and a plugged-in security key may hold one.
+        """Yield the approver's key, as `key` does, or the security key if the person chooses that.
+
+        A security key is offered if one is plugged in and `passkeys` is not empty.
         """
         self._look_and_close()
         keys = self._security_keys if passkeys else None
@@ -193,8 +201,9 @@ class KeySession:
 
     @contextlib.contextmanager
     def reader(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[Reader]:
-        """Yield a key for a preview, as `signer` does. If the key is not kept open, the passphrase opens all previews for 15
-        minutes, and the prompt says so.
+        """Yield a key for a preview, as `signer` does.
+
+        If no key may stay open, the passphrase opens all previews for 15 minutes, and the prompt says so.
         """
         self._look_and_close()
         if self._reading.is_open:
@@ -206,7 +215,7 @@ class KeySession:
             yield self._kept_to_read() if is_for_all and self._deciding.is_open else by
 
     def _kept_to_read(self) -> ReadingKey:
-        """Turn the key, which may not stay open to decide, into one for previews only, and keep that."""
+        """Turn the key, which may not stay open for decisions, into a key for previews only, store that key, and return it."""
         from aileron.approver.signing import ReadingKey
 
         key = ReadingKey(self._deciding.taken())
@@ -214,13 +223,19 @@ class KeySession:
         return key
 
     def open(self, purpose: str, about: str = "") -> None:
-        """Prompt for the passphrase, _TRIES times. AileronError unauthorized, hash_mismatch, not_found, busy;
-        KeyboardInterrupt.
+        """Prompt for the passphrase, at most _TRIES times, and open the key.
+
+        Raises AileronError: unauthorized after the last wrong passphrase, hash_mismatch if the file has another approver's key,
+        not_found if there is no key file, busy as `asking` does, invalid_request if the terminal fails. Raises KeyboardInterrupt
+        if the prompt is interrupted.
         """
         self._is_opened(purpose, about, None)
 
     def _is_opened(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> bool:
-        """Open the key, as `open` does. Return False if a security key was offered, and the person took it by Enter alone."""
+        """Open the key, as `open` does.
+
+        Return False if a security key was offered and the person chose it by pressing Enter alone.
+        """
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
         key, file = self._asked(purpose, about, offered)
@@ -272,7 +287,10 @@ class KeySession:
 
     @contextlib.contextmanager
     def asking(self, about: str) -> Iterator[None]:
-        """Surround each prompt of this terminal. AileronError busy if one about something else was interrupted just now."""
+        """Wrap a prompt at this terminal.
+
+        Raises AileronError (busy) if a prompt about something else was interrupted less than REST_S ago.
+        """
         from aileron.model.failure import AileronError, FailureClass
 
         if self._broken_off is not None and self._broken_off[0] != about and self._rests():
@@ -291,7 +309,10 @@ class KeySession:
         return self._broken_off is not None and self._clock() - self._broken_off[1] < REST_S
 
     def _typed(self, question: str, ask: Callable[[str], Secret]) -> Secret:
-        """Return what the person typed. _BrokenError for an error of a terminal that is going away."""
+        """Prompt the person and return the typed text.
+
+        Raises _BrokenError if the terminal fails, for example because it was closed.
+        """
         from aileron.model.failure import AileronError
 
         try:

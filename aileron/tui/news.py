@@ -1,6 +1,6 @@
-"""News of the daemon: read once, then waited for and read again, for as long as the console is open.
+"""News from the daemon: the console reads them once, then waits for more and reads again, as long as it is open.
 
-Without a daemon nothing looks as if it could be decided. Whatever the daemon answers, the console goes on.
+Without a daemon nothing looks as if it could be decided. Whatever the daemon answers, the console continues.
 
 Not here: the requests and the types of their answers (daemon_client.py).
 """
@@ -25,7 +25,10 @@ __all__ = ["NewsConsole"]
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
 NOTICE_S: Final = 5.0
-"""Seconds between two notifications: an agent that asks all the time is counted, and does not cover the desktop."""
+"""Minimum seconds between two notifications.
+
+The questions of an agent that asks all the time are counted and do not cover the desktop.
+"""
 _MOST_UNTOLD: Final = 100
 
 
@@ -36,10 +39,10 @@ class NewsConsole(TellingConsole):
         super().__init__(*given, **named)
         self._told_at = -math.inf
         self._unannounced: list[tuple[str, str]] = []
-        """Agent and action of each question that came since the last notification."""
+        """Agent and action of each question that arrived since the last notification."""
 
     async def _follow(self) -> None:
-        """Read what there is, then wait for news and read again; for as long as the console is open."""
+        """Read the current state, then wait for news and read again, as long as the console is open."""
         is_started = False
         try:
             await in_thread(self._hooks.check)
@@ -87,7 +90,7 @@ class NewsConsole(TellingConsole):
             self._reload()
 
     async def _refresh(self) -> None:
-        """Read the queue, the approver, and what the other screens show."""
+        """Read the queue, the approver, and the data of the other screens."""
         self._status = await in_thread(self._daemon.status)
         self._take_approver(await in_thread(self._daemon.approver))
         news = self.waiting.take(await in_thread(self._daemon.waiting))
@@ -104,7 +107,10 @@ class NewsConsole(TellingConsole):
         await self._fill_pane()
 
     def _announce(self, names: Sequence[str]) -> None:
-        """Notify the person of new questions, by agent and action, if the terminal can; once in NOTICE_S, the rest next time."""
+        """Notify the person of new questions, by agent and action, if the terminal supports notifications.
+
+        At most one notification is sent in NOTICE_S; questions that arrive meanwhile are in the next one.
+        """
         from aileron.tui.terminal_signals import notification, notification_way
 
         self._unannounced += [(self.waiting[name].asker, self.waiting[name].action) for name in names]
@@ -116,8 +122,9 @@ class NewsConsole(TellingConsole):
         del self._unannounced[_MOST_UNTOLD:]
 
     async def _settle(self, name: str) -> None:
-        """Learn the outcome of a settled question. If the daemon does not tell, say so once, and ask again with the next
-        news.
+        """Request the outcome of a settled question.
+
+        If the daemon does not report it, notify the person once and ask again with the next news.
         """
         try:
             became = await in_thread(self._daemon.outcome, name)
@@ -132,7 +139,10 @@ class NewsConsole(TellingConsole):
         self.waiting.settle(name, became.status, kept=self.selected)
 
     def _take_approver(self, told: ApproverFacts) -> None:
-        """Take over who decides, as the daemon says now. GoneError if it says that the approver this home had is gone."""
+        """Store who decides, as reported by the daemon now.
+
+        Raises GoneError if the daemon says that this home no longer has its approver.
+        """
         was = None if self._approver is None else self._approver.status
         if told.status == "none" and was not in ("none", None):
             raise GoneError("the daemon now says that this home has no approver: aileron approver status")

@@ -1,4 +1,4 @@
-"""The console in lines: for screen readers, simple terminals and logs, with the power of the other one.
+"""The console in lines, for screen readers, simple terminals and logs. It can do all that the full-screen console can.
 
 Runs in its own process, alone (approver/isolation.py). A question has a number, which it keeps for as long as the console is
 open; arrivals and settled questions are reported when they happen. An approval is asked for after all of the question was
@@ -61,10 +61,10 @@ _LOOK_S: Final = 2.0
 """Seconds between two checks of the queue while the person types nothing."""
 _MOST_LINE: Final = 8192
 _FEW: Final = 20
-"""Runs or events, unless the person asks for more: one screen."""
+"""Number of runs or events that are listed, one screen, unless the person asks for more."""
 _PROMPT: Final = "> "
 _LEAST_ROW: Final = 24
-"""Cells of a request's title: fewer do not tell requests apart."""
+"""Minimum number of cells of a request's title; with fewer, requests look the same."""
 _HELP: Final = """\
 list, filter [WORDS]   list what is waiting
 show N                 show the card
@@ -91,7 +91,7 @@ quit"""
 
 
 class Plain:
-    """The console of one home, line by line. `run` until `quit` or the end of input."""
+    """The console of one home, line by line. `run` returns after the command `quit` or at the end of input."""
 
     def __init__(
         self,
@@ -123,12 +123,12 @@ class Plain:
         self._edits: dict[str, str] = {}
         self._previews: dict[tuple[str, str], Preview] = {}
         self._listed: list[str | None] = []
-        """Ids of the runs in the list that was printed last, by its numbers."""
+        """Ids of the runs in the last printed list, in the order of its numbers."""
         self._wanted = ""
         self._untold: set[str] = set()
-        """Ids of settled questions whose outcome the daemon has not told."""
+        """Ids of settled questions whose outcome the daemon has not reported."""
         self._typed = b""
-        """Bytes of the next line that have arrived already."""
+        """Bytes of the next input line that have already arrived."""
         self._has_looked = False
         self._is_signed = True
         self._is_lost = False
@@ -189,9 +189,11 @@ class Plain:
         return 0
 
     def _went_on(self, _number: int, _frame: object) -> None:
-        """Lock the key after the console was stopped and continued: nothing held the terminal meanwhile (approver/isolation.py).
+        """Lock the key after the console was stopped and continued, because no process held the terminal meanwhile
+        (approver/isolation.py).
 
-        A signal's handler prints nothing, as it can come amid a write, where io allows no other: `_forget` prints it.
+        A signal handler prints nothing, because it can interrupt a write, during which io allows no other write. `_forget`
+        prints the message.
         """
         if self._key_session.is_open:
             self._key_session.close("the console was suspended")
@@ -200,7 +202,7 @@ class Plain:
     # reading and saying
 
     def _line(self) -> str | None:
-        """Return the next line that the person types, and report events meanwhile. None at the end of input."""
+        """Wait for the next line that the person types and return it; None at the end of input. Report events while waiting."""
         self._write(_PROMPT)
         while True:
             if b"\n" in self._typed or select.select([sys.stdin], [], [], _LOOK_S)[0]:
@@ -210,7 +212,7 @@ class Plain:
             self._try(functools.partial(self._look, prompt=_PROMPT), prompt=_PROMPT)
 
     def _typed_line(self) -> str | None:
-        """Return a line as it was typed; None at the end of input."""
+        """Return the next typed line without reporting events; None at the end of input."""
         while b"\n" not in self._typed:
             try:
                 piece = os.read(sys.stdin.fileno(), _MOST_LINE)
@@ -225,7 +227,10 @@ class Plain:
         return line.decode("utf-8", "replace") if line or end else None
 
     def _forget(self) -> bool:
-        """Forget previews if the key was locked unasked, and say so. Return whether it did."""
+        """Report a lock of the key that the person did not request, and discard previews that may no longer be read.
+
+        Return whether there was one.
+        """
         why = self._key_session.why_locked()
         if why is None:
             return False
@@ -235,12 +240,14 @@ class Plain:
         return True
 
     def _lend_terminal(self) -> None:
-        """Lock the key before another program has the terminal: a process that opens it meanwhile cannot decide with it."""
+        """Lock the key before another program gets the terminal, so that a process that opens the terminal meanwhile cannot
+        decide with the key.
+        """
         if self._key_session.is_open:
             self._lock("")
 
     def _forget_typed(self) -> None:
-        """Drop what was typed, or pasted, before the prompt: it answers nothing."""
+        """Discard input that was typed or pasted before the prompt, because it is no answer to the prompt."""
         self._typed = b""
         with contextlib.suppress(termios.error):
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
@@ -257,12 +264,12 @@ class Plain:
             self._say(row.plain.rstrip())
 
     def _complain(self, words: str) -> None:
-        """Print an error in rows of whole words, so that a command can be read."""
+        """Print an error, folded between words, so that a command in it can be read."""
         for row in rendering.further(f"! {words}", self._width()):
             self._say(row)
 
     def _try(self, work: Callable[[], None], prompt: str = "") -> None:
-        """Do the work, and report what went wrong: the console goes on."""
+        """Run the work. Report an error instead of ending the console."""
         from aileron.model.failure import AileronError
 
         try:
@@ -284,7 +291,10 @@ class Plain:
     # the queue
 
     def _look(self, prompt: str = "") -> None:
-        """Report arrivals and settled questions, in a line each. `prompt` is on the screen, and printed again below them."""
+        """Report new and settled questions, one line each.
+
+        `prompt` is already on the screen and is printed again below the lines.
+        """
         approver = self._daemon.approver()
         self._is_signed, self._key_session.key_id = approver.status != "none", approver.key_id or None
         is_first, self._has_looked = not self._has_looked, True
@@ -301,7 +311,10 @@ class Plain:
             self._write(prompt)
 
     def _settled(self, name: str) -> list[str]:
-        """Return a line about the outcome of a settled question. If the daemon does not tell, say so once, and ask again."""
+        """Return lines about the outcome of a settled question.
+
+        If the daemon does not report it, say so once, and ask again later.
+        """
         before = self._waiting[name]
         try:
             self._waiting.settle(name, self._daemon.outcome(name).status)
@@ -360,24 +373,27 @@ class Plain:
         return command
 
     def _needed(self, number: str) -> str:
-        """Return the id of the question that is named. ValueError if there is none."""
+        """Return the id of the question with this number or end of an id. Raises ValueError if there is none."""
         if (name := self._named(number)) is None:
             raise ValueError(f"no request {number[:40]!r}: type list")
         return name
 
     def _forget_previews_but(self, names: set[str]) -> None:
-        """Forget the previews of all other questions if the key is asked for each time."""
+        """Discard the previews of all questions except `names`, if each use of the key asks for the passphrase."""
         if not self._key_session.may_read:
             self._previews = {key: preview for key, preview in self._previews.items() if key[0] in names}
 
     def _named(self, number: str) -> str | None:
-        """Return the id of the question with that number, or that end of its id; None if there is not exactly one."""
+        """Return the id of the question with this number or end of an id; None unless exactly one question matches."""
         names = [name for name, own in self._numbers.items() if str(own) == number]
         names = names or [name for name in self._numbers if len(number) >= 4 and name.endswith(number)]
         return names[0] if len(names) == 1 else None
 
     def _on_alike(self, rest: str) -> None:
-        """Approve one question, or several. There is no reason: each word names a question, or nothing is approved."""
+        """Approve one question or several.
+
+        An approval takes no reason, so nothing is approved unless each word names a question.
+        """
         numbers = rest.split() or [""]
         names = [self._needed(number) for number in numbers]
         twice = next((number for at, number in enumerate(numbers) if names[at] in names[:at]), None)
@@ -390,7 +406,7 @@ class Plain:
             self._approve_several(names)
 
     def _on_some(self, *, ends_session: bool) -> Callable[[str], None]:
-        """Make a command that denies a question, or several after a confirmation, as a reason may begin with a number."""
+        """Make a command that denies one question, or several after a confirmation, because a reason may begin with a number."""
 
         def command(rest: str) -> None:
             words = rest.split()
@@ -423,7 +439,7 @@ class Plain:
     # one question
 
     def _review(self, name: str) -> Review:
-        """Return the question, or the person's edit of it, with the preview that was read for it."""
+        """Return the question, or the person's edit of the question, with its preview if that was read."""
         review = review_of(self._daemon.question(name), is_signed=self._is_signed, edit=self._edits.get(name))
         return review.with_preview(self._preview_of(review)) if review.waits else review
 
@@ -434,7 +450,7 @@ class Plain:
         self._print(self._review(name))
 
     def _print(self, review: Review) -> Card:
-        """Print all of a question, and return its card."""
+        """Print the complete question, and return its card."""
         card, width, left = review.card(local_time), self._width(), seconds_left(review.question.expires_at)
         self._say("")
         self._rows(rendering.essential_rows(card, width))
@@ -449,14 +465,14 @@ class Plain:
         return card
 
     def _proof(self, name: str, _: str) -> None:
-        """Print what is signed, and how it runs: nobody needs to have read it."""
+        """Print the proof, that is, what is signed and how the action runs. A decision does not require reading it."""
         self._rows(rendering.body_rows(self._review(name).card(local_time).proof, self._width(), is_whole=True)[0])
 
     def _read_preview(self, name: str, _: str) -> None:
         self._print(self._read_for(self._review(name)))
 
     def _read_for(self, review: Review) -> Review:
-        """Read the current state, and return the review with it."""
+        """Read the current state, and return the review with that state."""
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
         if not review.has_preview:
@@ -476,7 +492,7 @@ class Plain:
     # decisions
 
     def _approve(self, name: str) -> None:
-        """Print all of the question, and approve exactly that if the person types the word."""
+        """Print the complete question, and approve exactly what was printed if the person types the word."""
         review = self._with_state(self._review(name))
         word = self._print(review).word
         was_open = self._key_session.may_read
@@ -488,7 +504,10 @@ class Plain:
             self._decide(review, "approve", None)
 
     def _approve_several(self, names: list[str]) -> None:
-        """Print what several have in common and what differs. If the word is typed, approve each, up to the first failure."""
+        """Print what several questions have in common and how they differ.
+
+        If the person types the word, approve each, up to the first failure.
+        """
         from aileron.review.apart import why_apart_unread
         from aileron.review.together import Apart, card_of_several
 
@@ -510,7 +529,7 @@ class Plain:
         self._say(f"{'! ' if done < len(reviews) else ''}{done} of {len(reviews)} approved")
 
     def _with_state(self, review: Review) -> Review:
-        """Return the review with its current state, which is read first if an approval needs it."""
+        """Return the review with its current state; the state is read first if an approval needs it."""
         return self._read_for(review) if review.is_unread else review
 
     def _print_several(self, card: Card, reviews: list[Review]) -> None:
@@ -525,7 +544,11 @@ class Plain:
         self._say(f"▸ {numbers}: how each runs, and what you sign")
 
     def _is_yes(self, does: str, word: str | None, reviews: list[Review], *, was_open: bool) -> bool:
-        """Return whether the word was typed for what was printed: a signal can lock the key, and forget previews, any time."""
+        """Ask for the word.
+
+        Return whether the person typed it and what was printed is still valid: a signal can lock the key and discard previews at
+        any time.
+        """
         word = word or "yes"
         self._forget_typed()
         self._write(f"To {does}, type  {word}  (anything else: not decided): ")
@@ -550,7 +573,7 @@ class Plain:
             self._say("session ended")
 
     def _decide(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
-        """Sign the decision, send it, and print the result. Return whether it was decided."""
+        """Sign the decision, send it, and print the result. Return whether the daemon accepted the decision."""
         card, called = review.card(local_time), self._called(review.id)
         if decision == "deny" and self._is_signed and not self._key_session.is_open:  # an approval has all of it above
             self._rows(rendering.essential_rows(card, self._width()))
@@ -571,13 +594,13 @@ class Plain:
         return said.is_done
 
     def _withdraw(self, name: str) -> bool:
-        """Withdraw the question, which is a denial without a signature. Return whether it was done."""
+        """Withdraw the question, which is a denial without a signature. Return whether that succeeded."""
         said = withdraw(self._daemon, name, called=self._called(name))
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done
 
     def _telling(self, hooks: SecurityKeyHooks | None) -> SecurityKeyHooks | None:
-        """Return the hooks, changed so that a line says what Enter alone does."""
+        """Return hooks that print what Enter alone does before they offer a security key."""
         if hooks is None:
             return None
 
@@ -656,7 +679,7 @@ class Plain:
     # the rest
 
     def _activity(self, count: str) -> None:
-        """Print what happened, by session; then the last hour in numbers."""
+        """Print the stories by session, then the last hour in numbers."""
         from aileron.tui.story import told_by_session
         from aileron.tui.story_rows import hour_lines, story_text, told_row
         from aileron.tui.story_source import newest_hour, result_of
@@ -685,7 +708,7 @@ class Plain:
             self._say(f"{number} {rendering.event_row(event, self._width() - len(str(number)) - 1).plain}")
 
     def _run(self, number: str) -> None:
-        """Print the record of a run, by its number in the list of `activity` or `ledger`."""
+        """Print the record of the run with this number in the last list of `activity` or `ledger`."""
         from aileron.review.record import record_of
 
         at = int(number) if number.isdecimal() and len(number) < 5 else 0
@@ -760,5 +783,5 @@ class Plain:
 
 
 def _count_in(text: str) -> int:
-    """Return the count that the person gave, or the usual one."""
+    """Return the count that the person typed, or the default."""
     return int(text) if text.isdecimal() and len(text) < 5 else _FEW

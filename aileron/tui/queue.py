@@ -24,7 +24,7 @@ __all__ = ["Queue", "Rows"]
 
 
 class Rows(OptionList):
-    """A list in which j and k move the cursor, too."""
+    """A list in which the keys j and k also move the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -32,7 +32,10 @@ class Rows(OptionList):
     ]
 
     def get_visual_style(self, *component_classes: str, partial: bool = False) -> Style:
-        """Return the style of a part. Without colours, reverse the row under the cursor: Textual's CSS cannot (8.2)."""
+        """Return the style of a part of the list.
+
+        Without colours, reverse the row under the cursor, which Textual's CSS cannot (8.2).
+        """
         style = super().get_visual_style(*component_classes, partial=partial)
         is_marked = self.app.no_color and "option-list--option-highlighted" in component_classes
         return style + Style(reverse=True) if is_marked else style
@@ -43,7 +46,7 @@ class Rows(OptionList):
             super().action_cursor_down()
 
     def action_cursor_up(self) -> None:
-        """Move to the row before; stay on the first."""
+        """Move to the previous row; stay on the first."""
         if self.highlighted is None or self.highlighted > 0:
             super().action_cursor_up()
 
@@ -53,7 +56,10 @@ class Rows(OptionList):
 
 
 class Queue(Rows):
-    """The questions that wait, and those settled since. `wanted` filters, `is_grouped` makes one row of those that are alike."""
+    """The list of open questions, and of questions settled since the console started.
+
+    `wanted` is the filter; with `is_grouped`, questions that are alike share one row.
+    """
 
     def __init__(self, waiting: PendingList, *, id: str) -> None:
         super().__init__(id=id, markup=False)
@@ -64,7 +70,7 @@ class Queue(Rows):
         self.wanted = ""
 
     def on_resize(self) -> None:
-        """Keep the row under the cursor on the screen: those above it may have more lines now."""
+        """Keep the row under the cursor on the screen, because the rows above it may have more lines now."""
         self.call_after_refresh(self.scroll_to_highlight)
 
     @property
@@ -78,15 +84,15 @@ class Queue(Rows):
         return [name for name in self._names if name in self.marked and self._waiting[name].is_open]
 
     def filter(self, wanted: str) -> None:
-        """List only the questions that have these words."""
+        """List only the questions that contain these words."""
         self.wanted, self._names = wanted, []
 
     def group(self) -> None:
-        """Show questions that are alike as one row, or each by itself again."""
+        """Switch between one row for all questions that are alike and one row for each question."""
         self._is_grouped, self._names = not self._is_grouped, []
 
     def show(self, width: int, selected: str | None) -> None:
-        """Bring the rows up to date; listed rows stay where they are."""
+        """Update the rows; listed rows keep their places."""
         entries = [entry for entry in self._waiting.entries if not self.wanted or matches(entry, self.wanted)]
         groups = self._groups(entries)
         rows = {
@@ -116,7 +122,7 @@ class Queue(Rows):
             self.highlighted = 0
 
     def step(self, by: int) -> None:
-        """Move to the next open question, or to the one before."""
+        """Move to the next open question, or to the previous open question."""
         waiting = [number for number, name in enumerate(self._names) if self._waiting[name].is_open]
         at = self.highlighted if self.highlighted is not None else -1
         found = [number for number in waiting if (number > at if by > 0 else number < at)]
@@ -128,13 +134,19 @@ class Queue(Rows):
         self.marked ^= {name}
 
     def mark_alike(self, name: str) -> bool:
-        """Mark all that wait and are like this one, or unmark them if all were marked. Return False if it is like none."""
+        """Mark all open questions that are like this question, or unmark them if all were marked.
+
+        Return False if no open question is like this one.
+        """
         alike = {entry.id for entry in self._waiting.open if entry.alike and entry.alike == self._waiting[name].alike}
         self.marked = self.marked - alike if alike <= self.marked else self.marked | alike
         return bool(alike)
 
     def _groups(self, entries: list[PendingEntry]) -> dict[str, tuple[Row, ...]]:
-        """Return the rows of each group by its first entry, and none for the other entries, which have no row of their own."""
+        """Return, by entry, the rows of the group that the entry begins.
+
+        The other entries of a group have no rows, because they are not listed by themselves.
+        """
         if not self._is_grouped:
             return {}
         heads: dict[str, str] = {}

@@ -1,10 +1,9 @@
-"""A line filter that draws no text with less than 4.5 to 1 on its background (WCAG 2.1, 1.4.3), in any theme, and dimmed or
-not.
+"""A line filter that raises the contrast of all text to at least 4.5 to 1 (WCAG 2.1, 1.4.3), in any theme, even for dimmed text.
 
 The last of Textual's line filters. If colours are RGB, letters that are too weak are moved towards black or white, whichever is
-further from the background, until they can be read. If they are the terminal's own sixteen, only those are used that can be
-read on a dark, or a light, background in the palettes that most terminals have; any other is left out, and the sign and the
-weight remain.
+further from the background, until they can be read. If they are the terminal's own sixteen, only those are used that can be read
+on a dark, or a light, background in the palettes that most terminals have; any other is left out, and the sign and the weight
+remain.
 
 Not here: what the colours mean (rendering.py), the proof (tests/tui/test_contrast.py).
 
@@ -31,14 +30,16 @@ _STEPS: Final = 20
 _KNOWN: Final = 2048
 _Rgb = tuple[int, int, int]
 _FRAMES: Final = " ─│┌┐└┘├┤╭╮╰╯━┃▁▂▃▄▅▆▇█▔▎▊▌▐▏▕"
-"""Characters that are drawn and not read: a segment with nothing else, of a frame or a scroll bar, keeps its colour."""
+"""Characters of frames and scroll bars. A segment of only these characters keeps its colour, because nobody reads it."""
 _PLAIN: Final = RichColor.default()
 _ON_DARK: Final = {1: 9, 2: 10, 3: 11, 5: 13, 6: 14, 7: 7, 9: 9, 10: 10, 11: 11, 13: 13, 14: 14, 15: 15}
-"""The terminal's own colours for letters on its dark background: the bright ones; neither blue, black nor grey."""
+"""The terminal's own colours for letters on its dark background, by the original colour: bright colours, without blue, black and
+grey.
+"""
 _ON_LIGHT: Final = {0: 0, 1: 1, 4: 4}
 """The terminal's own colours for letters on its light background: black, red and blue."""
 _LIGHT_GROUNDS: Final = frozenset((2, 3, 6, 7, 9, 10, 11, 13, 14, 15))
-"""The terminal's own colours, as backgrounds, on which black is read best; on the others, white is."""
+"""The terminal's own background colours on which black letters are most readable. On all others, white letters are."""
 
 
 class Readable(LineFilter):
@@ -50,7 +51,7 @@ class Readable(LineFilter):
         self._is_dark: Final = is_dark
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the same letters in colours that can be read."""
+        """Return the same text in readable colours."""
         return [
             Segment(text, self._readable(style, background.rich_color), control)
             if style is not None and text.strip(_FRAMES)
@@ -87,13 +88,13 @@ def _of_the_terminal(style: Style, *, is_dark: bool) -> Style:
 
 
 def _own(colour: RichColor | None) -> int | None:
-    """Return the number of a colour among the terminal's sixteen, or None if it is not one of them."""
+    """Return the number of a colour among the terminal's sixteen; None for any other colour."""
     is_own = colour is not None and colour.type is ColorType.STANDARD
     return colour.number if is_own and colour is not None else None
 
 
 def strengthened(letters: _Rgb, ground: _Rgb) -> _Rgb:
-    """Return `letters` if they can be read on `ground`, otherwise the nearest colour that can be."""
+    """Return the colour `letters` if it is readable on the background `ground`, otherwise the nearest readable colour."""
     target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # 0.179 has the same contrast with both
     for step in range(_STEPS + 1):
         shade = tuple(round(one + (end - one) * step / _STEPS) for one, end in zip(letters, target, strict=True))

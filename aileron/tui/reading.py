@@ -1,6 +1,6 @@
-"""The question under the cursor: read, checked against its digest, put on the screen, with its preview.
+"""The question under the cursor: reads it, checks it against its digest, and puts it on the screen with its preview.
 
-If it cannot be shown, the reason is shown in its place, and it cannot be decided.
+If a question cannot be shown, the reason is shown in its place, and the question cannot be decided.
 
 Not here: how it is laid out (view.py, review/card.py), keys that decide (decisions.py).
 """
@@ -48,7 +48,7 @@ class ReadingConsole(ConsoleBase):
             self._select(event.option.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open a row on Enter, or a click, to read it. It decides nothing."""
+        """Open a row for reading, on Enter or a click. This decides nothing."""
         match event.option_list.id:
             case "list":
                 self.default_screen.add_class("open")
@@ -78,7 +78,10 @@ class ReadingConsole(ConsoleBase):
             self._reload()
 
     def _take_away(self, name: str) -> None:
-        """Remove a question from the screen while its edit is sent: it cannot be decided, whatever the daemon tells of it."""
+        """Remove a question from the screen while its edit is sent.
+
+        It cannot be decided meanwhile, whatever the daemon reports about it.
+        """
         self._editing.add(name)
         self._review = self.card = None
         self.guard.cannot_show(name, _EDITING, now=self.now())
@@ -90,7 +93,7 @@ class ReadingConsole(ConsoleBase):
             self._begin("question", self._load, self.selected)
 
     async def _load(self, name: str) -> None:
-        """Read a question, check that it is what its digest covers, and put it on the screen."""
+        """Read a question, check that its digest covers it, and put it on the screen."""
         from aileron.model.decision import MismatchError
         from aileron.review.decision_flow import review_of
 
@@ -123,7 +126,9 @@ class ReadingConsole(ConsoleBase):
         return record_of(self._daemon.record(run), self._daemon.outcome(name))
 
     def _take_review(self, name: str, review: Review, record: Record | None) -> None:
-        """Put a review on the screen, with the preview that was read for it before; or the reason why it cannot be shown."""
+        """Put a review on the screen, with a preview that was read earlier for the same plan; or show why the review cannot be
+        shown.
+        """
         before = self._review
         if before is not None and before.plan_digest == review.plan_digest:
             review = review.with_preview(before.preview)
@@ -153,14 +158,14 @@ class ReadingConsole(ConsoleBase):
         self._show_frame()  # its keys: another card in its place has not been read
 
     def _refuse(self, name: str, why: str) -> None:
-        """Show why a question cannot be shown, and so not be decided."""
+        """Show why a question cannot be shown and therefore cannot be decided."""
         if name == self.selected and name not in self._editing:
             self._review = self.card = None
             self.guard.cannot_show(name, why, now=self.now())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
     def on_view_all_seen(self, event: View.AllSeen) -> None:
-        """Record that all of a question has been on the screen, if it is the present one, and not one that it has replaced."""
+        """Record that all of a question has been on the screen, unless another question has replaced it."""
         if event.digest == self.guard.digest and event.card == self.card:
             self.guard.read_to_end()
             self._show_frame()
@@ -184,7 +189,7 @@ class ReadingConsole(ConsoleBase):
             self._put_up(self._review)
 
     async def _preview_for(self, review: Review, card: Card) -> Preview | None:
-        """Return the current state, read with the person's key; None if that fails, which the person is told."""
+        """Read the current state with the person's key and return it. If that fails, notify the person and return None."""
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
@@ -202,5 +207,5 @@ class ReadingConsole(ConsoleBase):
 
 
 def _has_run(question: Question) -> bool:
-    """Return whether there is a record of what the run did."""
+    """Return whether a record of the question's run exists."""
     return bool(question.audit_id) and question.status not in ("pending_approval", "approved")

@@ -63,24 +63,29 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 200
-"""Rows of one fact: eight small screens."""
+"""Maximum number of rows of one fact: eight small screens."""
 _LONGEST_NOTE: Final = "expires in 59:59"
 _MOST_HEADLINE: Final = 2
-"""Rows of the headline in the part that is never scrolled away: a name in it can be as long as an address."""
+"""Maximum number of rows of the headline in the part that is never scrolled away; a name in the headline can be as long as an
+address.
+"""
 _WIDER: Final = "\ufe0f"
-"""Selector that makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
+"""Variation selector that turns the preceding character into a picture two cells wide.
+
+Some terminals draw the selector in a cell of its own.
+"""
 _KNOWN: Final = 4096
 _PER_CELL: Final = 9
-"""Characters that may stand in one cell: a letter, and the marks on it that are kept (model/visible.py)."""
+"""Maximum number of characters in one cell: a letter, and the marks on it that model/visible.py keeps."""
 _MOST_FACT: Final = 60
-"""Cells of a fact of an event, in a row of others."""
+"""Maximum number of cells of a fact of an event in a row with other facts."""
 _FACTS_FIRST: Final = {
     name: place
     for place, name in enumerate(
         ("action", "agent", "decision", "method", "host", "port", "path", "status", "class", "reason")
     )
 }
-"""Facts of an event that come first, in this order; a row too narrow for all facts loses the others."""
+"""Facts of an event that come first, in this order. A row that is too narrow for all facts loses the others first."""
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _LABEL: Final = 12
@@ -88,13 +93,15 @@ _LABEL: Final = 12
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
 _VERDICT: Final = 9
-"""Cells of a row's verdict, enough for most: `! DELETES`; a longer one moves its title."""
+"""Cells of a row's verdict, enough for most, such as `! DELETES`. A longer verdict moves the row's title."""
 _WHOLE_ASKER: Final = 60
-"""Cells of a list from which the column of askers has its full width."""
+"""Width of a list, in cells, from which the column of askers has its full width."""
 _INLINE: Final = 78
-"""Cells of a list from which an alarm stands before its title: any list above a card, and none beside one (frame.py)."""
+"""Width of a list, in cells, from which an alarm stands before its title: true for any list above a card and for none beside a
+card (frame.py).
+"""
 _LEAST_TITLE: Final = 8
-"""Cells that a title needs to begin on the line of its verdict."""
+"""Minimum number of cells for a title to begin on the line of its verdict."""
 _STYLES: Final = {
     "plain": "",
     "marked": "bold yellow",
@@ -103,7 +110,7 @@ _STYLES: Final = {
     "quoted": "",
     "soft": "dim",
 }
-"""Styles by tone (review/card.py); tones are texts."""
+"""Styles by tone (review/card.py). Tones are strings."""
 _SIGNS: Final = {
     "pending_approval": " ",
     "approved": "✓",
@@ -118,10 +125,11 @@ _SIGNS: Final = {
 
 
 def essential_rows(card: Card, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
-    """Return the rows that are never scrolled away: headline, verdict, alarms, essentials; in at most `most` rows, if given.
+    """Return the rows that are never scrolled away: headline, verdict, alarms and essentials. There are at most `most` rows, if
+    given.
 
-    A part that needs more than its share says how much more there is: `cut_short` has it in full, for the body. The verdict is
-    there however few rows there are. `note` is short, and stands beside the verdict, or below it.
+    A part that needs more than its share says how many rows are missing; `cut_short` returns that part in full, for the body.
+    The verdict is always included. `note` is short, and stands beside or below the verdict.
     """
     groups = _groups(card, width)
     rows = _head_rows(card, width, note, most)
@@ -137,10 +145,9 @@ def essential_rows(card: Card, width: int, most: int | None = None, *, note: str
 
 
 def cut_short(card: Card, width: int, most: int) -> list[Section]:
-    """Return what `essential_rows` cannot show in full in `most` rows, as a section of its own; empty if it can show all.
+    """Return a section with the parts that `essential_rows` cannot show in full in `most` rows; empty if all parts fit.
 
-    If there is not even a row for each fact, it has all of them: then the rows above are a beginning, and what matters is
-    below.
+    If there is not even one row for each fact, the section has all facts; the rows above are then only a beginning.
     """
     from aileron.review.card import Fact, Line, Section
 
@@ -158,7 +165,7 @@ def cut_short(card: Card, width: int, most: int) -> list[Section]:
 
 
 def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:
-    """Return the rows of all sections, in order, and whether something was left out of them."""
+    """Return the rows of all sections, in order, and whether any part was left out."""
     rows: list[Text] = []
     is_cut = False
     for section in sections:
@@ -190,9 +197,9 @@ def entry_row(
 ) -> Text:
     """Draw one question in the list: a sign, its row (review/row.py), who asks, and the time left.
 
-    Its alarm stands before the title, or in a narrow list on a line of its own. A title that does not fit goes on in a second
-    line; in a wide list, which stands above a card and has few lines, only if an alarm stands before it. `group`: the rows that
-    it stands for; `has_asker`: show who asks, because it is not the same in the whole list.
+    The alarm stands before the title, or in a narrow list on a separate line. A title that does not fit continues on a second
+    line; in a wide list, which stands above a card and has few lines, only if an alarm stands before the title. `group`: the
+    rows that this row represents; `has_asker`: show who asks, because not all questions in the list have the same asker.
     """
     listed, is_narrow = entry.listed, width < _INLINE
     end = _end_of(entry, _ASKER if width >= _WHOLE_ASKER else _SHORT_ASKER, has_asker=has_asker)
@@ -218,7 +225,10 @@ def entry_row(
 
 
 def _title_lines(title: str, room: int, rest: int) -> tuple[str, str]:
-    """Fold a title into `room` cells and `rest` cells, between words if all of it fits then; the second line may be empty."""
+    """Fold a title into a line of `room` cells and a line of `rest` cells, between words if the title then still fits.
+
+    The second line may be empty.
+    """
     if room < _LEAST_TITLE:
         return "", cut(title, rest)
     first = next(_rows_of(title, room))
@@ -235,7 +245,7 @@ def _sign_of(entry: PendingEntry, *, is_marked: bool) -> str:
 
 
 def _end_of(entry: PendingEntry, column: int, *, has_asker: bool) -> str:
-    """Return who asks, and the time left or the outcome."""
+    """Return the end of an entry's row: who asks, and the time left or the outcome."""
     left = seconds_left(entry.expires_at)
     when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
     when += " soon" if entry.is_open and left is not None and 0 <= left < _SOON_S else ""
@@ -244,7 +254,7 @@ def _end_of(entry: PendingEntry, column: int, *, has_asker: bool) -> str:
 
 
 def record_rows(record: Record, width: int) -> list[Text]:
-    """Return the rows of a run on record: how it ended, every request that left, and what happened in order."""
+    """Return the rows for the record of a run: how the run ended, every request that was sent, and the events in order."""
     rows = [Text(f"run {record.audit_id}: {record.status}", style="bold"), Text("REQUESTS SENT", style="bold")]
     rows += list(request_rows(record.requests, width)) or [Text("  none", style="dim")]
     if record.came_back is not None:
@@ -263,7 +273,10 @@ def record_rows(record: Record, width: int) -> list[Text]:
 
 
 def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
-    """Yield the rows of a difference, as on the command line: a bar before text that somebody else wrote."""
+    """Yield the rows of a difference, as on the command line.
+
+    A vertical bar precedes each row of text that another party wrote.
+    """
     from aileron.review.card import Line, Tone
 
     for text in map(as_text, lines):
@@ -292,18 +305,21 @@ def joined(rows: Iterable[Text]) -> Text:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Fold `text` into rows of at most `width` cells, at spaces if there are any; only the space at a fold is lost."""
+    """Fold `text` into rows of at most `width` cells, at spaces if possible. Only the space at a fold is lost."""
     return list(_rows_of(text, max(width, 8)))
 
 
 def further(text: str, width: int) -> Iterator[str]:
-    """Fold text that somebody else may have written: like `folded`, with a sign before each row but the first."""
+    """Fold text that another party may have written, as `folded` does, with a sign before each row except the first."""
     for number, row in enumerate(_rows_with_rest(text, width, width - len(FURTHER))):
         yield f"{FURTHER}{row}" if number else row
 
 
 def cut(text: str, width: int) -> str:
-    """Return the beginning of `text` in at most `width` cells, with `…` if something is left out; the rest is not read."""
+    """Return the beginning of `text` in at most `width` cells, with `…` if anything is left out.
+
+    The rest of `text` is not processed.
+    """
     begin = text[: _most(width)]
     if len(begin) == len(text) and cells(begin) <= width:
         return text
@@ -312,21 +328,24 @@ def cut(text: str, width: int) -> str:
 
 
 def shown(text: str, width: int) -> str:
-    """Make text harmless and cut it to `width` cells. Only as much of it is processed as is shown, however long it is."""
+    """Make text harmless and cut it to `width` cells.
+
+    Only the visible part of the text is processed, however long the text is.
+    """
     return cut(visible(text[: _most(width)]), width)
 
 
 def cells(text: str) -> int:
-    """Return the cells that `text` may take, at most: no less than rich counts, and no less than a terminal draws.
+    """Return the maximum number of cells that `text` may take: no fewer than rich counts, and no fewer than a terminal draws.
 
-    They differ about marks that take room of their own, and about when a character is a picture. Text that is counted too wide
-    is folded too early, which shows; text that is counted too narrow would be wrapped, or drawn over what stands beside it.
+    The two differ about marks that take a cell, and about which characters are pictures. Text that is counted too wide is folded
+    too early, which is visible; text that is counted too narrow would be wrapped, or drawn over the text beside it.
     """
     return len(text) if text.isascii() else max(cell_len(text), sum(map(cells_of, text)))
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in words for a person: `4:41`, `2 h`, `over`."""
+    """Return a time span for a person, such as `4:41` or `2 h`; `over` for a span that has ended."""
     if seconds < 0:
         return "over"
     if seconds < 3600:
@@ -335,7 +354,7 @@ def duration(seconds: float) -> str:
 
 
 def event_row(event: Mapping[str, Any], width: int) -> Text:
-    """Return an event of the record in one row; Enter shows all of it."""
+    """Return an event of the record as one row. Enter shows the complete event."""
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(
         f"{visible(name)}={cut(as_fact(value, _most(_MOST_FACT)), _MOST_FACT)}"
@@ -347,12 +366,15 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
 
 
 def grant_row(one: GrantEntry, width: int) -> Text:
-    """Return a grant in one row: what runs without asking, and how often it still may; `grant_facts` has all of it."""
+    """Return a grant as one row: which action runs without a question, and how many uses are left.
+
+    `grant_facts` returns all facts.
+    """
     return Text(shown(_grant_line(one), width))
 
 
 def grant_rows(one: GrantEntry, width: int) -> list[Text]:
-    """Return a grant after its id, in full, in as many rows as it needs: all but the first are indented."""
+    """Return all facts of a grant, its id first, in as many rows as needed. All rows but the first are indented."""
     return _hanging(f"{as_text(one.id)}  ", visible(_grant_line(one)), width)
 
 
@@ -370,12 +392,12 @@ def grant_facts(one: GrantEntry, width: int) -> Text:
 
 
 def session_row(one: Session, width: int) -> Text:
-    """Return a session in one row: which agent, and where; `session_facts` has all of it."""
+    """Return a session as one row: the agent and its folder. `session_facts` returns all facts."""
     return Text(shown(_session_line(one), width), style="" if one.status == "open" else "dim")
 
 
 def session_rows(one: Session, width: int) -> list[Text]:
-    """Return a session after its id, in full, in as many rows as it needs: all but the first are indented."""
+    """Return all facts of a session, its id first, in as many rows as needed. All rows but the first are indented."""
     return _hanging(f"{as_text(one.id)}  ", visible(_session_line(one)), width)
 
 
@@ -393,7 +415,7 @@ def session_facts(one: Session, width: int) -> Text:
 
 
 def system_text(status: Status, approver: ApproverFacts, key: str, width: int) -> Text:
-    """Return the facts of the system screen: the daemon, the vault, the approver, and what is in force."""
+    """Return the facts of the system screen: the daemon, the vault, the approver, and the settings in force."""
     vault, waiting = status.vault, status.settings_waiting
     facts = {
         "daemon": f"{status.version}, process {status.pid}",
@@ -429,13 +451,16 @@ def _used(one: GrantEntry) -> str:
 
 
 def _session_line(one: Session) -> str:
-    """Return the line of a session. The folder is last, and quoted if it has spaces: the agent's text could imitate a line."""
+    """Return the line of a session.
+
+    The folder is last, and quoted if it contains spaces, because text of the agent could imitate a line.
+    """
     begin = f"{as_text(one.agent):<12} {as_text(one.status):<8} {local_time(one.started_at)}"
     return f"{begin}  {one.runs} runs  {as_fact(one.folder)}"
 
 
 def _most(width: int) -> int:
-    """Return the number of characters that suffice to fill `width` cells."""
+    """Return a number of characters that is sufficient to fill `width` cells."""
     return (max(width, 0) + 1) * _PER_CELL
 
 
@@ -451,7 +476,9 @@ def _groups(card: Card, width: int) -> list[list[Text]]:
 
 
 def _least_of(card: Card, room: int | None) -> list[int]:
-    """Return the rows that each group keeps the longest: one for each fact, and one for each alarm if the facts leave `room`."""
+    """Return the minimum number of rows of each group: one for each fact, and one for each alarm as far as the facts leave
+    `room`.
+    """
     each = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
     return [*([each] if card.alarms else []), *(1 for _ in card.essentials)]
 
@@ -461,7 +488,7 @@ def _alarms(card: Card, width: int) -> list[list[Text]]:
 
 
 def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
-    """Return all rows of several alarms, ordered so that the first `most` begin each alarm before they continue any."""
+    """Return all rows of several alarms. The first `most` rows contain the first row of each alarm before a second row of any."""
     places = sorted((row, number) for number, alarm in enumerate(alarms) for row in range(len(alarm)))
     shown = sorted((number, row) for row, number in places[: max(most, 0)])
     return [alarms[number][row] for number, row in (*shown, *((number, row) for row, number in places[most:]))]
@@ -469,7 +496,7 @@ def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
 
 @functools.lru_cache(_KNOWN)
 def cells_of(character: str) -> int:
-    """Return the cells that one character may take, at most. Only a mark on the letter before it takes none."""
+    """Return the maximum number of cells that one character may take. Only a mark on the preceding letter takes none."""
     from unicodedata import category  # not free, and most text is plain
 
     size = get_character_cell_size(character)
@@ -481,10 +508,11 @@ def cells_of(character: str) -> int:
 
 
 def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> list[int]:
-    """Return the rows of each group if all of them have `most`: the longest give first, down to the `least` of each.
+    """Return the number of rows of each group if all groups together have `most` rows. The longest groups are shortened first,
+    each down to its number in `least`.
 
-    The first group gives last: it has the alarms, and half of a contradiction is none. If there is not so much for each, the
-    last groups have no rows.
+    The first group is shortened last, because it has the alarms, and half of a contradiction tells nothing. If there is not
+    enough room for the minimum of each, the last groups have no rows.
     """
     shares = [len(group) for group in groups]
     if most is None:
@@ -507,13 +535,16 @@ def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
 
 
 def _column_of(section: Section, width: int) -> int:
-    """Return the cells for the names of a section's facts: the longest name that leaves two thirds of the width to values."""
+    """Return the width of the column for the names of a section's facts.
+
+    The longest name that leaves two thirds of the width to values determines it.
+    """
     fitting = [size for fact in section.facts if (size := cells(fact.name) + 1) <= width // 3]
     return max([_COLUMN, *fitting])
 
 
 def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
-    """Yield the rows of a fact. A name that is longer than its column has a row of its own."""
+    """Yield the rows of a fact. A name that is longer than the column of names has a separate row."""
     name, indent = fact.name, " " * column
     if cells(name) >= column:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
@@ -528,7 +559,10 @@ def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
 
 
 def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
-    """Yield the rows of a line, with a sign before each further row and each row of a quotation: no text can imitate ours."""
+    """Yield the rows of a line.
+
+    A sign stands before each further row and each row of a quotation, so that no text can imitate Aileron's own rows.
+    """
     sign = BAR if line.tone == "quoted" else ""
     style, room = _STYLES[line.tone], max(width - len(indent) - len(FURTHER), 8)
     rows = _rows_with_rest(line.text, room if sign else room + len(FURTHER), room)
@@ -538,7 +572,10 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
 
 
 def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text]:
-    """Return the headline, the source of its values, and the verdict with the note; in few rows, the verdict comes first."""
+    """Return the headline, the source of its values, and the verdict with the note.
+
+    If there are few rows, the verdict comes first.
+    """
     headline = [_headline_row(row, number) for number, row in enumerate(further(card.sentence, width))]
     source = [] if card.source is None else [Text(row, style="dim") for row in folded(card.source.text, width)]
     verdict = _verdict_rows(card, width, note)
@@ -551,13 +588,13 @@ def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text
 
 
 def _headline_row(row: str, number: int) -> Text:
-    """Return a row of the headline; the sign before a further row is ours."""
+    """Return a row of the headline. The sign before a further row has a style that marks it as Aileron's own."""
     sign = len(FURTHER) if number else 0
     return Text.assemble((row[:sign], "dim"), (row[sign:], "bold"))
 
 
 def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
-    """Return the verdict, and the note beside it if there is room."""
+    """Return the verdict, with the note on the same row if there is room."""
     rows = [Text(row, style=_STYLES[card.verdict.tone]) for row in further(card.verdict.text, width)]
     if note.startswith("!"):
         return [*rows, *(Text(row, style="bold") for row in further(note, width))]
@@ -569,7 +606,7 @@ def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
 
 
 class _Frame:
-    """A frame around somebody else's words."""
+    """A frame around text that another party wrote."""
 
     def __init__(self, section: Section, width: int) -> None:
         self._inner: Final = max(width - 4, 16)
@@ -578,7 +615,7 @@ class _Frame:
         self.bottom: Final = Text(f"└{'─' * (self._inner + 2)}┘", style="dim")
 
     def rows(self, fact: Fact) -> Iterator[Text]:
-        """Yield the rows of a fact, its name before its first line."""
+        """Yield the rows of a fact. The fact's name stands before its first line."""
         for number, line in enumerate(fact.lines):
             label = f"{fact.name}: " if number == 0 else ""
             for row in _rows_of(label + line.text, self._inner):
@@ -592,7 +629,9 @@ def _hanging(begin: str, text: str, width: int) -> list[Text]:
 
 
 def _rows_with_rest(text: str, width: int, rest: int) -> Iterator[str]:
-    """Yield the first row in `width` cells, and each further one in `rest`, because something stands before it."""
+    """Yield the first row of the text in `width` cells, and each further row in `rest` cells, because a sign stands before
+    further rows.
+    """
     first = next(_rows_of(text, max(width, 8)))
     yield first
     at = len(first) + (text[len(first) : len(first) + 1] == " ")
@@ -601,7 +640,7 @@ def _rows_with_rest(text: str, width: int, rest: int) -> Iterator[str]:
 
 
 def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
-    """Yield the rows of the text from the character `at`, one by one, so that no more of a long text is folded than is shown."""
+    """Yield the rows of the text from the character `at`, one by one, so that only the visible part of a long text is folded."""
     is_ascii = text.isascii()
     while True:
         end = min(at + width, len(text)) if is_ascii else _fitting(text, width, at)
@@ -618,7 +657,10 @@ def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
 
 
 def _fitting(text: str, width: int, at: int = 0) -> int:
-    """Return the end of the part that begins at `at` and has at most `width` cells; it has at least one character."""
+    """Return the end of the part of `text` that begins at `at` and has at most `width` cells.
+
+    The part has at least one character.
+    """
     taken = 0
     for index in range(at, len(text)):
         taken += cells_of(text[index])

@@ -1,7 +1,7 @@
-"""Screens over the console: the second step of an approval, a reason, a question, all of a question, help.
+"""Screens over the console: the second step of an approval, a reason, a question to the agent, a complete question, help.
 
-Runs in the console. While one of these is up no key reaches what lies below it, and text that is typed into a field decides
-nothing.
+Runs in the console. While one of these screens is open, no key reaches the screen below it, and text that is typed into a field
+decides nothing.
 
 Rules
 - An approval that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither counts in the
@@ -33,11 +33,11 @@ from aileron.tui.guard import SETTLED_S
 __all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette", "ReadConfirm"]
 
 _BESIDE_FACTS: Final = 9
-"""Rows of the second step that are not facts: two about what to type, the field, how to get back, and the frame."""
+"""Number of rows of the second step that are not facts: two about what to type, the field, how to get back, and the frame."""
 _MOST_COLUMNS: Final = 100
-"""Columns of the box, as in the style sheet."""
+"""Maximum number of columns of the box, as in the style sheet."""
 _BESIDE_ROW: Final = 5
-"""Cells of the box beside a row: two borders, two blanks, a scroll bar."""
+"""Cells of the box in addition to a row: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _CSS: Final = """
@@ -53,12 +53,15 @@ Input { margin: 1 0 0 0; }
 
 
 def _width_in_box(columns: int) -> int:
-    """Return the cells of a row in `#box`, with room for a scroll bar."""
+    """Return the width of a row in `#box`, in cells, if a scroll bar has room too."""
     return max(min(int(columns * 0.9), _MOST_COLUMNS) - _BESIDE_ROW, 1)
 
 
 class _Typed(Input):
-    """A field for typed text, which takes no paste. `entered_at` is when Enter was pressed (monotonic), not when it arrived."""
+    """A field for typed text that accepts no paste.
+
+    `entered_at` is the monotonic time when Enter was pressed, not when the key event arrived.
+    """
 
     entered_at = -math.inf
 
@@ -72,12 +75,15 @@ class _Typed(Input):
 
 
 class _Once:
-    """A screen that is answered once. Two keys that come together both reach it, and Textual would end the console then."""
+    """A screen that accepts one answer.
+
+    Two keys pressed together both reach the screen, and a second answer would make Textual end the console.
+    """
 
     _is_answered = False
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Remove the screen, with this answer."""
+        """Remove the screen and return `result` as its answer; do nothing if it has been answered."""
         if self._is_answered:
             return AwaitComplete()
         self._is_answered = True
@@ -90,7 +96,7 @@ class Palette(_Once, CommandPalette):
 
 
 class Confirm(_Once, ModalScreen[bool]):
-    """The second step: the person types `word`, or `y` if it is None. The answer is True for yes.
+    """The second step: the person types `word`, or `y` if `word` is None. The answer is True for yes.
 
     `facts` are laid out for a width in cells, and again after each resize.
     """
@@ -106,10 +112,10 @@ class Confirm(_Once, ModalScreen[bool]):
         self._word: Final = word
         self._verb: Final = verb
         self._width = 0
-        """Cells of a row for which the facts are laid out."""
+        """Width of a row, in cells, for which the facts are laid out."""
         self._now: Final = now
         self.since = math.inf
-        """Time when the screen came up: a key that was pressed sooner decides nothing."""
+        """Time when the screen appeared. A key that was pressed earlier decides nothing."""
 
     def compose(self) -> ComposeResult:
         self._width = _width_in_box(self.app.size.width)
@@ -128,7 +134,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.since = self._now()
 
     def on_resize(self, event: Resize) -> None:
-        """Keep the words to type, and the field, on the screen, however small it is."""
+        """Keep the words to type and the field visible, however small the screen is."""
         if (width := _width_in_box(event.size.width)) != self._width:
             self._width = width
             self.query_one("#told", Static).update(self._facts(width))
@@ -136,7 +142,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.call_after_refresh(self._say_more)
 
     def _say_more(self) -> None:
-        """Say how to see the rest, if there is some."""
+        """Show how to scroll if not all facts fit."""
         more = _MORE if self.query_one("#facts", VerticalScroll).max_scroll_y > 0 else ""
         words = [word for word in (_BACK if self._word is not None else "", more) if word]
         self.query_one("#hint", Static).update(Text("     ".join(words), style="dim"))
@@ -154,9 +160,9 @@ class Confirm(_Once, ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
     def _rows_of(self, key: str) -> int | None:
-        """Return the rows by which a key scrolls the facts, or None for other keys.
+        """Return the number of rows by which a key scrolls the facts; None for a key that does not scroll.
 
-        Space, Home and End do as on the card, if not all of it fits; while a word is typed they are the field's.
+        Space, Home and End scroll as on the card, if not all facts fit; while a word is typed, these keys belong to the field.
         """
         facts = self.query_one("#facts", VerticalScroll)
         page, most = facts.size.height, facts.max_scroll_y
@@ -181,7 +187,10 @@ class Confirm(_Once, ModalScreen[bool]):
 
 
 class ReadConfirm(Confirm):
-    """The only step about facts that are shown nowhere else: no answer before their end was on the screen."""
+    """The only step of a decision about facts that are shown nowhere else.
+
+    It accepts no answer before the end of the facts was on the screen.
+    """
 
     _is_read = False
 
@@ -195,7 +204,10 @@ class ReadConfirm(Confirm):
         self.call_after_refresh(self._look)
 
     def _look(self) -> None:
-        """Record that the end is on the screen. The card stays read, and a new wait begins, as for a screen that came up."""
+        """Record whether the end is on the screen.
+
+        Once it was, the card counts as read, and a wait begins as for a screen that has just appeared.
+        """
         facts = self.query_one("#facts", VerticalScroll)
         if not self._is_read and facts.size.height and facts.scroll_y >= facts.max_scroll_y:
             self._is_read, self.since = True, self._now()
@@ -236,14 +248,14 @@ class LineInput(_Once, ModalScreen[str | None]):
 
 
 class GrantLimits(NamedTuple):
-    """The limits of a standing grant: its uses, and its seconds."""
+    """The limits of a standing grant: number of uses, and duration in seconds."""
 
     uses: int
     for_s: int
 
 
 class GrantForm(_Once, ModalScreen[GrantLimits | None]):
-    """A screen to choose for how many runs, and how long, the same call needs no approval."""
+    """A screen to choose for how many runs and for how long the same call needs no approval."""
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_none", "back")]
@@ -277,7 +289,7 @@ class GrantForm(_Once, ModalScreen[GrantLimits | None]):
 
 
 class Pages(_Once, ModalScreen[None]):
-    """A screen of text: all of a question as it came, a run on record, help."""
+    """A screen of text: a question as the daemon sent it, the record of a run, or help."""
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,r,question_mark", "dismiss_it", "back")]

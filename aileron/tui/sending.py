@@ -43,8 +43,10 @@ class Notice:
 def offered(
     daemon: DaemonClient, key_session: KeySession, decision: Literal["approve", "deny"], kind: str
 ) -> tuple[PasskeyKey, ...]:
-    """Return the passkeys with which a plugged-in security key may sign a decision of this kind. Empty if the daemon does not
-    tell, as the passphrase remains. Sends a request to the daemon, so call it from a thread that may wait.
+    """Return the passkeys with which a plugged-in security key may sign a decision of this kind.
+
+    The result is empty if the daemon does not report them, because the passphrase still works. Sends a request to the daemon, so
+    call it from a thread that may wait.
     """
     if not key_session.may_offer:
         return ()
@@ -67,11 +69,11 @@ def signed(
     called: str,
     passkeys: Sequence[PasskeyKey] = (),
 ) -> Decision | Notice:
-    """Return a decision as it is sent, signed if this home has an approver; or a notice that says why it is not signed.
+    """Return the decision to send, signed if this home has an approver; or a notice that says why it could not be signed.
 
-    `called` is the title of its card, which the passphrase prompt names: nobody knows an id by heart, and where each use asks
-    for the passphrase, the prompt may be all that tells one decision from another. `passkeys` are those that a security key may
-    sign with. May ask for the passphrase, so call it from the thread that has the terminal.
+    `called` is the title of the card, which the passphrase prompt shows: nobody knows an id by heart, and where each use asks
+    for the passphrase, only the prompt may distinguish one decision from another. A security key may sign with one of
+    `passkeys`. Call this from the thread that has the terminal, because it may ask for the passphrase.
     """
     if not is_signed:
         return decided.as_sent
@@ -89,25 +91,31 @@ def signed(
 
 
 def in_a_prompt(title: str) -> str:
-    """Shorten the title of a card for a passphrase prompt, which is one row and needs room for the rest."""
+    """Shorten the title of a card for a passphrase prompt, which is one row and contains other words too."""
     return title if len(title) <= _MOST_CALLED else f"{title[: _MOST_CALLED - 1]}…"
 
 
 def send(daemon: DaemonClient, approval_id: str, decision: Decision, *, is_a_run: bool, called: str) -> Notice:
-    """Send the decision, and return the words for the result. `called` is the name of the request in them.
+    """Send the decision, and return a notice about the result. `called` is the name of the request in that notice.
 
-    GoneError if the daemon does not answer: then it is not known whether the decision counts.
+    Raises GoneError if the daemon does not respond; then it is unknown whether the decision took effect.
     """
     return _settled(lambda: daemon.decide(approval_id, decision, is_run=is_a_run), called)
 
 
 def withdraw(daemon: DaemonClient, approval_id: str, *, called: str) -> Notice:
-    """Withdraw the question, which is an unsigned denial, and return the words for the result. GoneError as for `send`."""
+    """Withdraw the question, which is an unsigned denial, and return a notice about the result.
+
+    Raises GoneError as `send` does.
+    """
     return _settled(lambda: daemon.cancel(approval_id), called)
 
 
 def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
-    """Return whether a denial is sent as a withdrawal. Imports review/decision_flow.py, which is after the first frame."""
+    """Return whether a denial is sent as a withdrawal.
+
+    Call this only after the first frame, because it imports review/decision_flow.py.
+    """
     from aileron.review import decision_flow
 
     return decision_flow.is_withdrawal(reason, is_signed=is_signed, has_key=has_key)
@@ -125,10 +133,13 @@ def _settled(ask: Callable[[], Settled], called: str) -> Notice:
 
 
 def page_of(web: str, approval_id: str) -> str | None:
-    """Return the address of a question's page. None if it could lead elsewhere, as another program may answer for the daemon."""
+    """Return the address of a question's page.
+
+    The result is None if `web` could lead elsewhere, because another program may answer in place of the daemon.
+    """
     return f"{web}/approvals/{approval_id}" if _PAGES.fullmatch(web) and _ID.fullmatch(approval_id) else None
 
 
 def unforeseen(error: Exception) -> str:
-    """Return the words for an unforeseen error: only its class, because its message may contain anything."""
+    """Return a message about an unforeseen error with only the error's class, because its own message may contain anything."""
     return f"failed, through an internal error or a bad answer of the daemon ({type(error).__name__})"

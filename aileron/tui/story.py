@@ -1,4 +1,4 @@
-"""Stories: what happened, run by run, by the session that asked; and the last hour of each agent.
+"""Stories: what happened in each run, grouped by the session that requested the run; and the last hour of each agent.
 
 Pure. Stories are made of events of the record (docs/reference/audit-events.md), in any order and however often they come. The
 text in an event is somebody else's, so it is made harmless here, shortened, and put in quotes if it is a sentence.
@@ -6,8 +6,8 @@ text in an event is somebody else's, so it is made harmless here, shortened, and
     Send mail: to “mira@example.com”      asked · shown · approved · 3 requests · ✓ done: id “m-1”
 
 Rules
-- A step is told only if an event says so. That a card was shown is told only of a question that was decided.
-- A run whose beginning is not among the events is told from its end on. A run with neither is left out.
+- A step is in a story only if an event says so. The step `shown` is only in stories of questions that were decided.
+- The story of a run whose beginning is not among the events begins with its end. A run with neither is left out.
 - No text of an event can look like a step or an ending: it is in quotes that it cannot close.
 
 Not here: where the events come from (news.py), how a story looks (rendering.py), every event as it came (activity.py).
@@ -49,20 +49,20 @@ __all__ = [
 ]
 
 MOST_KEPT: Final = 4000
-"""Events that are kept: an hour of four hundred runs with three requests each."""
+"""Maximum number of stored events: an hour of four hundred runs with three requests each."""
 MOST_STORIES: Final = 100
-"""Stories that are shown, the newest; each is two rows of a list."""
+"""Maximum number of stories that are shown, the newest first. Each takes two rows of a list."""
 BINS: Final = 12
 BIN_S: Final = 300
-"""Seconds of a bin: twelve times five minutes are the last hour."""
+"""Length of a bin in seconds: the last hour has twelve bins of five minutes."""
 LOCAL: Final = "local"
 """Name of the session for requests without one (audit-events.md)."""
 CONSENTS: Final = "consents"
-"""Name in place of a session, for consents that no run waits for: the record does not say who asked."""
+"""Name used instead of a session for consents that no run waits for, because the record does not say who asked for them."""
 _MOST_TEXT: Final = 120
-"""Characters of a reason or a message; the record of the run has all of it."""
+"""Maximum number of characters of a reason or a message; the record of the run has the full text."""
 _MOST_RESULT: Final = 3
-"""Fields of a result that a story shows."""
+"""Maximum number of fields of a result that a story shows."""
 _KEPT: Final = (
     *("seq", "at", "type", "run", "approval", "session", "action", "agent", "folder", "kind", "name"),
     *("status", "message", "decision", "reason", "surface", "until", "use", "of"),
@@ -74,8 +74,8 @@ _KEPT: Final = (
 class Story:
     """A run, or a consent. Every text is harmless.
 
-    `id` is that of the run, or of the question if there is no run; `at` is when it began (RFC 3339), `status` one of
-    RunStatus or `refused`. The last of `steps` is how it ended, or where it is.
+    `id` is the id of the run, or of the question if there is no run. `at` is the time when it began (RFC 3339); `status` is a
+    value of RunStatus or `refused`. The last of `steps` says how the run ended, or its current state.
     """
 
     id: str
@@ -98,7 +98,10 @@ class Told:
 
 @dataclasses.dataclass(frozen=True)
 class AgentHour:
-    """Numbers of an agent's events in each BIN_S of the hour: BINS numbers each, the newest last."""
+    """Numbers of an agent's events in each bin of the last hour, for each kind of event.
+
+    Each kind has BINS numbers, the newest last.
+    """
 
     agent: str
     runs: tuple[int, ...]
@@ -108,7 +111,10 @@ class AgentHour:
 
 @dataclasses.dataclass(frozen=True)
 class Hour:
-    """The last hour, by agent in alphabetical order. `since`: RFC 3339. `is_whole`: no event of it is missing."""
+    """The last hour, by agent in alphabetical order.
+
+    `since` is in RFC 3339. `is_whole` is true if no event of the hour is missing.
+    """
 
     since: str
     is_whole: bool
@@ -116,7 +122,7 @@ class Hour:
 
 
 class History:
-    """The newest events that were seen, of which stories and the hour are made."""
+    """The newest events that were read; stories and the hour are computed from these events."""
 
     def __init__(self) -> None:
         self._by_seq: dict[int, dict[str, Any]] = {}
@@ -124,16 +130,19 @@ class History:
 
     @property
     def oldest_seq(self) -> int | None:
-        """Number of the oldest event that is kept; None if there is none."""
+        """Row number of the oldest stored event; None if no event is stored."""
         return min(self._by_seq, default=None)
 
     @property
     def oldest_at(self) -> str | None:
-        """Time of the oldest event (RFC 3339)."""
+        """Time of the oldest stored event (RFC 3339)."""
         return None if not self._by_seq else as_text(self._by_seq[min(self._by_seq)].get("at"))
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Add these events. One that is kept already counts once, and the oldest are dropped if there are too many."""
+        """Add these events.
+
+        An event that is stored already is not added again, and the oldest events are dropped above MOST_KEPT.
+        """
         for event in events:
             if isinstance(event.get("seq"), int) and event["seq"] not in self._by_seq:
                 self._by_seq[event["seq"]] = _slim(event)
@@ -141,16 +150,19 @@ class History:
             del self._by_seq[seq]
 
     def came_back(self, run: str, words: str) -> None:
-        """Set the result of a completed run, in a line (`result_words`); empty if it is not known."""
+        """Set the result of a completed run, as one line (`result_words`); `words` is empty if the result is unknown."""
         self._results[run] = words
 
     def without_result(self, most: int) -> list[str]:
-        """Return the newest `most` completed runs whose result is not known."""
+        """Return the newest completed runs whose result has not been set, at most `most`."""
         done = [story.run for story in self.stories({}) if story.status == "completed" and story.run is not None]
         return [run for run in done if run not in self._results][:most]
 
     def stories(self, titles: Mapping[str, str]) -> list[Story]:
-        """Return the newest stories, the last one to begin first. `titles`: the queue's titles of runs and questions, by id."""
+        """Return the newest stories, in reverse order of their beginning.
+
+        `titles`: the queue's titles of runs and questions, by id.
+        """
         told = []
         for key, events in self._by_run().items():
             story = _story(key, events, titles, self._results)
@@ -181,7 +193,7 @@ class History:
         return Hour((since if is_whole or oldest is None else oldest).isoformat(), is_whole, agents)
 
     def _agents(self, sessions: Mapping[str, Session]) -> dict[str, str]:
-        """Return the name of each session's agent, as far as it is known."""
+        """Return the name of each session's agent, for all sessions whose agent is known."""
         begun = {
             str(event.get("session")): as_text(event["agent"])
             for event in self._of("session.started")
@@ -196,10 +208,11 @@ class History:
         return [event for event in self._in_order() if event.get("type") == kind]
 
     def _by_run(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the events by run, or by question if no run waits for it, in the order in which they began.
+        """Return the events by run, in the order in which the runs began. Events of a question that no run waits for are listed
+        by that question.
 
-        From `approval.requested` on, a question is known by its run: that of `approval.previewed` is another's, the preview's
-        own.
+        The event `approval.requested` says to which run a question belongs. The run in `approval.previewed` is another one, that
+        of the preview itself.
         """
         of_approval = {event.get("approval"): event.get("run") for event in self._of("approval.requested")}
         found: dict[str, list[dict[str, Any]]] = {}
@@ -213,7 +226,7 @@ class History:
 
 
 def told_by_session(stories: Iterable[Story], sessions: Mapping[str, Session]) -> list[Told]:
-    """Return the stories by session: the session that asked last first."""
+    """Return the stories by session. The session with the newest story is first."""
     by_session: dict[str, list[Story]] = {}
     for story in stories:
         by_session.setdefault(story.session, []).append(story)
@@ -221,7 +234,7 @@ def told_by_session(stories: Iterable[Story], sessions: Mapping[str, Session]) -
 
 
 def result_words(result: Any) -> str:
-    """Return a result in a line: the first fields of an object, the length of a list, the beginning of a text."""
+    """Return a result as one line: the first fields of an object, the length of a list, or the beginning of a text."""
     from aileron.review.headline import quoted
 
     if isinstance(result, dict):
@@ -250,7 +263,7 @@ def counted(count: int, name: str) -> str:
 
 
 def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an event that is used; of the arguments only the sentence that is made of them."""
+    """Return only the facts of an event that stories use. The arguments are replaced by the sentence that describes them."""
     kept: dict[str, Any] = {}
     for name in _KEPT:
         value = event.get(name)
@@ -262,7 +275,7 @@ def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _title(event: Mapping[str, Any]) -> str:
-    """Return what a run would do: as in a row of the queue without the summary, which no event has."""
+    """Return what a run would do, as in a row of the queue but without the summary, because no event contains that."""
     import json
 
     from aileron.review.headline import rows_of
@@ -306,7 +319,7 @@ def _named(event: Mapping[str, Any]) -> str:
 
 
 def _steps(events: Sequence[Mapping[str, Any]], of: Mapping[str, Mapping[str, Any]], status: str) -> list[str]:
-    """Return what happened before the end, in order, each step once."""
+    """Return the steps of a run before its end, in order and without repetitions."""
     steps: dict[str, None] = {}
     is_decided = "approval.decided" in of
     for event in events:
@@ -340,7 +353,7 @@ def _step(event: Mapping[str, Any], *, is_decided: bool) -> str | None:
 
 
 def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, str]:
-    """Return the status, and the words for how it ended or where it is."""
+    """Return the status of a run, and words for how it ended or for its current state."""
     if "run.refused" in of:
         return "refused", f"refused{_because(of['run.refused'].get('message'))}"
     decided = of.get("approval.decided", {})
@@ -364,7 +377,7 @@ def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, s
 
 
 def _so_far(of: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the status of a consent, or of a run without an end on record, which waits or runs."""
+    """Return the status of a consent, or of a run that waits or runs because its record has no end."""
     decision = of.get("approval.decided", {}).get("decision")
     is_run = "run.requested" in of
     if decision == "deny":
@@ -395,7 +408,9 @@ def _who(name: str, session: Session | None) -> str:
 
 
 def _counted(event: Mapping[str, Any]) -> int | None:
-    """Return the row of the hour that an event counts in: runs, waits or denials; None if it counts in none."""
+    """Return the row of the last hour in which an event is counted: 0 for runs, 1 for waits, 2 for denials; None if the event is
+    not counted.
+    """
     match event.get("type"):
         case "run.requested" | "run.refused":
             return 0

@@ -1,7 +1,7 @@
 """Rows of a terminal for stories and the last hour: rich `Text`, laid out for a width in cells.
 
-Pure. The bars of the picture are letters of every terminal's font (U+2581 to U+2588), so they are there without colours too;
-each row of them has its number beside it.
+Pure. The bars of the picture are characters of every terminal's font (U+2581 to U+2588), so they are visible without colours
+too. Beside each row of bars stands its total.
 
     claude    runs  14 ······▁▃··█▂ waits   1 ·········▁·· denied   0 ············
 
@@ -22,13 +22,13 @@ from aileron.tui.story import CONSENTS, AgentHour, Hour, Story, Told, counted
 __all__ = ["MOST_AGENTS", "hour_lines", "hour_rows", "spark", "story_text", "told_row"]
 
 MOST_AGENTS: Final = 4
-"""Agents in the picture; further ones are only counted, so that the stories have most of a small screen."""
+"""Maximum number of agents in the picture. Further agents are only counted, so that the stories have most of a small screen."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _NOTHING: Final = "·"
 _AGENT: Final = 9
 _COUNT: Final = 4
 _WIDE: Final = 80
-"""Columns from which bars are drawn; below, numbers only."""
+"""Terminal columns from which bars are drawn; a narrower terminal gets numbers only."""
 _SIGNS: Final = {
     "pending_approval": "!",
     "approved": "✓",
@@ -44,7 +44,7 @@ _SIGNS: Final = {
 
 
 def hour_rows(hour: Hour, width: int) -> list[Text]:
-    """Return the picture of the hour: a title, and a row for each agent; only the busiest if there are too many."""
+    """Return the picture of the hour: a title, and a row for each of the busiest agents, at most MOST_AGENTS."""
     rows = [Text(rendering.cut(_title(hour), width), style="bold")]
     shown = sorted(hour.agents, key=lambda one: -sum((*one.runs, *one.waits, *one.denials)))[:MOST_AGENTS]
     most = [max([1, *(max(getattr(one, name)) for one in shown)]) for name in ("runs", "waits", "denials")]
@@ -57,14 +57,14 @@ def hour_rows(hour: Hour, width: int) -> list[Text]:
 
 
 def hour_lines(hour: Hour) -> list[str]:
-    """Return the hour in words, for a screen reader: no bars."""
+    """Return the hour in words without bars, for a screen reader."""
     if not hour.agents:
         return [f"{_span(hour)}: no runs"]
     return [f"{_span(hour)}:", *(f"  {_agent_words(one)}" for one in hour.agents)]
 
 
 def spark(values: Sequence[int], most: int) -> str:
-    """Return one character for each value: a bar as high as its share of `most`, which is 1 or more; a dot for 0.
+    """Return one character for each value: a bar as high as the value's share of `most`, or a dot for 0. `most` is at least 1.
 
     >>> spark((0, 1, 4, 8), 8)
     '·▁▄█'
@@ -73,14 +73,17 @@ def spark(values: Sequence[int], most: int) -> str:
 
 
 def told_row(told: Told, width: int) -> Text:
-    """Return the title of a session's stories: who asked, and how many runs are below."""
+    """Return the title of a session's stories: the agent, its folder, and the number of runs listed below."""
     count = len(told.stories)
     end = f" · {counted(count, 'consent' if told.session == CONSENTS else 'run')}"
     return Text(rendering.cut(told.who, width - len(end)) + end, style="bold")
 
 
 def story_text(story: Story, width: int) -> Text:
-    """Return what a run would do and when it began; below it the steps, in one row, or the ending in a row of its own."""
+    """Return a story as text: what the run would do and when it began, and below that its steps in one row.
+
+    An ending that does not fit has a separate row.
+    """
     return rendering.joined(_story_rows(story, width))
 
 

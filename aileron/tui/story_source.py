@@ -1,6 +1,6 @@
-"""Source of the stories: the record of the last hour, in pages, and the result of a run.
+"""Source of the stories: reads the record of the last hour, in pages, and the results of runs.
 
-Blocks: for a thread of the console, and for its lines. No Textual.
+The functions block, so the full-screen console calls them in a thread; the console in lines calls them directly. No Textual.
 
 Not here: what a story is (story.py).
 """
@@ -18,14 +18,15 @@ from aileron.tui.story import MOST_KEPT, result_words
 __all__ = ["newest_hour", "result_of"]
 
 _PAGE: Final = 1000
-"""Events of one request: as many as the daemon returns (http-api.md)."""
+"""Number of events in one request: the maximum that the daemon returns (http-api.md)."""
 _HOUR: Final = datetime.timedelta(hours=1)
 
 
 def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
-    """Return the events of the last hour and some before, the oldest first: a page at least, MOST_KEPT and a page at most.
+    """Return the events of the last hour and some older ones, in chronological order: at least a page, at most MOST_KEPT and a
+    page.
 
-    RequestRefused, GoneError.
+    Raises RequestRefused if the daemon refuses a request, GoneError if it does not respond.
     """
     since = datetime.datetime.now(datetime.UTC) - _HOUR
     events = daemon.newest(_PAGE)
@@ -41,7 +42,7 @@ def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
 
 
 def result_of(daemon: DaemonClient, run: str) -> str:
-    """Return the result of a run, in a line; empty if the daemon does not tell."""
+    """Return the result of a run as one line; empty if the daemon does not report it."""
     from msgspec import UNSET  # after the first frame
 
     with contextlib.suppress(RequestRefused, GoneError):

@@ -1,4 +1,4 @@
-"""Stories for the activity screen: read when the person first looks, and kept up to date by the news.
+"""Stories for the activity screen: read when the screen is first shown, and kept up to date by the news.
 
 The record of the last hour is requested once, in pages, when the screen is first shown; the result of a run is requested once,
 when its story is shown.
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["TellingConsole"]
 
 _MOST_RESULTS: Final = 30
-"""Results that are requested at a time: two screens of stories."""
+"""Maximum number of results that are requested at a time: two screens of stories."""
 
 
 class TellingConsole(ReadingConsole):
-    """The part of the console that tells what happened."""
+    """The part of the console that shows stories."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._has_history = False
-        """True while the history is complete: the last hour was read, and all events since were added."""
+        """True while the history is complete, that is, the last hour was read and all later events were added."""
         self._is_reading_results = False
         self._told_minute = -1
 
     @functools.cached_property
     def history(self) -> History:
-        """Events and results that were read."""
+        """The events and results that were read."""
         from aileron.tui.story import History  # when the screen is first shown, like all that is about stories
 
         return History()
@@ -47,12 +47,15 @@ class TellingConsole(ReadingConsole):
         return self.query_one("#activity", Activity)
 
     def _take_history(self, events: list[dict[str, Any]]) -> None:
-        """Add new events if the hour has been read; otherwise it is read when the person first looks."""
+        """Add new events to the history if the last hour has been read.
+
+        Otherwise the hour is read when the screen is first shown.
+        """
         if self._has_history:
             self.history.take(events)
 
     async def _tell_stories(self) -> None:
-        """Bring the activity screen up to date."""
+        """Update the activity screen."""
         from aileron.tui.story_source import newest_hour
 
         if not self._has_history:
@@ -77,13 +80,13 @@ class TellingConsole(ReadingConsole):
         self._activity.tell(told, self.history.hour(self._sessions, now), self.size.width - 2)
 
     def _go_on_telling(self) -> None:
-        """Move the picture with the clock, even if nothing happens."""
+        """Move the picture of the hour on with the clock, even if no event arrives."""
         is_shown = self._pane == "activity" and self._has_history and self.lost is None
         if is_shown and datetime.datetime.now(datetime.UTC).minute != self._told_minute:
             self._show_stories()
 
     async def _read_results(self) -> None:
-        """Read the results of the runs that are told; empty if the daemon does not tell one."""
+        """Read the results of the runs in the shown stories. A result is empty if the daemon does not report it."""
         from aileron.tui.story_source import result_of
 
         self._is_reading_results = True

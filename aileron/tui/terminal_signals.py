@@ -1,12 +1,13 @@
-r"""Signals to the terminal beside the screen: a title that says how many questions wait, and a notification of new ones.
+r"""Signals to the terminal outside the screen: a title with the number of open questions, and notifications of new questions.
 
-Pure: bytes for a terminal, chosen by its environment. The title is OSC 2, and the one from before comes back at the end
-(XTWINOPS 22 and 23). A notification is OSC 777 or OSC 9, whichever the terminal is known to have; other terminals get none.
+Pure: returns sequences for a terminal, chosen by its environment. The title is set by OSC 2, and the previous title is restored
+at the end (XTWINOPS 22 and 23). A notification is OSC 777 or OSC 9, whichever the terminal is known to support; other terminals
+get none.
 
 Rules
-- The title is made of numbers and our own words. A notification has the agent's name and the action's, and nothing of a call.
-- A name from somebody else is printable ASCII and has neither `;` nor anything a terminal could obey, whatever was in it.
-- A notification begins with our own word: ConEmu and Windows Terminal take `OSC 9 ; 4` and other numbers for commands.
+- The title is made of numbers and Aileron's own words. A notification has the agent's name and the action's, and no arguments.
+- A name from another party is printable ASCII and has neither `;` nor anything a terminal could obey, whatever was in it.
+- A notification begins with a word of Aileron: ConEmu and Windows Terminal take `OSC 9 ; 4` and other numbers for commands.
 
 Source: xterm's ctlseqs (OSC 2, XTWINOPS); iTerm2, "Proprietary Escape Codes" (OSC 9); foot-ctlseqs(7) (OSC 777). Not here: when
 something is new, the bell (news.py).
@@ -28,9 +29,12 @@ __all__ = ["MOST_NAME", "Way", "has_title", "notification", "notification_way", 
 Way = Literal["9", "777"]
 
 _ST: Final = "\x1b\\"
-"""End of a string for the terminal. BEL ends it, too, but rings where the string was not understood."""
+"""Terminator of a string for the terminal.
+
+BEL terminates a string too, but rings in a terminal that does not know the sequence.
+"""
 _DUMB: Final = ("", "dumb", "linux", "cons25", "vt52", "vt100", "vt102", "vt220", "emacs")
-"""Values of TERM of terminals without a title; the kernel's console takes some such strings for a palette."""
+"""Values of TERM for terminals without a title. The kernel's console takes some title sequences for a palette."""
 _BY_TERM: Final[tuple[tuple[str, Way], ...]] = (
     ("xterm-kitty", "9"),
     ("xterm-ghostty", "777"),
@@ -42,9 +46,9 @@ _BY_TERM: Final[tuple[tuple[str, Way], ...]] = (
 _BY_PROGRAM: Final[Mapping[str, Way]] = {"iTerm.app": "9", "WezTerm": "777", "ghostty": "777"}
 """Kinds of notification by TERM_PROGRAM, which ssh does not pass on."""
 _MULTIPLEXED: Final = ("TMUX", "STY", "ZELLIJ")
-"""Variables of multiplexers, which keep unknown sequences to themselves; their own rows show the title."""
+"""Environment variables of multiplexers, which do not pass on unknown sequences but show the title in a row of their own."""
 MOST_NAME: Final = 60
-"""Characters of a name: a notification is one row."""
+"""Maximum number of characters of a name, because a notification is one row."""
 _HARMLESS: Final = re.compile(r"[^ -:<-~]")
 
 
@@ -63,7 +67,7 @@ def notification_way(environment: Mapping[str, str]) -> Way | None:
 
 
 def save_title() -> str:
-    """Return the sequence that saves the present title."""
+    """Return the sequence that saves the terminal's current title."""
     return "\x1b[22;2t"
 
 
@@ -79,7 +83,10 @@ def title(waiting: int) -> str:
 
 
 def notification(way: Way, asked: Sequence[tuple[str, str]]) -> str:
-    """Return a notification of new questions, given as agent and action: the first by name, and how many more."""
+    """Return the sequence for a notification of new questions, given as pairs of agent and action.
+
+    It names the first question and counts the others.
+    """
     agent, action = asked[0]
     more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
     words = f"{_harmless(agent)} asks: {_harmless(action)}{more}"
@@ -87,7 +94,10 @@ def notification(way: Way, asked: Sequence[tuple[str, str]]) -> str:
 
 
 def _harmless(name: str) -> str:
-    """Return printable ASCII without `;`. Everything else is spelled by its number, so that nothing is lost or obeyed."""
+    """Return the name as printable ASCII without `;`.
+
+    Any other character is replaced by its code point, so that nothing is lost and the terminal obeys nothing.
+    """
     spelled = _HARMLESS.sub(_spelled, name[:MOST_NAME])
     return spelled if len(spelled) <= MOST_NAME else f"{spelled[: MOST_NAME - 3]}..."
 

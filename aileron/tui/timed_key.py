@@ -17,26 +17,29 @@ from typing import Final, Generic, Protocol, TypeVar
 __all__ = ["CHECK_S", "LOOK_S", "OPEN_S", "TimedKey"]
 
 OPEN_S: Final = 900.0
-"""15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
+"""15 minutes, long enough for several decisions in a row.
+
+A console that stays open all day must not be able to decide all day.
+"""
 LOOK_S: Final = 3.0
-"""Seconds between two checks of who else can type; a check reads /proc, 10 ms with some hundred processes."""
+"""Seconds between two checks of who else can type. A check reads /proc, which takes 10 ms with some hundred processes."""
 CHECK_S: Final = 0.5
 """Seconds between two checks of the clock, which counts suspend time, unlike a thread's wait."""
 _TIME_OVER: Final = "its time was over"
 
 
 class Wipeable(Protocol):
-    """A key that can be made useless."""
+    """A key that can be wiped."""
 
     def wipe(self) -> None:
-        """Overwrite the key: from then on nothing is signed with it."""
+        """Overwrite the key, so that it can sign nothing from then on."""
 
 
 K = TypeVar("K", bound=Wipeable)
 
 
 class TimedKey(Generic[K]):
-    """A place for one key. `look` is called every LOOK_S while it has one, and may close it."""
+    """A holder of at most one key. While it holds a key, `look` is called every LOOK_S and may close the holder."""
 
     def __init__(self, clock: Callable[[], float], *, look: Callable[[], None] | None = None) -> None:
         self._clock: Final = clock
@@ -45,24 +48,24 @@ class TimedKey(Generic[K]):
         self._key: K | None = None
         self._until = 0.0
         self._closed: threading.Event | None = None
-        """Event that is set when the present key is taken out."""
+        """Event that is set when the current key is removed."""
         self._why: str | None = None
         self._uses = 0
-        """Blocks of `in_use` that the thread with the lock is in; only that thread reads it."""
+        """Number of `in_use` blocks that the thread with the lock has entered. Only that thread reads the number."""
         self._is_closing = False
 
     @property
     def is_open(self) -> bool:
-        """True if there is a key, and its time is not over."""
+        """True if there is a key that has not expired."""
         return self.left_s > 0
 
     @property
     def left_s(self) -> float:
-        """Seconds until the key closes by itself; 0 if there is none."""
+        """Seconds until the key closes by itself; 0 if there is no key."""
         return max(0.0, self._until - self._clock()) if self._key is not None else 0.0
 
     def put(self, key: K) -> None:
-        """Keep the key for OPEN_S, and wipe the one before. RuntimeError if that is in use."""
+        """Store the key for OPEN_S, and wipe the previous key. Raises RuntimeError if the previous key is in use."""
         with self._lock:
             if self._uses:
                 raise RuntimeError("another key is in use")
@@ -72,14 +75,20 @@ class TimedKey(Generic[K]):
             threading.Thread(target=self._watch, args=(self._closed,), daemon=True, name="approver's key").start()
 
     def taken(self) -> K:
-        """Take the key out, and return it; the caller must wipe it. AileronError(busy) if it was wiped just now."""
+        """Remove the key and return it; the caller must wipe it.
+
+        Raises AileronError (busy) if there is no open key, for example because it was wiped just now.
+        """
         with self.in_use() as key:
             self._key = None
             self._unwatch()
             return key
 
     def close(self, why: str | None = None) -> None:
-        """Wipe the key, or have it wiped when it is no longer in use. `why` is kept for a person who did not ask for that."""
+        """Wipe the key at once, or as soon as it is no longer in use.
+
+        `why` is the reason that `why_closed` returns for a person who did not close it.
+        """
         with self._lock:
             if self._key is not None and not self._is_closing:
                 self._why = why
@@ -89,19 +98,22 @@ class TimedKey(Generic[K]):
             self._unwatch()
 
     def close_if_due(self) -> None:
-        """Wipe the key if its time is over."""
+        """Wipe the key if it has expired."""
         if self._key is not None and self.left_s <= 0:
             self.close(_TIME_OVER)
 
     def why_closed(self) -> str | None:
-        """Return why the key was closed unasked since the last call; None if it was not."""
+        """Return the reason if the key was closed since the last call without the person's request; otherwise None."""
         with self._lock:
             why, self._why = self._why, None
         return why
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[K]:
-        """Yield the key, which is not wiped within the block. AileronError(busy) if it was wiped just now."""
+        """Yield the key, which is not wiped within the block.
+
+        Raises AileronError (busy) if there is no open key, for example because it was wiped just now.
+        """
         with self._lock:
             if self._key is None or self._is_closing:
                 from aileron.model.failure import AileronError, FailureClass  # after the first frame
@@ -127,7 +139,7 @@ class TimedKey(Generic[K]):
             self._closed = None
 
     def _watch(self, closed: threading.Event) -> None:
-        """Close this key when its time is over, and check who else is there, until the key is taken out."""
+        """Close the key when it expires, and call `look` at intervals, until the key is removed."""
         looked = self._clock()
         while not closed.wait(CHECK_S):
             self.close_if_due()

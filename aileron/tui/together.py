@@ -1,8 +1,8 @@
-"""Several requests that are alike, approved together: read, laid out as one card, and each decided by itself.
+"""Approval of several requests that are alike: they are read, laid out as one card, and each is decided by itself.
 
 Rules
 - Exactly those on the card are approved, each by its own digest and signature; nothing is fetched once it is shown.
-- No approval before the end of the card was on the screen.
+- An approval counts only after the end of the card was on the screen.
 - The first approval that fails stops the rest: the person is told how many were approved by then, and those stay approved.
 
 Source: docs/reference/console.md (Approving several). Not here: which are alike, and their card (review/together.py), one by
@@ -32,14 +32,17 @@ class TogetherConsole(DecidingConsole):
     """The part of the console that decides about several requests at once."""
 
     def action_select_alike(self) -> None:
-        """Mark all open questions that are like the one under the cursor; unmark them if all were marked."""
+        """Mark all open questions that are like the question under the cursor; unmark them if all were marked."""
         if self.selected is not None and self._pane == "queue":
             if not self.queue.mark_alike(self.selected):
                 self._tell("no other request is alike (select several with v)")
             self._show_list()
 
     def action_approve(self) -> None:
-        """Take the first step of an approval. For several marked requests, it is the only one, on a card to read to its end."""
+        """Take the first step of an approval.
+
+        For several marked requests it is the only step, on a card that must be read to its end.
+        """
         selected = self.queue.marked_open
         if len(selected) < 2:
             super().action_approve()
@@ -76,7 +79,7 @@ class TogetherConsole(DecidingConsole):
         )
 
     async def _reviewed(self, name: str) -> Review | None:
-        """Return a question as it is shown; None if that fails, which the person is told."""
+        """Read a question and return it as it would be shown. If that fails, notify the person and return None."""
         from aileron.model.decision import MismatchError
         from aileron.review.decision_flow import review_of
 
@@ -90,8 +93,9 @@ class TogetherConsole(DecidingConsole):
             return None
 
     async def _with_state(self, review: Review) -> Review | None:
-        """Return the review with its current state, read if an approval needs it; None if that fails, which the person is
-        told.
+        """Return the review with its current state; the state is read if an approval needs it.
+
+        If that fails, notify the person and return None.
         """
         if not review.is_unread:
             return review
@@ -110,6 +114,6 @@ class TogetherConsole(DecidingConsole):
 
 
 def _whole(card: Card, width: int) -> Text:
-    """Return all of a card that matters, in rows of this many cells."""
+    """Return all parts of a card that must be read, in rows of `width` cells."""
     body = rendering.body_rows(card.sections, width, is_whole=True)[0]
     return rendering.joined([*rendering.essential_rows(card, width), Text(), *body])

@@ -1,6 +1,7 @@
 """A question on the screen: the part that is never scrolled away, and below it all the rest.
 
-A widget. It shows what it is given, reports when all of that has been on the screen, and knows nothing of decisions.
+A widget. It shows the card that it is given, reports when all of that card has been on the screen, and knows nothing of
+decisions.
 
 Not here: what is said (review/card.py), how it is folded (rendering.py), when it may be decided (guard.py).
 """
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TOP", "View"]
 
 MOST_TOP: Final = 11
-"""Rows of the part that is never scrolled away, so that a screen of 24 has some left for the rest."""
+"""Maximum number of rows of the part that is never scrolled away, so that a screen of 24 rows has some left for the rest."""
 _LEAST_BODY: Final = 3
-"""Rows that are left for the rest on any screen: the part that is never scrolled away gives them up."""
+"""Minimum number of rows for the rest on any screen. The part that is never scrolled away is shortened if necessary."""
 _LEAST_WIDTH: Final = 20
 _FOLDED: Final = Text("▸ proof: how it runs, and what you sign (P)", style="dim")
-"""Line in place of the proof, which nobody needs to have read."""
+"""Line that replaces the folded proof; a decision does not require reading the proof."""
 
 
 class _Rows(Static):
-    """Rows that were laid out; their container checks its end again whenever their number changes."""
+    """A widget of rows that were laid out. Its container checks its end again whenever the number of rows changes."""
 
     def on_resize(self) -> None:
         if isinstance(self.parent, _Body):
@@ -46,21 +47,21 @@ class _Rows(Static):
 
 
 class _Body(VerticalScroll):
-    """The part that scrolls; reports when its end is on the screen."""
+    """The part of a question that scrolls. It reports when its end is on the screen."""
 
     class EndSeen(Message):
-        """All rows of this card that matter have been on the screen."""
+        """Message: all rows of this card that must be read have been on the screen."""
 
         def __init__(self, card: Card) -> None:
             super().__init__()
             self.card = card
 
     card: Card | None = None
-    """Card that the rows are of: when a message arrives, the rows may already be another card's."""
+    """Card to which the rows belong. When a message arrives, the widget may already show another card."""
     matter_rows: int | None = None
-    """Rows that must be read; None before anything is shown. The proof stands below them."""
+    """Number of rows that must be read; None before anything is shown. The proof stands below these rows."""
     all_rows = 0
-    """Rows with the proof."""
+    """Number of rows including the proof."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", show=False),
         Binding("k", "scroll_up", show=False),
@@ -72,7 +73,7 @@ class _Body(VerticalScroll):
         self.check_end()
 
     def check_end(self) -> None:
-        """Report if the last row that matters is on the screen."""
+        """Send `EndSeen` if the last row that must be read is on the screen."""
         if not self.is_attached or self.matter_rows is None or self.card is None:
             return
         seen = self._seen_rows()
@@ -80,7 +81,10 @@ class _Body(VerticalScroll):
             self.post_message(self.EndSeen(self.card))
 
     def _seen_rows(self) -> int:
-        """Return the rows that are visible: on a small screen, some or all lie below its end, or below that of the card."""
+        """Return the number of visible rows.
+
+        On a small screen, some or all rows are below the end of the screen or of the card.
+        """
         try:
             seen = self.screen.find_widget(self).visible_region
         except NoWidget:  # it is not laid out
@@ -90,7 +94,9 @@ class _Body(VerticalScroll):
         return min(seen.height, self.size.height) if is_from_its_corner else 0
 
     def _rows_too_many(self) -> int:
-        """Return the rows by which the text is longer than it was laid out for: its end is as much further down."""
+        """Return the number of rows by which the text is longer than its layout; the end of the text is that many rows further
+        down.
+        """
         return max(self.query_one("#text").size.height - self.all_rows, 0)
 
 
@@ -98,7 +104,7 @@ class View(Container):
     """The question under the cursor."""
 
     class AllSeen(Message):
-        """This card, about the plan or subject with this digest, has been on the screen in full."""
+        """Message: this card, about the plan or subject with this digest, has been on the screen in full."""
 
         def __init__(self, card: Card, digest: str) -> None:
             super().__init__()
@@ -131,17 +137,20 @@ class View(Container):
         left_s: float | None,
         record: Record | None = None,
     ) -> None:
-        """Show a card, about what has this digest; `closed` says why it can no longer be decided, `record` what came of it."""
+        """Show a card about the plan or subject with this digest.
+
+        `closed` says why it can no longer be decided; `record` is the record of its run.
+        """
         self._digest = digest
         self._card, self._why_closed, self._left_s, self._record = card, closed, left_s, record
         self.paint()
 
     def on_resize(self) -> None:
-        """Lay out again for more or less room, such as after a change of the list."""
+        """Lay out the card again for more or less room, such as after a change to the list."""
         self.paint()
 
     def go_on(self, *, closed: str | None, left_s: float | None) -> None:
-        """Update the card a second later: only the part that is never scrolled away is drawn again."""
+        """Update the card for the passing of time. Only the part that is never scrolled away is drawn again."""
         self._why_closed, self._left_s = closed, left_s
         self._paint_top()
 
@@ -156,12 +165,12 @@ class View(Container):
         self.query_one("#text", Static).update(Text())
 
     def turn(self, *, is_whole: bool | None = None) -> None:
-        """Show full values, or as much as usual; without `is_whole`, switch between the two."""
+        """Show full values, or values of the usual length; without `is_whole`, switch between the two."""
         self._is_whole = not self._is_whole if is_whole is None else is_whole
         self.paint()
 
     def unfold(self) -> None:
-        """Show the proof, or hide it."""
+        """Show or hide the proof."""
         self._has_proof = not self._has_proof
         self.paint()
 
@@ -178,14 +187,14 @@ class View(Container):
         self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)
 
     def rows(self, card: Card, width: int, most_top: int) -> list[Text]:
-        """Return all rows of a card that matter, in the order in which they stand here, as much of each fact as here."""
+        """Return all rows of a card that must be read, with the order and the length of facts that this view uses."""
         cut = rendering.cut_short(card, width, most_top)
         matter = [*cut, *card.sections]
         top = rendering.essential_rows(card, width, most_top)
         return [*top, Text(), *rendering.body_rows(matter, width, is_whole=self._is_whole)[0][:-1]]
 
     def paint(self) -> None:
-        """Lay the card out for the room there is now."""
+        """Lay the card out for the present size of the view."""
         if self._card is None or not self.query("#essentials"):  # the second: it is being removed
             return
         width = self._room()
@@ -205,7 +214,7 @@ class View(Container):
         self.call_after_refresh(body.check_end)
 
     def _is_cropped(self, rows: list[Text]) -> bool:
-        """Return whether the screen cuts a row, as it is narrower than the row: then the person has not read all of it."""
+        """Return whether the screen is narrower than a row and cuts it, so that the person has not read all of the row."""
         return any(rendering.cells(row.plain) > self.size.width - 1 for row in rows)  # one for the scroll bar
 
     def _paint_top(self) -> None:
@@ -215,7 +224,10 @@ class View(Container):
         self.query_one("#essentials", Static).update(rendering.joined(self._top(self._now(self._card), self._room())))
 
     def _now(self, card: Card) -> Card:
-        """Return the card of a settled question: the outcome as its verdict, and no alarms. The card is the receipt then."""
+        """Return the card as it is shown now.
+
+        For a settled question, that is a receipt with the outcome as its verdict and no alarms.
+        """
         if self._why_closed is None:
             return card
         is_done = self._why_closed == state_words("completed")
@@ -226,7 +238,7 @@ class View(Container):
         return max(self.size.width - 2, _LEAST_WIDTH)
 
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
-        """Report that all was seen, unless something was left out."""
+        """Send `AllSeen`, unless the card was shown with parts left out."""
         event.stop()
         if self._card is not None and not self._is_cut and event.card == self._card:
             self.post_message(self.AllSeen(self._card, self._digest))
@@ -237,7 +249,7 @@ class View(Container):
         return rendering.essential_rows(card, width, self._most_top, note=note)
 
     def _outcome(self, width: int) -> list[Text]:
-        """Return the rows of a run's outcome, and of every request that left for it."""
+        """Return the rows about the outcome of a run and every request that was sent for it."""
         if self._record is None:
             return []
         return [*rendering.record_rows(self._record, width), Text()]

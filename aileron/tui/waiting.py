@@ -1,8 +1,8 @@
 """The questions that wait for a person, in an order that does not move while they look.
 
 Pure. The first questions stand in the order in which they expire, and new ones are added at the end. A question that was
-decided, has expired or was withdrawn stays where it is, marked, until newer such entries push it out; the one under the cursor
-is not pushed out. So nothing is ever under a key, or a pointer, that was not there when the person last looked.
+decided, has expired or was withdrawn keeps its place, marked, until newer such entries displace it; the question under the
+cursor is never displaced. So a key or a pointer never acts on an entry that was not in that place when the person last looked.
 
 Not here: what a question says (review/), when it may be decided (guard.py).
 """
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["News", "PendingEntry", "PendingList", "matches", "seconds_left"]
 
 _MAX_SETTLED: Final = 50
-"""Settled entries that are kept; the record has them all."""
+"""Maximum number of settled entries in the list; the record has all of them."""
 _OPEN: Final = "pending_approval"
 _UNDER_WAY: Final = ("approved", "running")
 _LEFT: Final = "no longer waits"
-"""Status of a question that the daemon no longer lists. It is shown as settled, and its outcome asked for until it is known."""
+"""Status of a question that the daemon no longer lists.
+
+The question is shown as settled, and its outcome is requested until it is known.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +50,12 @@ class PendingEntry:
 
     @property
     def row(self) -> str:
-        """Title of its row: what it would do, in a sentence."""
+        """Title of the question's row: what the question would allow, in a sentence."""
         return self.listed.title
 
     @property
     def alike(self) -> str:
-        """Value shared by all that wait and are alike; empty if it is like none."""
+        """Value that all open questions of a group that are alike have in common; empty if the question is like no other."""
         return self.listed.alike if self.is_open else ""
 
     @property
@@ -67,32 +70,32 @@ class PendingEntry:
 
     @property
     def is_under_way(self) -> bool:
-        """True while it is approved and its end is not known yet: it is held, or runs."""
+        """True while the question is approved and its run is held or has not ended, as far as is known."""
         return self.status in _UNDER_WAY
 
     @property
     def is_over(self) -> bool:
-        """True if its status is final."""
+        """True if the question's status is final."""
         return self.status not in (_OPEN, _LEFT, *_UNDER_WAY)
 
 
 @dataclasses.dataclass(frozen=True)
 class News:
-    """The changes that a check of the queue found: ids that came, ids that no longer wait."""
+    """The changes that a check of the queue found: ids of new questions, and ids of questions that no longer wait."""
 
     new: tuple[str, ...]
     gone: tuple[str, ...]
 
 
 class PendingList:
-    """The queue as it was seen so far."""
+    """The list of all questions seen so far, open or settled."""
 
     def __init__(self) -> None:
         self._entries: dict[str, PendingEntry] = {}
 
     @property
     def entries(self) -> list[PendingEntry]:
-        """Entries in the order in which they came."""
+        """Entries in the order of the list."""
         return list(self._entries.values())
 
     @property
@@ -107,9 +110,10 @@ class PendingList:
         return entry_id in self._entries
 
     def take(self, listed: Iterable[ApprovalEntry]) -> News:
-        """Take over what the daemon lists now. Entries that it no longer lists are `gone`; the caller must `settle` them.
+        """Update the entries from the daemon's current list. Entries that the daemon no longer lists are returned as `gone`; the
+        caller must `settle` them.
 
-        They are not `open` from here on: that they no longer wait is known before their outcome.
+        Entries that are `gone` are no longer `open`, although their outcome is not known yet.
         """
         entries = list(listed)
         rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
@@ -124,7 +128,10 @@ class PendingList:
         return News(new, gone)
 
     def settle(self, entry_id: str, status: str, *, kept: str | None = None) -> None:
-        """Record the outcome of an entry: decided, over or withdrawn. It keeps its place; `kept` also if many are newer."""
+        """Record the outcome of an entry, such as decided, expired or withdrawn.
+
+        The entry keeps its place until there are too many settled entries; the entry `kept` is never removed.
+        """
         entry = self._entries.get(entry_id)
         if entry is not None:
             self._entries[entry_id] = dataclasses.replace(entry, status=visible(status))
@@ -135,7 +142,10 @@ class PendingList:
 
 
 def matches(entry: PendingEntry, wanted: str) -> bool:
-    """Return whether an entry has all words of a filter: text, or `agent:x`, `action:x`, `kind:x`, `status:x`."""
+    """Return whether an entry contains all words of a filter.
+
+    A word is text, or `agent:x`, `action:x`, `kind:x` or `status:x`.
+    """
     fields = {
         "agent": entry.asker,
         "action": entry.action,
@@ -151,7 +161,7 @@ def matches(entry: PendingEntry, wanted: str) -> bool:
 
 
 def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> float | None:
-    """Return the seconds until a moment (RFC 3339), negative after it; None if there is none, or it cannot be parsed."""
+    """Return the seconds until a moment (RFC 3339), negative for a past moment. None if `moment` is None or cannot be parsed."""
     if moment is None:
         return None
     try:
